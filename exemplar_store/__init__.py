@@ -1,5 +1,6 @@
 """Knowledge bases on a database: ingest, slots drawn by Poisson sampling, deletion."""
 
+from exemplar_store.encryption import MasterKey, load_key
 from exemplar_store.errors import (
     BadRowError,
     DatabaseInUseError,
@@ -16,13 +17,11 @@ from exemplar_store.errors import (
     UnrecognisedUnitsError,
     WrongKeyError,
 )
-from exemplar_store.exemplar import Exemplar, Slot
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES, Exemplar, Slot
 from exemplar_store.ingest import IngestReport
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import KnowledgeBase, default_response_field
-from exemplar_store.limits import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 from exemplar_store.made_up import made_up_slots
-from exemplar_store.master_key import MasterKey, load_key
 from exemplar_store.packed_slots import PackedSlots
 from exemplar_store.rows import Layout, Row, read_csv, read_json_lines
 from exemplar_store.store import ExemplarStore

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from exemplar_store.knowledge_base import KnowledgeBaseRow, find
-from exemplar_store.tables import knowledge_bases, units
+from exemplar_store.knowledge_base import KnowledgeBaseRow, change, find
+from exemplar_store.tables import units
 
 FIRST = (1,)
 """The cohort that every knowledge base has."""
@@ -60,9 +60,8 @@ def add(connection: sa.Connection, row: KnowledgeBaseRow, public_size: int) -> i
         row: of the knowledge base, read since.
         public_size: number of the cohort's exemplars declared as public.
     """
-    later = [*(row.later_cohorts), [row.next_position, public_size]]
-    this = knowledge_bases.c.id == row.id
-    connection.execute(sa.update(knowledge_bases).where(this).values(later_cohorts=later))
+    later = [*row.later_cohorts, [row.next_position, public_size]]
+    change(connection, row, later_cohorts=later)
     return len(later) + 1
 
 
@@ -74,8 +73,7 @@ def note_lost_arrivals(connection: sa.Connection, name: str) -> None:
         name: of the knowledge base; nothing is done if the restore lost it, too.
     """
     if row := find(connection, name, lock=True):
-        this = knowledge_bases.c.id == row.id
-        connection.execute(sa.update(knowledge_bases).where(this).values(next_position=row.next_position + 1))
+        change(connection, row, next_position=row.next_position + 1)
 
 
 def add_lost(connection: sa.Connection, name: str, number: int, public_size: int) -> None:

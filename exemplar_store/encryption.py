@@ -4,14 +4,19 @@ What somebody who reads the database (or a backup) without the master key learns
 knowledge base has, which exemplars share a unit, their approximate lengths, and the public columns of
 ``knowledge_bases``. Not: texts, embeddings (a text can be guessed back from its embedding), or unit ids.
 
-The data key is random and stored wrapped under the master key (:mod:`exemplar_store.keyring`).
+The data key is random and stored wrapped under the master key (:mod:`exemplar_store.keyring`). An operator holds that
+outside the database; it wraps the data key and does no more.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -21,16 +26,43 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from exemplar_store.errors import TamperedError
-from exemplar_store.master_key import KEY_BYTES, NONCE_BYTES
+from exemplar_store.errors import EncryptionKeyError, TamperedError, WrongKeyError
 from exemplar_store.unit_ids import canonical
 
+KEY_BYTES = 32
 TAG_BYTES = 16
 SALT_BYTES = 16
-OVERHEAD_BYTES = 1 + NONCE_BYTES + 16
+FINGERPRINT_BYTES = 8
+
+DEVELOPMENT_KEY = b"dp-icl development key, public!!"
+"""Published, so it protects nothing. For trying the service out on made-up data."""
+
+_NONCE_BYTES = 12
+OVERHEAD_BYTES = 1 + _NONCE_BYTES + 16
 """What encryption adds to a row: version, nonce, authentication tag."""
 
 _VERSION = b"\x01"
+_HOW_TO = (
+    "Make one with `openssl rand -base64 32`, keep it outside the database and its backups, and pass it as "
+    "DPICL_ENCRYPTION_KEY or in the file that DPICL_ENCRYPTION_KEY_FILE names"
+)
+
+
+def seal(aead: AESGCM, plaintext: bytes, place: bytes) -> bytes:
+    """Version byte, nonce, AES-GCM ciphertext, which opens in its place only."""
+    nonce = os.urandom(_NONCE_BYTES)
+    return _VERSION + nonce + aead.encrypt(nonce, plaintext, _VERSION + place)
+
+
+def unseal(aead: AESGCM, sealed: bytes, place: bytes) -> bytes:
+    """The inverse of :func:`seal`.
+
+    Raises:
+        InvalidTag, ValueError: it was changed, or sealed for another place or under another key.
+    """
+    if sealed[:1] != _VERSION:
+        raise ValueError(f"unknown format (version byte {sealed[:1].hex()})")
+    return aead.decrypt(sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :], _VERSION + place)
 
 
 class KnowledgeBaseKeys:
@@ -60,14 +92,13 @@ class KnowledgeBaseKeys:
         self._content_tag_key = derive(b"content tags", KEY_BYTES)
 
     def encrypt(self, plaintext: bytes, place: bytes) -> bytes:
-        """Encrypt a row: version byte, nonce, AES-GCM ciphertext.
+        """Encrypt a row.
 
         Args:
             plaintext: the row's content.
             place: where the row belongs; it opens nowhere else (:func:`place`).
         """
-        nonce = os.urandom(NONCE_BYTES)
-        return _VERSION + nonce + self._aead.encrypt(nonce, plaintext, _VERSION + place)
+        return seal(self._aead, plaintext, place)
 
     def decrypt(self, payload: bytes, place: bytes) -> bytes:
         """Open what :meth:`encrypt` made for the same place.
@@ -75,11 +106,8 @@ class KnowledgeBaseKeys:
         Raises:
             TamperedError: the row was changed, or moved from another unit, exemplar or knowledge base.
         """
-        if payload[:1] != _VERSION:
-            raise TamperedError(f"An exemplar is stored in an unknown format (version byte {payload[:1].hex()}).")
-        nonce = payload[1 : 1 + NONCE_BYTES]
         try:
-            return self._aead.decrypt(nonce, payload[1 + NONCE_BYTES :], _VERSION + place)
+            return unseal(self._aead, payload, place)
         except (InvalidTag, ValueError) as error:
             raise TamperedError(
                 "An exemplar does not open under its knowledge base's key: the row was changed or moved outside this "
@@ -103,3 +131,97 @@ class KnowledgeBaseKeys:
 def place(position: int, content_tag: bytes) -> bytes:
     """Where an exemplar's row belongs within its knowledge base, as associated data: 24 bytes."""
     return position.to_bytes(8, "big") + content_tag
+
+
+def load_key(value: str | None = None, file: Path | None = None, *, development: bool = False) -> bytes:
+    """The master key, from an environment variable's value or from a mounted file.
+
+    Args:
+        value: 32 bytes in base64, or None.
+        file: a file that holds the same, or None. White space around the key is ignored.
+        development: with no key given, take :data:`DEVELOPMENT_KEY`. The caller must warn of it.
+
+    Returns:
+        32 bytes.
+
+    Raises:
+        EncryptionKeyError: no key and no development flag, both a value and a file, a file that cannot be read, a key
+            that is not 32 bytes of base64, or the published development key outside development.
+    """
+    if value is not None and file is not None:
+        raise EncryptionKeyError("The encryption key is given twice, as a value and as a file; give one of the two.")
+    if file is not None:
+        try:
+            value = file.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise EncryptionKeyError(f"The encryption key file {file} cannot be read: {error}") from error
+    if value is None:
+        if development:
+            return DEVELOPMENT_KEY
+        raise EncryptionKeyError(
+            f"No encryption key: exemplars are only stored encrypted. {_HOW_TO}. "
+            "To try things out on made-up data, set DPICL_DEVELOPMENT=true instead."
+        )
+    try:
+        key = base64.b64decode(value.strip(), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise EncryptionKeyError(f"The encryption key is not base64. {_HOW_TO}.") from error
+    if len(key) != KEY_BYTES:
+        raise EncryptionKeyError(f"The encryption key is {len(key)} bytes long, not {KEY_BYTES}. {_HOW_TO}.")
+    if hmac.compare_digest(key, DEVELOPMENT_KEY) and not development:
+        raise EncryptionKeyError(f"The encryption key is the published development key. {_HOW_TO}.")
+    return key
+
+
+@dataclass(frozen=True, repr=False)
+class DataKey:
+    """A database's own secrets, 32 random bytes each; ``repr`` shows neither."""
+
+    exemplars: bytes
+    """From which knowledge bases' keys are derived."""
+    queries: bytes
+    """Under which the ledger hashes queries: the same for all of the database's life, or a repeated query, whose
+    answer is stored under its hash, would be charged again."""
+
+
+class MasterKey:
+    """Wraps the data key: AES-256-GCM under a key derived from the master by HKDF-SHA256 (RFC 5869).
+
+    A wrap is bound to the data key's number and the master's fingerprint, so it is of use nowhere else.
+
+    Args:
+        key: 32 bytes, see :func:`load_key`.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise EncryptionKeyError(f"The encryption key is {len(key)} bytes long, not {KEY_BYTES}. {_HOW_TO}.")
+
+        def derive(purpose: bytes, length: int) -> bytes:
+            return HKDF(SHA256(), length, None, b"dp-icl master key v1: " + purpose).derive(key)
+
+        self._aead = AESGCM(derive(b"wrapping", KEY_BYTES))
+        self.fingerprint = derive(b"fingerprint", FINGERPRINT_BYTES).hex()
+        """16 hexadecimal digits that tell one master key from another, and nothing else of it. Public."""
+
+    def wrap(self, data_key: DataKey, number: int) -> bytes:
+        """Version byte, nonce, ciphertext: 93 bytes."""
+        return seal(self._aead, data_key.exemplars + data_key.queries, self._place(number))
+
+    def unwrap(self, wrapped: bytes, number: int) -> DataKey:
+        """The inverse of :meth:`wrap`.
+
+        Raises:
+            WrongKeyError: the wrap was changed, or is not this one.
+        """
+        try:
+            plaintext = unseal(self._aead, wrapped, self._place(number))
+        except (InvalidTag, ValueError) as error:
+            raise WrongKeyError(
+                f"Data key {number} does not open under encryption key {self.fingerprint}: the table data_key was "
+                "changed outside this program. Put it back as the newest backup has it; the ledger stays as it is."
+            ) from error
+        return DataKey(plaintext[:KEY_BYTES], plaintext[KEY_BYTES:])
+
+    def _place(self, number: int) -> bytes:
+        return bytes.fromhex(self.fingerprint) + number.to_bytes(8, "big")

@@ -1,6 +1,6 @@
 """What can go wrong in the exemplar store. Every message says what to do, and none repeats an exemplar's text."""
 
-from exemplar_store.limits import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
+from exemplar_store.exemplar import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 
 
 class ExemplarStoreError(Exception):
@@ -60,7 +60,7 @@ class UnrecognisedUnitsError(ExemplarStoreError):
 
 
 class UnitTooLargeError(ExemplarStoreError, ValueError):
-    """An upload that would give units more than a unit may have (:mod:`exemplar_store.limits`). Nothing was stored.
+    """An upload that would give units more than a unit may have (:mod:`exemplar_store.exemplar`). Nothing was stored.
 
     Attributes:
         units: how many units would have too much.

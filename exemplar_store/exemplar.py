@@ -1,10 +1,21 @@
-"""An exemplar, and its form on disk before encryption."""
+"""An exemplar, its form on disk before encryption, and how much it and a unit may be.
+
+The latter are public bounds on what one unit can add to the time that its queries take.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+MAX_EXEMPLARS_PER_UNIT = 1000
+
+MAX_EXEMPLAR_BYTES = 16 * 1024
+"""An exemplar's fields as :func:`content` packs them: a JSON list in UTF-8."""
+
+MAX_UNIT_BYTES = 256 * 1024
+"""The sum of a unit's distinct exemplars, measured the same way."""
 
 _LENGTH_BYTES = 4
 

@@ -1,27 +1,23 @@
 """Ingest: an upload is checked whole, embedded, and then stored whole, in one transaction, or not at all."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.dialects import NUMBERS, among, empty_write_ahead_log, insert_new, overwrite_deleted
-from exemplar_store.encryption import OVERHEAD_BYTES, TAG_BYTES, KnowledgeBaseKeys, place
+from exemplar_store.encryption import OVERHEAD_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
-from exemplar_store.exemplar import overhead, pack, values
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES, overhead, pack, values
 from exemplar_store.keyring import Keyring
-from exemplar_store.knowledge_base import KnowledgeBase, KnowledgeBaseRow
-from exemplar_store.limits import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
+from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, change, do_nothing
 from exemplar_store.rows import Row, row_content
-from exemplar_store.spool import Spool
-from exemplar_store.tables import exemplars, knowledge_bases, units
+from exemplar_store.spool import Record, Spool
+from exemplar_store.tables import exemplars, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to unit vectors, float array (n, d)."""
@@ -96,22 +92,6 @@ def ingest(upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKey
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """An exemplar in the spool: whose, which, and its content, with the embeddings after the second step."""
-
-    unit_tag: bytes
-    content_tag: bytes
-    body: bytes
-
-    def to_bytes(self) -> bytes:
-        return self.unit_tag + self.content_tag + self.body
-
-    @classmethod
-    def from_bytes(cls, record: bytes) -> _Record:
-        return cls(record[:TAG_BYTES], record[TAG_BYTES : 2 * TAG_BYTES], record[2 * TAG_BYTES :])
-
-
 def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row], checked: Spool) -> set[str]:
     names = set(knowledge_base.fields)
     ignored: set[str] = set()
@@ -123,21 +103,21 @@ def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterabl
             ignored.update(row.ignored)
         unit_tag = keys.unit_tag(row.unit_id)
         body = row_content(row.number, row.fields, knowledge_base.fields)
-        checked.append(_Record(unit_tag, keys.content_tag(unit_tag, body), body).to_bytes())
+        checked.append(Record(unit_tag, keys.content_tag(unit_tag, body), body))
     return ignored
 
 
 def _check_unit_sizes(checked: Spool) -> None:
     """Refuse units that are too large in the upload alone. Repeated exemplars count once."""
     rows, size = Counter[bytes](), Counter[bytes]()
-    for record in _records(checked):
+    for record in checked:
         rows[record.unit_tag] += 1
         size[record.unit_tag] += len(record.body)
     # Few units, if any, need a closer look: all rows' tags would be a lot to hold.
     large = {tag for tag in rows if rows[tag] > MAX_EXEMPLARS_PER_UNIT or size[tag] > MAX_UNIT_BYTES}
     distinct: dict[bytes, dict[bytes, int]] = {tag: {} for tag in large}
     if distinct:
-        for record in _records(checked):
+        for record in checked:
             if record.unit_tag in distinct:
                 distinct[record.unit_tag][record.content_tag] = len(record.body)
     too_large = sum(
@@ -151,7 +131,7 @@ def _embed(knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded
     named = [name for name in (knowledge_base.embedded_field, knowledge_base.response_field) if name is not None]
     indices = [knowledge_base.fields.index(name) for name in named]
     dimension = knowledge_base.embedding_dimension
-    for batch in _batches(checked, EMBED_BATCH // len(indices)):
+    for batch in checked.batches(EMBED_BATCH // len(indices)):
         contents = [values(record.body) for record in batch]
         texts = [[content[index] for index in indices] for content in contents]
         distinct = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -160,7 +140,7 @@ def _embed(knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded
         by_text = dict(zip(distinct, vectors, strict=True))
         for record, embedded_texts in zip(batch, texts, strict=True):
             body = pack(record.body, *(by_text[text] for text in embedded_texts))
-            embedded.append(_Record(record.unit_tag, record.content_tag, body).to_bytes())
+            embedded.append(record._replace(body=body))
         progress(len(embedded), len(checked))
     return dimension or 0
 
@@ -207,29 +187,29 @@ def _write(upload: Upload, spool: Spool, dimension: int, progress: Progress) -> 
             )
         done = 0
         grown: set[int] = set()  # positions of units stored before this upload
-        for batch in _batches(spool, WRITE_BATCH):
+        for batch in spool.batches(WRITE_BATCH):
             positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
             earlier = {position for position in positions.values() if position < first_new} - grown
             if upload.replace:
                 replaced += _delete(connection, row.id, sorted(earlier))
             grown |= earlier
-            new = []
-            for record in batch:
-                if record.unit_tag not in positions:
-                    positions[record.unit_tag] = next_position
-                    new.append({"kb_id": row.id, "position": next_position, "unit_tag": record.unit_tag})
+            new, rows = [], []
+            for unit_tag, content_tag, body in batch:
+                if unit_tag not in positions:
+                    positions[unit_tag] = next_position
+                    new.append({"kb_id": row.id, "position": next_position, "unit_tag": unit_tag})
                     next_position += 1
+                at = positions[unit_tag]
+                payload = keys.encrypt(body if dimension else pack(body), place(at, content_tag))
+                rows.append({"kb_id": row.id, "position": at, "content_tag": content_tag, "payload": payload})
             if new:
                 connection.execute(sa.insert(units), new)
-            stored += _insert(connection, row.id, keys, batch, positions, dimension)
+            stored += connection.execute(insert_new(connection, exemplars), rows).rowcount
             done += len(batch)
             progress(done, len(spool))
         _check_stored_sizes(connection, row, dimension, sorted(grown))
-        update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
         model = upload.keyring.embedding_model if dimension else None
-        connection.execute(
-            update.values(next_position=next_position, embedding_dimension=dimension, embedding_model=model)
-        )
+        change(connection, row, next_position=next_position, embedding_dimension=dimension, embedding_model=model)
         if upload.dry_run:
             transaction.rollback()
         else:
@@ -277,36 +257,3 @@ def _check_stored_sizes(
         count += len(connection.execute(of_units.where(exemplars.c.kb_id == row.id, some)).all())
     if count:
         raise UnitTooLargeError(count)
-
-
-def _insert(
-    connection: sa.Connection,
-    kb_id: int,
-    keys: KnowledgeBaseKeys,
-    batch: Sequence[_Record],
-    positions: dict[bytes, int],
-    dimension: int,
-) -> int:
-    rows = []
-    for record in batch:
-        position = positions[record.unit_tag]
-        plaintext = record.body if dimension else pack(record.body)
-        rows.append(
-            {
-                "kb_id": kb_id,
-                "position": position,
-                "content_tag": record.content_tag,
-                "payload": keys.encrypt(plaintext, place(position, record.content_tag)),
-            }
-        )
-    return connection.execute(insert_new(connection, exemplars), rows).rowcount
-
-
-def _records(spool: Spool) -> Iterator[_Record]:
-    return map(_Record.from_bytes, spool)
-
-
-def _batches(spool: Spool, size: int) -> Iterator[list[_Record]]:
-    records = _records(spool)
-    while batch := list(islice(records, size)):
-        yield batch

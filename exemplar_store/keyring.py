@@ -14,16 +14,14 @@ another database under the same master opens here; then no knowledge base's key 
 """
 
 import os
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import sqlalchemy as sa
 
-from exemplar_store.callbacks import BeforeCommit, do_nothing
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
-from exemplar_store.encryption import KnowledgeBaseKeys
+from exemplar_store.encryption import KEY_BYTES, DataKey, KnowledgeBaseKeys, MasterKey
 from exemplar_store.errors import EncryptionKeyError, OtherEmbeddingModelError, UnknownKnowledgeBaseError, WrongKeyError
-from exemplar_store.knowledge_base import KnowledgeBaseRow, find
-from exemplar_store.master_key import KEY_BYTES, DataKey, MasterKey
+from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBaseRow, do_nothing, find
 from exemplar_store.tables import data_key
 
 
@@ -32,7 +30,7 @@ class Keyring:
 
     Args:
         database: has the tables of ``exemplar_store.tables``.
-        master: 32 bytes, see :func:`exemplar_store.master_key.load_key`.
+        master: 32 bytes, see :func:`exemplar_store.encryption.load_key`.
         embedding_model: tells the model that embeds here from others.
 
     Raises:
@@ -53,7 +51,7 @@ class Keyring:
                 row = connection.execute(sa.select(data_key)).one()
         self._number = row.number
         self._data_key = self._unwrap(row)
-        self._derived = lru_cache(maxsize=1024)(self._derive)
+        self._derived = lru_cache(maxsize=1024)(partial(KnowledgeBaseKeys, self._data_key.exemplars))
 
     @property
     def queries(self) -> bytes:
@@ -145,9 +143,6 @@ class Keyring:
         made = DataKey(os.urandom(KEY_BYTES), self._unwrap(row).queries)
         connection.execute(sa.update(data_key).values(_wrap(self._master, made, row.number + 1)))
         return made.exemplars
-
-    def _derive(self, salt: bytes) -> KnowledgeBaseKeys:
-        return KnowledgeBaseKeys(self._data_key.exemplars, salt)
 
     def _unwrap(self, row: sa.Row[tuple[object, ...]]) -> DataKey:
         if row.fingerprint != self._master.fingerprint:

@@ -1,7 +1,7 @@
-"""A knowledge base: what is public about it, and its row."""
+"""A knowledge base: what is public about it, its row, and what a caller may do beside a change."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,12 +12,20 @@ from exemplar_store.errors import InvalidKnowledgeBaseError
 from exemplar_store.tables import knowledge_bases
 
 KnowledgeBaseRow = sa.Row[tuple[object, ...]]
+Progress = Callable[[int, int], None]
+"""Called with the number done so far, and of all."""
+BeforeCommit = Callable[[sa.Connection], None]
+"""Something else to do last in the transaction of a change, so both are committed or neither."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESPONSE = "response"
 MAX_FIELDS = 64
 MAX_PUBLIC_SIZE = 10**15
+
+
+def do_nothing(*_: object) -> None:
+    """What a caller does beside a change unless it says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,11 @@ def find(connection: sa.Connection, name: str, *, lock: bool = False) -> Knowled
     """The row of this name; None where there is none. ``lock`` keeps it until the transaction ends."""
     named = sa.select(knowledge_bases).where(knowledge_bases.c.name == name)
     return connection.execute(named.with_for_update() if lock else named).one_or_none()
+
+
+def change(connection: sa.Connection, row: KnowledgeBaseRow, **values: object) -> None:
+    """Give some columns of a row other values."""
+    connection.execute(sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id).values(values))
 
 
 def default_response_field(fields: Sequence[str], embedded_field: str) -> str | None:

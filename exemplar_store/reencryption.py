@@ -11,31 +11,16 @@ there are. Interrupted, it has changed nothing.
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.callbacks import BeforeCommit, Progress
 from exemplar_store.dialects import alone, empty_write_ahead_log, overwrite_deleted
 from exemplar_store.encryption import KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import packed_content
 from exemplar_store.keyring import Keyring
+from exemplar_store.knowledge_base import BeforeCommit, Progress, change
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
 _UNITS_AT_ONCE = 100  # each has at most a quarter of a mebibyte
-
-_TAG = (
-    sa.update(units)
-    .where(units.c.kb_id == sa.bindparam("kb"), units.c.position == sa.bindparam("at"))
-    .values(unit_tag=sa.bindparam("tag"))
-)
-_EXEMPLAR = (
-    sa.update(exemplars)
-    .where(
-        exemplars.c.kb_id == sa.bindparam("kb"),
-        exemplars.c.position == sa.bindparam("at"),
-        exemplars.c.content_tag == sa.bindparam("before"),
-    )
-    .values(content_tag=sa.bindparam("tag"), payload=sa.bindparam("encrypted"))
-)
 
 
 def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_commit: BeforeCommit) -> int:
@@ -52,8 +37,7 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
                 unreadable += _reencrypt_units(connection, row.id, positions, before, after)
                 done += len(positions)
                 progress(done, sum(row.next_position for row in rows))
-            this = knowledge_bases.c.id == row.id
-            connection.execute(sa.update(knowledge_bases).where(this).values(key_check=after.check))
+            change(connection, row, key_check=after.check)
         before_commit(connection)
     empty_write_ahead_log(database)
     return unreadable
@@ -74,9 +58,13 @@ def _reencrypt_units(
             continue
         tag = after.content_tag(tags[at], packed_content(packed))
         encrypted = after.encrypt(packed, place(at, tag))
-        changed.append({"kb": kb_id, "at": at, "before": content_tag, "tag": tag, "encrypted": encrypted})
+        changed.append({"at": at, "before": content_tag, "tag": tag, "encrypted": encrypted})
     if tags:
-        connection.execute(_TAG, [{"kb": kb_id, "at": at, "tag": tag} for at, tag in tags.items()])
+        update = sa.update(units).where(units.c.kb_id == kb_id, units.c.position == sa.bindparam("at"))
+        new_tags = [{"at": at, "tag": tag} for at, tag in tags.items()]
+        connection.execute(update.values(unit_tag=sa.bindparam("tag")), new_tags)
     if changed:
-        connection.execute(_EXEMPLAR, changed)
+        this = exemplars.c.position == sa.bindparam("at"), exemplars.c.content_tag == sa.bindparam("before")
+        update = sa.update(exemplars).where(exemplars.c.kb_id == kb_id, *this)
+        connection.execute(update.values(content_tag=sa.bindparam("tag"), payload=sa.bindparam("encrypted")), changed)
     return unreadable

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
+from functools import partial
 from typing import BinaryIO
 from uuid import UUID
 
 from exemplar_store.errors import BadRowError
-from exemplar_store.exemplar import content
-from exemplar_store.limits import MAX_EXEMPLAR_BYTES
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, content
 from exemplar_store.unit_ids import MAX_CHARACTERS, as_text, canonical
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
@@ -158,9 +158,9 @@ def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
         if line.isspace() or not line:
             continue
         try:
-            record = json.loads(line, object_pairs_hook=_unique_members)
-        except _DuplicateMemberError as error:
-            raise BadRowError(number, str(error), "is given twice in one object; keep one") from None
+            record = json.loads(line, object_pairs_hook=partial(_unique_members, number))
+        except BadRowError:
+            raise
         except json.JSONDecodeError as error:
             raise BadRowError(
                 number, None, f"is not valid JSON: {error.msg} at character {error.colno}; write one object per line"
@@ -200,40 +200,31 @@ def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator
 
 def _csv_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((line for _, line in _lines(stream)), delimiter=delimiter, strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise BadRowError(number, None, f"is not valid CSV: {error}; check its quotes") from None
-        if cells:
-            yield number, cells
+    number = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield number, cells
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise BadRowError(number, None, f"is not valid CSV: {error}; check its quotes") from None
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, str]]:
     """Numbered lines of a UTF-8 file, with or without a byte order mark."""
-    number = 0
-    while raw := stream.readline(MAX_LINE_BYTES + 1):
-        number += 1
+    for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), 1):
         if len(raw) > MAX_LINE_BYTES:
             raise BadRowError(number, None, f"is longer than {MAX_LINE_BYTES // 1024**2} MiB")
-        if number == 1:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
         try:
-            yield number, raw.decode()
+            yield number, raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode()
         except UnicodeDecodeError as error:
             raise BadRowError(number, None, f"is not UTF-8 at byte {error.start + 1}; save the file as UTF-8") from None
 
 
-class _DuplicateMemberError(Exception):
-    pass
-
-
-def _unique_members(members: list[tuple[str, object]]) -> dict[str, object]:
+def _unique_members(number: int, members: list[tuple[str, object]]) -> dict[str, object]:
     record = dict(members)
     if len(record) != len(members):
         names = [name for name, _ in members]
-        raise _DuplicateMemberError(next(name for name in names if names.count(name) > 1))
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadRowError(number, twice, "is given twice in one object; keep one")
     return record

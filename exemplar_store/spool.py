@@ -3,10 +3,25 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from exemplar_store.encryption import TAG_BYTES
+
 _LENGTH_BYTES = 4
+
+
+class Record(NamedTuple):
+    """An exemplar of an upload."""
+
+    unit_tag: bytes
+    """Whose it is."""
+    content_tag: bytes
+    """Which."""
+    body: bytes
+    """Its content, with the embeddings once it has them."""
 
 
 class Spool(AbstractContextManager["Spool"]):
@@ -28,17 +43,24 @@ class Spool(AbstractContextManager["Spool"]):
     def __len__(self) -> int:
         return self._count
 
-    def append(self, record: bytes) -> None:
+    def append(self, record: Record) -> None:
         """Add a record. Not while the spool is being read."""
-        sealed = self._aead.encrypt(self._nonce(self._count), record, None)
+        sealed = self._aead.encrypt(self._nonce(self._count), b"".join(record), None)
         self._file.write(len(sealed).to_bytes(_LENGTH_BYTES, "big") + sealed)
         self._count += 1
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Record]:
         self._file.seek(0)
         for number in range(self._count):
             length = int.from_bytes(self._file.read(_LENGTH_BYTES), "big")
-            yield self._aead.decrypt(self._nonce(number), self._file.read(length), None)
+            record = self._aead.decrypt(self._nonce(number), self._file.read(length), None)
+            yield Record(record[:TAG_BYTES], record[TAG_BYTES : 2 * TAG_BYTES], record[2 * TAG_BYTES :])
+
+    def batches(self, size: int) -> Iterator[list[Record]]:
+        """The records, so many at a time."""
+        records = iter(self)
+        while batch := list(islice(records, size)):
+            yield batch
 
     @staticmethod
     def _nonce(number: int) -> bytes:

@@ -7,24 +7,16 @@ from datetime import UTC, datetime
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store import sampling
+from exemplar_store import knowledge_base, sampling
 from exemplar_store.blocks import members
-from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.cohorts import FIRST, add, spans, unrecognised
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import KnowledgeBaseExistsError, UnknownUnitError, UnrecognisedUnitsError
-from exemplar_store.exemplar import Slot, overhead
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot, overhead
 from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
 from exemplar_store.keyring import Keyring
-from exemplar_store.knowledge_base import (
-    KnowledgeBase,
-    KnowledgeBaseRow,
-    check_description,
-    check_public_size,
-    describe,
-)
-from exemplar_store.limits import MAX_EXEMPLAR_BYTES
+from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
 from exemplar_store.made_up import reading_s
 from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed
 from exemplar_store.reencryption import reencrypt
@@ -82,7 +74,7 @@ class ExemplarStore:
             InvalidKnowledgeBaseError: an argument that cannot be.
             KnowledgeBaseExistsError: the name is taken. Roll the transaction back.
         """
-        check_description(name, public_size, fields, embedded_field, response_field)
+        knowledge_base.check_description(name, public_size, fields, embedded_field, response_field)
         salt = os.urandom(SALT_BYTES)
         created = connection.execute(
             insert_new(connection, knowledge_bases)
@@ -142,8 +134,7 @@ class ExemplarStore:
         """
         with self._database.begin() as connection:
             row, _ = self.keyring.open(connection, name, lock=True)
-            this = knowledge_bases.c.id == row.id
-            connection.execute(sa.update(knowledge_bases).where(this).values(remote_engine=allowed))
+            knowledge_base.change(connection, row, remote_engine=allowed)
             before_commit(connection)
             return describe(self.keyring.open(connection, name)[0])
 
@@ -163,7 +154,7 @@ class ExemplarStore:
             UnrecognisedUnitsError: somebody who was there once would not be recognised.
             InvalidKnowledgeBaseError: a public size that cannot be.
         """
-        check_public_size(public_size)
+        knowledge_base.check_public_size(public_size)
         with self._read() as connection:  # all units are counted before the lock: how long that takes is private
             before, _ = self.keyring.open(connection, name)
             lost = unrecognised(connection, before)
@@ -290,7 +281,7 @@ class ExemplarStore:
         slot chosen uniformly and independently of the others; a slot keeps at most ``max_exemplars``, chosen and
         ordered by independent random priorities. So adding or removing a unit changes the content of one slot.
         See :mod:`exemplar_store.sampling`. Of the drawn units' exemplars only those kept are read.
-        How long that takes depends on the drawn units' sizes, which ingest bounds (:mod:`exemplar_store.limits`).
+        How long that takes depends on the drawn units' sizes, which ingest bounds (:mod:`exemplar_store.exemplar`).
 
         An exemplar that does not open (its row was changed or moved outside this program) is left out of its slot,
         in silence: an error or a log line would tell which units were drawn, and would let one unit's row decide

@@ -4,14 +4,11 @@ True ε = max over outputs y of ln(max_x P(y|x) / min_x P(y|x)); infinite if y c
 another. For a finite channel this is the definition of local differential privacy itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from sanitization.channel import Channel
 from sanitization.vocabulary import FloatArray, IntArray
@@ -31,7 +28,7 @@ class BrokenChannelError(ValueError):
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found."""
+    """What was found. Also read from what JSON makes of it."""
 
     epsilon: float
     """The true ε over all inputs looked at."""
@@ -48,12 +45,6 @@ class Audit:
     by_class: dict[str, float]
     """The true ε within each declared class of inputs. A class is public; inputs of one class look alike."""
 
-    @classmethod
-    def read(cls, stored: dict[str, Any]) -> Audit:
-        """The audit whose fields are stored as JSON has them."""
-        lists = {name: tuple(stored[name]) for name in ("worst_pair", "per_output")}
-        return cls(**{**stored, **lists})
-
     @property
     def complete(self) -> bool:
         """Whether all inputs were looked at."""
@@ -66,7 +57,8 @@ class Extremes:
     def __init__(self, outputs: int) -> None:
         self.highest = np.zeros(outputs)
         self.lowest = np.full(outputs, np.inf)
-        self._from = np.zeros((2, outputs), dtype=np.int64)
+        self.inputs = np.zeros((2, outputs), dtype=np.int64)
+        """From which each is most, and from which it is least likely."""
 
     def add(self, x: IntArray, law: FloatArray) -> None:
         """Take the rows of the inputs x into account."""
@@ -75,17 +67,13 @@ class Extremes:
             value = law[at, columns]
             better = value > extreme if index == 0 else value < extreme
             extreme[better] = value[better]
-            self._from[index, better] = x[at[better]]
+            self.inputs[index, better] = x[at[better]]
 
     def losses(self) -> FloatArray:
         """Every output's own ε; 0 for one that never comes out."""
         with np.errstate(divide="ignore", invalid="ignore"):
             loss: FloatArray = np.log(self.highest) - np.log(self.lowest)
         return np.where(self.highest > 0, loss, 0)
-
-    def inputs_of(self, output: int) -> tuple[int, int]:
-        """From which inputs an output is most and least likely."""
-        return int(self._from[0, output]), int(self._from[1, output])
 
 
 def audit(channel: Channel, *, classes: Sequence[str] | None = None, inputs: IntArray | None = None) -> Audit:
@@ -114,7 +102,7 @@ def audit(channel: Channel, *, classes: Sequence[str] | None = None, inputs: Int
                     part.add(block[of], law[of])
     losses = whole.losses()
     worst = int(losses.argmax())
-    most, least = whole.inputs_of(worst)
+    most, least = whole.inputs[:, worst]
     finite = np.minimum(losses, np.finfo(float).max)
     quantiles = (float(q) for q in np.quantile(finite, QUANTILES, method="inverted_cdf"))
     epsilon = float(losses[worst])

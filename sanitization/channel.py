@@ -77,9 +77,8 @@ class WithUnknown:
     @property
     def outputs(self) -> Sequence[str]:
         """The words, and what shows that one was unknown."""
-        return (
-            list(self.known.outputs) if self.treatment == "any word" else [*self.known.outputs, f"({self.treatment})"]
-        )
+        shown = [] if self.treatment == "any word" else [f"({self.treatment})"]
+        return [*self.known.outputs, *shown]
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`Channel`."""

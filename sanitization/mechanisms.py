@@ -59,10 +59,6 @@ def _metric(vocabulary: Vocabulary, epsilon: float) -> str:
     return f"{epsilon:g}·d ≤ {epsilon * vocabulary.diameter:.2f}"
 
 
-def _cape_claim(vocabulary: Vocabulary, epsilon: float) -> str:
-    return f"{Cape(vocabulary, epsilon).claim():.2f}"
-
-
 PUBLISHED: Mapping[str, Mechanism] = {
     "santext": Mechanism(lambda v, e: WithUnknown(SanText(v, e), "any word"), SanText, _metric),
     "santext_plus": Mechanism(lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), SanTextPlus, _metric),
@@ -73,7 +69,7 @@ PUBLISHED: Mapping[str, Mechanism] = {
         partial(DynText, density_epsilon=None),
         lambda _, e: f"{e + 0.5:g}, δ = 1e-05",
     ),
-    "cape": Mechanism(Cape, RankedCape, _cape_claim),
+    "cape": Mechanism(Cape, RankedCape, lambda v, e: f"{Cape(v, e).claim():.2f}"),
 }
 RESPONSES = ("nearest_rr", "medoid_rr")
 SMALLEST_EPSILON = 0.001
@@ -158,7 +154,7 @@ def _response(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -
 
     arrays, about = remember(folder, f"{name} {epsilon!r} words {vocabulary.digest}", made)
     channel = RandomisedResponse(vocabulary.words, about["outputs"], arrays["near"], epsilon)
-    return Served(channel, Audit.read(about["audit"]), about["parameters"], vocabulary)
+    return Served(channel, Audit(**about["audit"]), about["parameters"], vocabulary)
 
 
 def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:

@@ -90,7 +90,7 @@ def open_table(
     _, about = cache.remember(folder, key, made)
     if not file.exists() or file_digest(file) != about["sha256"]:
         raise TableError(f"{file} is damaged: delete it and the .npz beside it")
-    return Table(about["inputs"], about["outputs"], _mapped(file)), Audit.read(about["audit"]), about["remark"]
+    return Table(about["inputs"], about["outputs"], _mapped(file)), Audit(**about["audit"]), about["remark"]
 
 
 def _make(channel: Channel, epsilon: float, file: Path) -> Table:

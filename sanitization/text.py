@@ -179,19 +179,16 @@ class TextSanitizer:
             self._check(text)
         cut = [self.partition.tokens(text) for text in texts]
         everything = [token for tokens, _ in cut for token in tokens]
-        drawn = self._draw([token.text for token in everything if token.kind == "word"])
-        numbers = _numbers(sum(token.kind == "number" for token in everything))
+        words = [token.text for token in everything if token.kind == "word"]
+        drawn: Iterator[str] = iter(self.served.replace(self._known(words), self.embed))
+        if "case" in self.partition.keep:
+            drawn = map(cased_like, drawn, words)
+        numbers = map(str, 1 + uniform.below(LARGEST_NUMBER, sum(token.kind == "number" for token in everything)))
         return [self._join(tokens, end, drawn, numbers) for tokens, end in cut]
 
     def _check(self, text: str) -> None:
         if len(text) > LONGEST_TEXT:
             raise TextError(f"a text has at most {LONGEST_TEXT:,} characters: sanitise it in parts")
-
-    def _draw(self, words: list[str]) -> Iterator[str]:
-        drawn = self.served.replace(self._known(words), self.embed)
-        if "case" in self.partition.keep:
-            drawn = [cased_like(new, old) for new, old in zip(drawn, words, strict=True)]
-        return iter(drawn)
 
     def laws(self, text: str) -> list[tuple[str, FloatArray]]:
         """Each word of a text with the law of its replacement, over the channel's outputs: to be shown, not to be sent.
@@ -256,7 +253,3 @@ def open_sanitizer(
     partition = Partition(keep)
     served = serve(name, partition.replaceable(vocabulary), epsilon, folder)
     return TextSanitizer(name, served, partition, embed, most_unknown)
-
-
-def _numbers(count: int) -> Iterator[str]:
-    return map(str, 1 + uniform.below(LARGEST_NUMBER, count))

@@ -65,9 +65,8 @@ class Partition:
 
     @cached_property
     def _pattern(self) -> regex.Pattern[str]:
-        return regex.compile(
-            f"(?P<placeholder>{PLACEHOLDER.pattern})|{_OTHERS}" if "placeholders" in self.keep else _OTHERS
-        )
+        placeholder = f"(?P<placeholder>{PLACEHOLDER.pattern})|" if "placeholders" in self.keep else ""
+        return regex.compile(placeholder + _OTHERS)
 
     def tokens(self, text: str) -> tuple[list[Token], str]:
         """The tokens of a text in their order, and the white space after the last of them."""
@@ -92,14 +91,13 @@ class Partition:
         match = self._pattern.fullmatch(word)
         return match is not None and match.lastgroup == "word" and self._kind("word", word) == "word"
 
-    def _kind(self, group: str | None, text: str) -> Kind:
-        if group == "word":
-            return "stopword" if "stopwords" in self.keep and text.lower() in STOPWORDS else "word"
-        if group == "number":
-            return "number"
-        if group == "punctuation":
-            return "punctuation" if "punctuation" in self.keep else "word"
-        return "placeholder"
+    def _kind(self, group: Kind, text: str) -> Kind:
+        """The class of what a group of the pattern matched."""
+        if group == "word" and "stopwords" in self.keep and text.lower() in STOPWORDS:
+            return "stopword"
+        if group == "punctuation" and "punctuation" not in self.keep:
+            return "word"
+        return group
 
 
 def cased_like(word: str, example: str) -> str:

@@ -101,7 +101,7 @@ def open_whole(
         return {"chosen": chosen}, {"audit": asdict(audit(_response(_some(public, chosen), epsilon)))}
 
     arrays, about = remember(folder, f"whole {epsilon!r} texts {public.digest}", made)
-    known, audited = _some(public, arrays["chosen"]), Audit.read(about["audit"])
+    known, audited = _some(public, arrays["chosen"]), Audit(**about["audit"])
     admit(audited, epsilon)
     served = Served(_response(known, epsilon), audited, f"{len(known):,} of {len(public):,} public texts", known)
     return WholeTextSanitizer(NAME, served, _OneToken(), embed)

@@ -8,7 +8,6 @@ answers from being steered by somebody else's book.
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -58,8 +57,12 @@ def check_prompt(prompt: str) -> str:
     return prompt
 
 
+Prompt = Annotated[str, AfterValidator(check_prompt)]
+"""A template with ``{text}``, ending where the answer begins."""
+
+
 class Part(BaseModel):
-    """Of a manifest: nothing in it may be unknown."""
+    """Of a bundle: nothing in it may be unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -93,9 +96,7 @@ class Manifest(Part):
     format: Literal[1] = 1
     name: str = Field(pattern=rf"^{_NAME}$")
     version: int = Field(ge=1)
-    prompt: Annotated[str, AfterValidator(check_prompt)] = Field(
-        description="A template with `{text}`, ending where the answer begins."
-    )
+    prompt: Prompt = Field(description="A template with `{text}`, ending where the answer begins.")
     options: list[str] = Field(min_length=2)
     placeholder: str = Field(min_length=1)
     longest_text: int = Field(ge=1, le=LONGEST_TEXT)
@@ -109,8 +110,7 @@ class Manifest(Part):
     files: dict[str, str] = Field(description="SHA-256 of each file.")
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(Part):
     """Who says that this is the bundle; 32 and 64 bytes in hexadecimal."""
 
     publisher: str
@@ -148,8 +148,6 @@ class Bundle:
 
     def __post_init__(self) -> None:
         self.signature.check(self.manifest_bytes)
-        if hashlib.sha256(self.book_bytes).hexdigest() != self.manifest.files.get(BOOK):
-            raise BundleError(f"{BOOK} is not the one that was signed")
         _ = self.book, self.types
 
     @cached_property
@@ -173,9 +171,10 @@ class Bundle:
     @cached_property
     def book(self) -> Book:
         """What a client finds its profile in."""
+        tensors = self.tensors(BOOK, self.book_bytes)
         medoids = tuple(tuple(spans) for spans in self.manifest.medoids)
         try:
-            return Book(tuple(self.manifest.types), _tensors(self.book_bytes)[_AFFINITY], medoids)
+            return Book(tuple(self.manifest.types), tensors[_AFFINITY], medoids)
         except (KeyError, ValueError) as error:
             raise BundleError(f"{BOOK} does not fit the manifest: {error}") from error
 
@@ -186,6 +185,19 @@ class Bundle:
         if len(types) != sum(map(len, self.manifest.types.values())):
             raise BundleError("a phrase belongs to two types")
         return types
+
+    def tensors(self, name: str, content: bytes) -> dict[str, np.ndarray]:
+        """The arrays in one of its files.
+
+        Raises:
+            BundleError: it is not the one that was signed.
+        """
+        if hashlib.sha256(content).hexdigest() != self.manifest.files.get(name):
+            raise BundleError(f"{name} is not the one that was signed")
+        try:
+            return safetensors.numpy.load(content)
+        except SafetensorError as error:
+            raise BundleError(f"{name} is not a safetensors file: {error}") from error
 
 
 def publish(
@@ -220,12 +232,11 @@ def publish(
         }
     )
     said = whole.model_dump_json(indent=1).encode()
-    publisher = key.public_key().public_bytes_raw().hex()
-    signature = {"publisher": publisher, "signature": key.sign(said).hex()}
-    Bundle(said, files[BOOK], Signature(**signature))
+    signature = Signature(publisher=key.public_key().public_bytes_raw().hex(), signature=key.sign(said).hex())
+    Bundle(said, files[BOOK], signature)
     folder = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
     try:
-        for name, content in {**files, MANIFEST: said, SIGNATURE: json.dumps(signature).encode()}.items():
+        for name, content in {**files, MANIFEST: said, SIGNATURE: signature.model_dump_json().encode()}.items():
             (folder / name).write_bytes(content)
         folder.chmod(0o755)
         os.rename(folder, parent / str(version))  # refused if somebody else was quicker
@@ -242,9 +253,9 @@ def load(folder: Path) -> Bundle:
         BundleError: it is none, or was changed.
     """
     try:
-        signature = Signature(**json.loads((folder / SIGNATURE).read_bytes()))
+        signature = Signature.model_validate_json((folder / SIGNATURE).read_bytes())
         return Bundle((folder / MANIFEST).read_bytes(), (folder / BOOK).read_bytes(), signature)
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise error if isinstance(error, BundleError) else BundleError(f"{folder}: no bundle ({error})") from error
 
 
@@ -254,10 +265,7 @@ def load_steering(folder: Path, bundle: Bundle) -> dict[str, np.ndarray]:
     Raises:
         BundleError: they are not the ones that were signed.
     """
-    content = (folder / STEERING).read_bytes()
-    if hashlib.sha256(content).hexdigest() != bundle.manifest.files.get(STEERING):
-        raise BundleError(f"{STEERING} is not the one that was signed")
-    return _tensors(content)
+    return bundle.tensors(STEERING, (folder / STEERING).read_bytes())
 
 
 def folder_of(root: Path, address: str) -> Path:
@@ -295,10 +303,3 @@ def signing_key(file: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise BundleError(f"{file} holds a key of another kind than Ed25519")
     return key
-
-
-def _tensors(content: bytes) -> dict[str, np.ndarray]:
-    try:
-        return safetensors.numpy.load(content)
-    except SafetensorError as error:
-        raise BundleError(f"not a safetensors file: {error}") from error

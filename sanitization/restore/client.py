@@ -16,8 +16,8 @@ import httpx
 from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError, Signature
 from sanitization.restore.ledger import Ledger, digest
-from sanitization.restore.spans import Redacted, Spans, redact
-from sanitization.restore.weights import type_weights, weights_of
+from sanitization.restore.spans import Redacted, Spans, normal_form, redact
+from sanitization.restore.weights import weights_of
 
 BUDGET = 40.0
 _TIMEOUT_S = 180.0
@@ -122,7 +122,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         """
         got = _checked(self._http.get(f"/v1/restore/bundles/{self._address}"))
         try:
-            signature = Signature(got["publisher"], got["signature"])
+            signature = Signature(publisher=got["publisher"], signature=got["signature"])
             bundle = Bundle(got["manifest"].encode(), base64.b64decode(got["book"], validate=True), signature)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise error if isinstance(error, BundleError) else BundleError(f"no bundle: {error!r}") from error
@@ -142,7 +142,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         question = self._question(redacted)
         return Preview(
             redacted=redacted.text,
-            unknown=tuple(span for span in redacted.spans if not type_weights(self.bundle.types, [span], [1.0])),
+            unknown=tuple(span for span in redacted.spans if normal_form(span) not in self.bundle.types),
             profiles=self.bundle.book.k,
             truth=mechanism.truth(self.bundle.book.k, self._epsilon),
             epsilon=self._epsilon,

@@ -63,12 +63,10 @@ class Made:
     Attributes:
         book: the book.
         mixture: centroid j is Σ_c mixture[j, c]·r_c, of norm 1; float64 (k, t); 0 for profile 0.
-        nearest: the profile of each query, int64 (N,).
     """
 
     book: Book
     mixture: FloatArray
-    nearest: np.ndarray
 
 
 def make_book(
@@ -98,14 +96,12 @@ def make_book(
     np.add.at(sums, label + 1, scaled[some])
     centroids = sums @ coordinates
     centroids, mixture = centroids / _norms(centroids), sums / _norms(centroids)
-    near = np.zeros(len(weights), dtype=np.int64)
-    near[some] = 1 + (meta[some] @ centroids[1:].T).argmax(axis=1)
     # The query nearest to each centroid; a public one, as all of them are.
     medoid = some[(meta[some] @ centroids[1:].T).argmax(axis=0)]
     medoids = ((), *(tuple(spans[at]) for at in medoid))
     affinity = coordinates @ centroids.T
     affinity[:, 0] = 0
-    return Made(Book(tuple(types), affinity, medoids), mixture, near)
+    return Made(Book(tuple(types), affinity, medoids), mixture)
 
 
 def meta_products(gram: FloatArray, weights: FloatArray, mixture: FloatArray) -> FloatArray:
@@ -134,12 +130,10 @@ def _clusters(points: FloatArray, k: int, seed: int) -> np.ndarray:
     """The best of a few runs of k-means, none of whose clusters is empty."""
     from scipy.cluster.vq import kmeans2  # half a second to import, and clients do not need it
 
-    best: tuple[float, np.ndarray] | None = None
-    for run in range(_RESTARTS):
-        centres, label = kmeans2(points, k, iter=_STEPS, minit="++", seed=np.random.default_rng([seed, run]))
-        loss = float(((points - centres[label]) ** 2).sum())
-        if len(np.unique(label)) == k and (best is None or loss < best[0]):
-            best = loss, label
-    if best is None:
+    seeds = (np.random.default_rng([seed, run]) for run in range(_RESTARTS))
+    runs = [kmeans2(points, k, iter=_STEPS, minit="++", seed=each) for each in seeds]
+    full = [(centres, label) for centres, label in runs if len(np.unique(label)) == k]
+    if not full:
         raise ValueError(f"k-means leaves some of {k} clusters empty: ask for fewer profiles")
-    return best[1]
+    losses = [((points - centres[label]) ** 2).sum() for centres, label in full]
+    return full[int(np.argmin(losses))][1]

@@ -7,6 +7,7 @@ They are drawn in floating point, which has leaks of its own; nothing here is se
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.special import betainc, betaln
@@ -122,28 +123,23 @@ def _turned(points: FloatArray, vectors: FloatArray) -> FloatArray:
     return points - (2 * (points * axis).sum(axis=1) / squares)[:, None] * axis
 
 
-def _cap(threshold: float, size: int) -> float:
-    """The share of the sphere with ⟨Z, R⟩ ≥ γ ≥ 0."""
-    return float(betainc((size - 1) / 2, (size - 1) / 2, (1 - threshold) / 2))
+def _cap(threshold: Any, size: int) -> Any:
+    """The share of the sphere with ⟨Z, R⟩ ≥ γ ≥ 0; of one γ or an array of them."""
+    return betainc((size - 1) / 2, (size - 1) / 2, (1 - threshold) / 2)
 
 
-def _hit(epsilon: float, share: float) -> float:
-    return float(share / (share + np.exp(-epsilon) * (1 - share)))
+def _hit(epsilon: float, share: Any) -> Any:
+    return share / (share + np.exp(-epsilon) * (1 - share))
 
 
 @lru_cache(maxsize=256)
 def _best_threshold(epsilon: float, size: int) -> float:
     """The γ of a fine grid with the largest mean of ⟨Z, R⟩."""
     half = (size - 1) / 2
-    best, chosen = -1.0, 0.0
-    for threshold in np.linspace(0, 0.999, 1000):
-        share = _cap(threshold, size)
-        if share == 0:
-            break
-        # The integral of ⟨Z, R⟩ over the cap, of the uniform law.
-        moment = np.exp(half * np.log1p(-(threshold**2)) - betaln(half, half) - (size - 2) * np.log(2)) / (2 * half)
-        hit = _hit(epsilon, share)
-        mean = moment * (hit / share - (1 - hit) / (1 - share))
-        if mean > best:
-            best, chosen = float(mean), float(threshold)
-    return chosen
+    thresholds = np.linspace(0, 0.999, 1000)
+    thresholds = thresholds[_cap(thresholds, size) > np.finfo(float).tiny]
+    # The integral of ⟨Z, R⟩ over the cap, of the uniform law.
+    moments = np.exp(half * np.log1p(-(thresholds**2)) - betaln(half, half) - (size - 2) * np.log(2)) / (2 * half)
+    share = _cap(thresholds, size)
+    hit = _hit(epsilon, share)
+    return float(thresholds[(moments * (hit / share - (1 - hit) / (1 - share))).argmax()])

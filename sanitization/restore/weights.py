@@ -5,6 +5,7 @@ from all word pieces and heads of MiniLM's last layer (equation 15 of the paper,
 computed where the text is: nothing of them leaves.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -12,27 +13,21 @@ from typing import Any, Literal
 from sanitization.restore.spans import Offsets, Redacted, normal_form
 
 
-def type_weights(types: Mapping[str, str], spans: Sequence[str], weights: Sequence[float]) -> dict[str, float]:
-    """The weight of each type of span; spans of no known type count for nothing.
+def weights_of(redacted: Redacted, types: Mapping[str, str], how: Literal["equal", "attention"]) -> dict[str, float]:
+    """The weight of each type of span in a redacted text; spans of no known type count for nothing.
 
     Args:
+        redacted: the text.
         types: the type of each phrase in normal form.
-        spans: texts.
-        weights: of the spans.
+        how: see above.
     """
-    totals: dict[str, float] = {}
-    for span, weight in zip(spans, weights, strict=True):
-        name = types.get(normal_form(span))
-        if name is not None:
-            totals[name] = totals.get(name, 0.0) + weight
-    return totals
-
-
-def weights_of(redacted: Redacted, types: Mapping[str, str], how: Literal["equal", "attention"]) -> dict[str, float]:
-    """The weight of each type of span in a redacted text; ``types`` as above."""
     listens = how == "attention"
     weights = attention(redacted.whole, redacted.places) if listens else [1.0] * len(redacted.places)
-    return type_weights(types, redacted.spans, weights)
+    totals: dict[str, float] = defaultdict(float)
+    for span, weight in zip(map(normal_form, redacted.spans), weights, strict=True):
+        if span in types:
+            totals[types[span]] += weight
+    return totals
 
 
 def attention(text: str, places: Sequence[Offsets]) -> list[float]:

@@ -107,7 +107,7 @@ def train(
     from sanitization.restore.training.data import TrainConfig
     from sanitization.restore.training.job import Job
 
-    report = Job(job, TrainConfig.read(config)).run(lambda stage, done: typer.echo(f"{stage}: {done}", err=True))
+    report = Job(job, TrainConfig.read(config), lambda stage, done: typer.echo(f"{stage}: {done}", err=True)).run()
     if plot_file is not None:
         from sanitization.restore.training.plot import plot
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pydantic import BaseModel, ConfigDict, Field
 
 from exemplar_store import Layout, Row, UnknownUnitError
-from exemplar_store.callbacks import Progress, do_nothing
+from exemplar_store.knowledge_base import Progress, do_nothing
 from service.commands.command import command
 from service.commands.fields import FieldError
 from service.embedding.embedder import Embed

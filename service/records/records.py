@@ -16,8 +16,8 @@ from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngin
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
-from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.cohorts import note_lost_arrivals
+from exemplar_store.knowledge_base import BeforeCommit, Progress, do_nothing
 from service.embedding.embedder import Embed
 from service.embedding.model import identity
 from service.records.api_keys import ApiKeys

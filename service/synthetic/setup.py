@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from accounting.plan import load_plan
 from exemplar_store import ExemplarStore, Layout, read_json_lines
-from exemplar_store.callbacks import Progress, do_nothing
+from exemplar_store.knowledge_base import Progress, do_nothing
 from service.embedding.embedder import Embed
 from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from exemplar_store import Slot
@@ -27,19 +29,13 @@ def block_of(text: str, slots: Sequence[Slot]) -> int:
     return block
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 64, 1000])
-def test_blocks_share_out_all_tags_evenly(blocks):
-    ranges = [[int.from_bytes(tag) for tag in tag_range(block, blocks)] for block in range(blocks)]
-    assert (ranges[0][0], ranges[-1][1]) == (0, 2**128 - 1)
-    assert all(last + 1 == first for (_, last), (first, _) in itertools.pairwise(ranges))
-    lengths = {last - first + 1 for first, last in ranges}
-    assert max(lengths) - min(lengths) <= 1
-
-
-def test_many_blocks_have_ranges_too():
-    blocks = 10**15
-    assert tag_range(blocks - 1, blocks)[1] == b"\xff" * 16
-    assert int.from_bytes(tag_range(1, blocks)[0]) - int.from_bytes(tag_range(0, blocks)[1]) == 1
+@given(st.data(), st.integers(1, 10**15))
+def test_blocks_share_out_all_tags_evenly(data: st.DataObject, blocks: int) -> None:
+    block = data.draw(st.integers(0, blocks - 1))
+    first, last = map(int.from_bytes, tag_range(block, blocks))
+    assert first == (0 if block == 0 else int.from_bytes(tag_range(block - 1, blocks)[1]) + 1)
+    assert (last == 2**128 - 1) == (block == blocks - 1)
+    assert 2**128 // blocks <= last - first + 1 <= 2**128 // blocks + 1
 
 
 def test_a_units_tag_and_nothing_else_names_its_block(store, engine, tickets, rows):

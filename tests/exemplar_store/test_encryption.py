@@ -9,9 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import EncryptionKeyError, ExemplarStore, Row, TamperedError, WrongKeyError, load_key
-from exemplar_store.encryption import KnowledgeBaseKeys, place
-from exemplar_store.master_key import DEVELOPMENT_KEY, MasterKey
-from exemplar_store.spool import Spool
+from exemplar_store.encryption import DEVELOPMENT_KEY, DataKey, KnowledgeBaseKeys, MasterKey, place
+from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, knowledge_bases, metadata, units
 
 KEY = bytes(range(32))
@@ -24,17 +23,14 @@ def test_the_key_comes_from_the_environment_or_a_file(tmp_path):
     assert load_key(ENCODED) == load_key(None, file) == load_key(f" {ENCODED} ", development=True) == KEY
 
 
-def test_without_a_key_the_store_does_not_start_unless_in_development():
-    with pytest.raises(EncryptionKeyError, match="openssl rand -base64 32"):
-        load_key()
-    assert load_key(development=True) == DEVELOPMENT_KEY
-
-
-def test_the_published_key_is_refused_outside_development():
-    published = base64.b64encode(DEVELOPMENT_KEY).decode()
-    with pytest.raises(EncryptionKeyError, match="published development key"):
-        load_key(published)
-    assert load_key(published, development=True) == DEVELOPMENT_KEY
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(None, "openssl rand -base64 32"), (base64.b64encode(DEVELOPMENT_KEY).decode(), "published development key")],
+)
+def test_no_key_and_the_published_one_are_for_development_only(value, message):
+    with pytest.raises(EncryptionKeyError, match=message):
+        load_key(value)
+    assert load_key(value, development=True) == DEVELOPMENT_KEY
 
 
 @pytest.mark.parametrize(
@@ -66,28 +62,39 @@ def test_every_knowledge_base_has_keys_of_its_own():
         MasterKey(b"short")
 
 
-def test_a_row_opens_in_its_place_only_and_unchanged_only():
-    keys = KnowledgeBaseKeys(KEY, bytes(16))
-    here = place(3, bytes(16))
-    payload = keys.encrypt(b"text", here)
-    assert keys.decrypt(payload, here) == b"text"
-    assert keys.encrypt(b"text", here) != payload
-    for bit in range(8 * len(payload)):
-        changed = bytearray(payload)
-        changed[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(TamperedError):
-            keys.decrypt(bytes(changed), here)
+ROWS, MASTER, SECRET = KnowledgeBaseKeys(KEY, bytes(16)), MasterKey(KEY), DataKey(b"e" * 32, b"q" * 32)
+HERE = place(3, bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("seal", "unseal", "content", "error"),
+    [
+        (lambda: ROWS.encrypt(b"text", HERE), lambda row: ROWS.decrypt(row, HERE), b"text", TamperedError),
+        (lambda: MASTER.wrap(SECRET, 7), lambda wrap: MASTER.unwrap(wrap, 7), SECRET, WrongKeyError),
+    ],
+    ids=["row", "data key"],
+)
+def test_what_is_sealed_opens_unchanged_only(seal, unseal, content, error):
+    sealed = seal()
+    assert unseal(sealed) == content
+    assert seal() != sealed
+    number = int.from_bytes(sealed)
+    flipped = [(number ^ 1 << bit).to_bytes(len(sealed)) for bit in range(8 * len(sealed))]
+    for changed in (*flipped, b"", sealed[:1], sealed[:12], sealed[:13], sealed[:20]):
+        with pytest.raises(error):
+            unseal(changed)
+
+
+def test_what_is_sealed_opens_in_its_place_only():
     for elsewhere in (place(4, bytes(16)), place(3, b"1" * 16)):
         with pytest.raises(TamperedError):
-            keys.decrypt(payload, elsewhere)
-    for short in (b"", payload[:1], payload[:20]):
-        with pytest.raises(TamperedError):
-            keys.decrypt(short, here)
-
-
-def test_equal_exemplars_of_two_units_do_not_show():
-    keys = KnowledgeBaseKeys(KEY, bytes(16))
-    assert keys.content_tag(keys.unit_tag("a"), b"x") != keys.content_tag(keys.unit_tag("b"), b"x")
+            ROWS.decrypt(ROWS.encrypt(b"text", HERE), elsewhere)
+    wrapped = MASTER.wrap(SECRET, 7)
+    for other, number in ((MASTER, 8), (MasterKey(b"n" * 32), 7)):
+        with pytest.raises(WrongKeyError, match="data_key was changed"):
+            other.unwrap(wrapped, number)
+    assert len(wrapped) == 93
+    assert "eee" not in repr(SECRET)
 
 
 SECRETS = ("Wolpertinger", "unit-of-ann", "gelb")
@@ -120,9 +127,10 @@ def test_nothing_private_is_stored_in_clear(store, engine, tickets, embed):
 
 def test_the_temporary_file_of_an_upload_is_unreadable():
     with Spool() as spool:
-        for number in range(3):
-            spool.append(f"Wolpertinger {number}".encode())
-        assert [record.decode() for record in spool] == [f"Wolpertinger {number}" for number in range(3)]
+        records = [Record(b"u" * 16, b"c" * 16, f"Wolpertinger {number}".encode()) for number in range(3)]
+        for record in records:
+            spool.append(record)
+        assert list(spool) == records
         spool._file.seek(0)
         raw = spool._file.read()
     assert len(raw) > 3 * len("Wolpertinger")
@@ -198,11 +206,14 @@ def test_a_row_changed_or_moved_behind_the_stores_back_is_left_out_alone(
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_stored_tags_are_not_guessable_hashes(store, another, engine, tickets, rows):
-    """Who guesses a unit id cannot confirm it without the key: two knowledge bases tag it differently."""
-    store.ingest("tickets", rows(1))
+def test_the_stored_tags_are_not_guessable_hashes(store, another, engine, tickets):
+    """Who guesses a unit id cannot confirm it without the key: two knowledge bases tag it differently.
+
+    Nor does it show that two units have equal exemplars.
+    """
     another("other")
-    store.ingest("other", rows(1))
+    for name in ("tickets", "other"):
+        store.ingest(name, [Row(1, unit, {"text": "t", "label": "l"}) for unit in ("ann", "bo")])
     with engine.connect() as connection:
-        assert connection.scalar(sa.select(sa.func.count(units.c.unit_tag.distinct()))) == 2
-        assert connection.scalar(sa.select(sa.func.count(exemplars.c.content_tag.distinct()))) == 2
+        assert connection.scalar(sa.select(sa.func.count(units.c.unit_tag.distinct()))) == 4
+        assert connection.scalar(sa.select(sa.func.count(exemplars.c.content_tag.distinct()))) == 4

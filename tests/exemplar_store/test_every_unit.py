@@ -29,6 +29,7 @@ def test_each_unit_comes_once_and_whole(store, tickets, rows, embed, monkeypatch
 
 
 def test_forgotten_units_and_rows_that_do_not_open_are_left_out(store, engine, tickets, rows, embed) -> None:
+    assert list(store.every_unit("tickets")) == []
     store.ingest("tickets", rows(4, each=2), embed)
     store.forget("tickets", "u1")
     with engine.begin() as connection:
@@ -52,7 +53,3 @@ def test_it_is_the_knowledge_base_of_one_moment(store, engine, tickets, rows, em
     if engine.dialect.name == "sqlite":  # forgetting waits less for those who read, and leaves the rest as it was
         with engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == BUSY_TIMEOUT_S * 1000
-
-
-def test_an_empty_knowledge_base_has_no_units(store, tickets) -> None:
-    assert list(store.every_unit("tickets")) == []

@@ -1,7 +1,5 @@
 """Uploads are stored whole or not at all, once, side by side."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +24,7 @@ from exemplar_store.encryption import OVERHEAD_BYTES
 from exemplar_store.exemplar import overhead
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.records.database import open_database
-
-
-def everything(store: ExemplarStore, name: str = "tickets") -> list[dict[str, str]]:
-    (slot,) = store.sample_slots(name, probability=1, ensemble=1, max_exemplars=10**6)
-    return [dict(exemplar.fields) for exemplar in slot]
+from tests.exemplar_store.test_keyring import OLD, die_before, killed, texts
 
 
 def counts(engine: sa.Engine) -> tuple[int, int, int]:
@@ -43,17 +37,20 @@ def counts(engine: sa.Engine) -> tuple[int, int, int]:
         )
 
 
-def test_what_goes_in_comes_out(store, tickets, rows, embed):
+@pytest.mark.parametrize("embedded", [True, False])
+def test_what_goes_in_comes_out(store, tickets, rows, embed, embedded):
     upload = [*rows(3, each=2), Row(7, "ünï", {"text": 'Zeile 1\n"Zeile" 2 🎉', "label": "ja"}, ("b", "a"))]
-    report = store.ingest("tickets", upload, embed)
+    report = store.ingest("tickets", upload, embed if embedded else None)
     assert report == IngestReport(exemplars=7, units=4, already_there=0, ignored_fields=("a", "b"))
     (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
     assert sorted(e.fields["text"] for e in slot) == sorted(row.fields["text"] for row in upload)
-    for exemplar in slot:
+    assert {exemplar.response_embedding for exemplar in slot} == {None}
+    for exemplar in slot if embedded else ():
         assert exemplar.embedding.dtype == np.float32
         assert np.linalg.norm(exemplar.embedding) == pytest.approx(1, abs=1e-6)
         np.testing.assert_allclose(exemplar.embedding, embed([exemplar.fields["text"]])[0], atol=1e-3)
-    assert store.get("tickets").embedding_dimension == 16
+    assert embedded or {exemplar.embedding for exemplar in slot} == {None}
+    assert store.get("tickets").embedding_dimension == (16 if embedded else 0)
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -73,27 +70,10 @@ def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embe
         store.ingest("tickets", many, **kind, dry_run=True)
 
 
-def test_exemplars_may_have_no_embedding(store, tickets, rows):
-    store.ingest("tickets", rows(2))
-    assert store.get("tickets").embedding_dimension == 0
-    (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
-    assert [exemplar.embedding for exemplar in slot] == [None, None]
-
-
 def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
     told: list[tuple[int, int]] = []
     store.ingest("tickets", rows(150), embed, lambda done, total: told.append((done, total)))
     assert told == [(64, 150), (128, 150), (150, 150)]
-
-
-def test_a_text_that_several_rows_share_is_embedded_once(store, tickets, rows, embed):
-    same, noting = [Row(i, f"unit {i}", {"text": f"text {i % 2}", "label": "l"}) for i in range(6)], Mock(wraps=embed)
-    assert store.ingest("tickets", same, noting).exemplars == 6
-    noting.assert_called_once_with(["text 0", "text 1"])
-    (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
-    assert len(slot) == 6
-    for exemplar in slot:
-        np.testing.assert_allclose(exemplar.embedding, embed([exemplar.fields["text"]])[0], atol=1e-3)
 
 
 def test_an_exemplar_is_stored_once_for_its_unit(store, engine, tickets):
@@ -131,19 +111,10 @@ def test_what_cannot_be_stored_replaces_nothing(store, engine, tickets):
 
     with pytest.raises(RuntimeError):
         store.ingest("tickets", said("3"), before_commit=Mock(side_effect=RuntimeError), replace=True)
-    assert sorted(one["text"] for one in everything(store)) == ["1", "2"]
+    assert texts(store) == ["1", "2"]
     full = said(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT)))
     for _ in range(2):  # they are not too many together
         assert store.ingest("tickets", full, replace=True).exemplars == MAX_EXEMPLARS_PER_UNIT
-
-
-def test_a_unit_keeps_its_position_when_more_comes(store, engine, tickets):
-    store.ingest("tickets", [*said("1"), *said("1", unit="bo")])
-    report = store.ingest("tickets", said("2"))
-    assert (report.exemplars, report.units) == (1, 0)
-    with engine.connect() as connection:
-        found = connection.scalars(sa.select(exemplars.c.position).order_by(exemplars.c.position)).all()
-    assert found == [0, 0, 1]
 
 
 def test_an_empty_upload_is_no_error(store, engine, tickets):
@@ -188,7 +159,7 @@ def test_a_unit_may_have_a_thousand_exemplars_and_no_more(store, engine, tickets
     with pytest.raises(UnitTooLargeError, match="2 units"):
         store.ingest("tickets", [*of_unit("ann", [1000]), *of_unit("bo", [1000])])
     assert counts(engine) == before
-    assert len(everything(store)) == 2001
+    assert len(texts(store)) == 2001
     store.forget("tickets", "ann")
     assert store.ingest("tickets", of_unit("ann", range(1, 1001))).exemplars == 1000
 
@@ -335,27 +306,17 @@ def test_concurrent_uploads_all_succeed(store, engine, tickets, rows, embed):
     assert sum(report.exemplars for report in reports) == 160
     assert sum(report.units for report in reports) == 4 * 20 + 20
     assert counts(engine) == (100, 160, 100)
-    assert len(everything(store)) == 160
+    assert len(texts(store)) == 160
 
 
-KILLED = """
-import os, signal, sys
-from exemplar_store import ExemplarStore, Row
-from service.records.database import open_database
-
-def die(done, _total):
-    print("stored so far:", done, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-rows = (Row(i, f"u{i}", {"text": "t", "label": "l"}) for i in range(5000))
-ExemplarStore(open_database(sys.argv[1]), bytes(range(32))).ingest("tickets", rows, progress=die)
-"""
+def ingest_and_die(url: str, statement: int) -> None:
+    """Be killed before the statement of this number."""
+    database = open_database(url)
+    store = ExemplarStore(database, OLD)
+    die_before(database, statement)
+    store.ingest("tickets", said(*map(str, range(1000))) + said("t", unit="bo") + said("t", unit="cy"))
 
 
-def test_an_upload_whose_process_is_killed_leaves_nothing(store, engine, database_url, tickets, rows):
-    killed = subprocess.run([sys.executable, "-c", KILLED, database_url], capture_output=True, text=True, timeout=60)
-    assert killed.stdout == "stored so far: 1000\n", killed.stderr
-    assert killed.returncode < 0
-    assert counts(engine) == (0, 0, 0)
-    again = ExemplarStore(open_database(database_url), bytes(range(32)))
-    assert again.ingest("tickets", rows(5)).exemplars == 5
+def test_an_upload_whose_process_is_killed_leaves_nothing(engine, database_url, tickets):
+    for was_killed in killed(ingest_and_die, database_url, 4, 3):
+        assert counts(engine) == ((0, 0, 0) if was_killed else (3, 1002, 3))

@@ -1,6 +1,5 @@
 """Exemplars under a new data key: nothing lost, nothing the old one tells, and nobody else there."""
 
-import signal
 from contextlib import closing
 
 import pytest
@@ -11,8 +10,7 @@ from exemplar_store.encryption import place
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.records.database import open_database
 from tests.exemplar_store.test_encryption import _stored_bytes
-from tests.exemplar_store.test_keyring import OLD, die_before, texts, wrap
-from tests.processes import FRESH
+from tests.exemplar_store.test_keyring import OLD, die_before, killed, texts, wrap
 
 pytestmark = pytest.mark.slow
 
@@ -138,17 +136,9 @@ def reencrypt_and_die(url: str, statement: int) -> None:
 
 def test_a_killed_reencryption_has_changed_nothing(store, engine, database_url, tickets, rows):
     store.ingest("tickets", rows(50))
-    before, statement, codes = texts(store), 0, []
-    while not codes or codes[-1]:
-        was = stored(engine, exemplars), stored(engine, units), wrap(engine)
-        engine.dispose()
-        process = FRESH.Process(target=reencrypt_and_die, args=(database_url, statement))
-        process.start()
-        process.join(60)
-        codes.append(process.exitcode)
-        unchanged = (stored(engine, exemplars), stored(engine, units), wrap(engine)) == was
-        assert unchanged == (codes[-1] != 0)
+    before, was = texts(store), (stored(engine, exemplars), stored(engine, units), wrap(engine))
+    engine.dispose()
+    for was_killed in killed(reencrypt_and_die, database_url, 3, 5):
+        assert ((stored(engine, exemplars), stored(engine, units), wrap(engine)) == was) == was_killed
         assert texts(ExemplarStore(engine, OLD)) == before
-        statement += 3
-    assert set(codes) == {-signal.SIGKILL, 0}
-    assert len(codes) >= 5
+        engine.dispose()

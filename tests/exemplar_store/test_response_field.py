@@ -69,20 +69,13 @@ def test_both_embeddings_come_back(store, replies, embed):
         assert set(one.fields) == set(FIELDS)
 
 
-def test_without_a_response_field_there_is_one_embedding(store, tickets, rows, embed):
-    assert store.get("tickets").response_field is None
-    store.ingest("tickets", rows(3), embed)
-    (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9)
-    assert {one.response_embedding for one in slot} == {None}
-    assert all(one.embedding is not None for one in slot)
-
-
 def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
     """Where a reply is repeated, or says what a text says."""
     noting = Mock(wraps=embed)
     store.ingest("replies", [row(n, reply="text 1" if n < 9 else "thanks") for n in range(1, 31)], noting)
     assert sorted(noting.call_args.args[0]) == sorted(["thanks", *(f"text {n}" for n in range(1, 31))])
     noting.assert_called_once()
+    check(all_of(store), embed, 30)
     noting.reset_mock()
     store.ingest("replies", [row(n) for n in range(31, 131)], noting)
     asked = [call.args[0] for call in noting.call_args_list]

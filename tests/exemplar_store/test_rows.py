@@ -141,10 +141,11 @@ BAD_LINES = [
 @pytest.mark.parametrize(("bad", "field", "message"), BAD_LINES)
 def test_a_bad_line_is_named(bad, field, message):
     with pytest.raises(BadRowError, match=message) as caught:
-        json_rows(line() + b"\n" + bad + b"\n" + line())
+        json_rows(line() + b"\n" + bad.replace(b"ann", b"SECRET") + b"\n" + line())
     assert (caught.value.row, caught.value.field) == (2, field)
     assert str(caught.value).startswith("row 2" + (f", field {field!r}: " if field else ": "))
     str(caught.value).encode()
+    assert "SECRET" not in str(caught.value), "private text is not repeated"
 
 
 BAD_TABLES = [
@@ -173,10 +174,3 @@ def test_a_bad_table_is_named(data, row, field, message):
 def test_a_line_too_long_to_hold_is_refused(read):
     with pytest.raises(BadRowError, match="row 1: is longer than 4 MiB"):
         read(b"x" * (MAX_LINE_BYTES + 1))
-
-
-def test_errors_do_not_repeat_private_text():
-    for bad, _, _ in BAD_LINES:
-        with pytest.raises(BadRowError) as caught:
-            json_rows(bad.replace(b"ann", b"SECRET"))
-        assert "SECRET" not in str(caught.value)

@@ -37,12 +37,6 @@ def test_a_private_channel_stays_as_it_is() -> None:
     assert least_mixing(law.max(axis=0), law.min(axis=0), audit(Rows(law)).epsilon + 1e-9)[0] == 0
 
 
-def test_randomised_response_is_the_identity_mixed() -> None:
-    beta, base = least_mixing(np.ones(9), np.zeros(9), 3.0)
-    mixed = (1 - beta) * np.eye(9) + beta * base
-    assert mixed[0, 0] == pytest.approx(math.exp(3) / (math.exp(3) + 8))
-
-
 def test_a_mean_of_rows_for_unknown_words_costs_nothing() -> None:
     law = random_rows(7, 5, 3).law
     mean = np.vstack([law, law.mean(axis=0)])

@@ -1,6 +1,7 @@
 """Randomised response: the exact law, by going through all the randomness there is."""
 
 import math
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exemplar_store import sampling
 from sanitization import response, uniform
 from sanitization.audit import audit
 from sanitization.response import RandomisedResponse
@@ -52,20 +54,6 @@ def test_the_audit_finds_the_closed_form(epsilon: float, outputs: int, k: int) -
     assert audit(channel).epsilon == pytest.approx(channel.true_epsilon, abs=1e-12)
 
 
-def test_draws_follow_the_rows() -> None:
-    channel = make(6, [[0, 3], [5, 1]], 2.0)
-    for x in range(2):
-        drawn = channel.draw(np.full(100_000, x))
-        counts = np.bincount(drawn, minlength=6)
-        assert p_value(counts, 100_000, channel.rows(np.array([x]))[0]) > ALPHA
-
-
-def test_a_wrong_law_does_not_pass() -> None:
-    drawn = make(6, [[0, 3]], 2.0).draw(np.zeros(100_000, dtype=np.int64))
-    wrong = make(6, [[0, 3]], 1.7).rows(np.array([0]))[0]
-    assert p_value(np.bincount(drawn, minlength=6), 100_000, wrong) < ALPHA  # escapes with less than 1e-29
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, 25.1, math.inf])
 def test_epsilon_out_of_range(epsilon: float) -> None:
     with pytest.raises(ValueError, match="ε must be above 0"):
@@ -78,9 +66,11 @@ def test_near_to_all_or_none(near: list[list[int]]) -> None:
         make(3, near, 1.0)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 10, 1 << 40, (1 << 62) - 1, 1 << 62])
-def test_uniform_numbers(limit: int) -> None:
-    drawn = uniform.below(limit, 20_000)
+@pytest.mark.parametrize("below", [uniform.below, sampling.below])
+@pytest.mark.parametrize("limit", [1, 2, 3, 10, 100, 1 << 40, (1 << 62) - 1, 1 << 62])
+def test_uniform_numbers(below: Callable[[int, int], np.ndarray], limit: int) -> None:
+    """Here, and in the exemplar store, which knows nothing of this package."""
+    drawn = below(limit, 20_000)
     assert drawn.shape == (20_000,)
     assert drawn.min() >= 0
     assert drawn.max() < limit

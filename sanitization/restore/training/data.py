@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sanitization.digests import file_digest
-from sanitization.restore.bundle import LONGEST_TEXT, check_prompt
+from sanitization.restore.bundle import LONGEST_TEXT, Prompt
 from sanitization.restore.spans import PLACEHOLDER, Redacted, normal_form, redact
 from sanitization.restore.weights import weights_of
 from sanitization.vocabulary import FloatArray
@@ -31,7 +31,7 @@ class TrainConfig(BaseModel):
     data: Path = Field(description="JSON Lines: text, spans, answer, and the group (a person) a row belongs to.")
     declared: Literal["public", "consented"] = Field(description="Why the data may be shown to every client.")
     declared_by: str = Field(min_length=1)
-    prompt: str = Field(description="A template with {text}, ending where the answer begins.")
+    prompt: Prompt = Field(description="A template with {text}, ending where the answer begins.")
     options: list[str] = Field(min_length=2, description="The possible answers.")
     types: dict[str, list[str]] = Field(default_factory=dict, description="Phrases by type; else each is its own.")
     fewest: int = Field(default=5, ge=2, description="Rows that a phrase occurs in, to be a type of its own.")
@@ -52,7 +52,6 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _sense(self) -> TrainConfig:
-        check_prompt(self.prompt)
         if len(set(self.options)) < len(self.options):
             raise ValueError("an option occurs twice")
         return self
@@ -69,9 +68,8 @@ class TrainConfig(BaseModel):
             config = cls.model_validate(yaml.safe_load(file.read_text()))
         except yaml.YAMLError as error:
             raise ValueError(f"{file} is not valid YAML: {error}") from None
-        return config.model_copy(
-            update={name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
-        )
+        paths = {name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
+        return config.model_copy(update=paths)
 
     @cached_property
     def digest(self) -> str:

@@ -105,6 +105,7 @@ class Evaluation:
         data = self.data
         profiles = self._profiles(made, data)
         common = np.bincount(self.train.answers).argmax()
+        always = constant.steering(np.ones((len(data), 1)))
         return Controls(
             full=self._right(self.model.choose(data.texts)),
             redacted=self._right(self.model.choose(data.redacted)),
@@ -112,9 +113,7 @@ class Evaluation:
             own_profile=self._right(self._steer((made.mixture @ self.vectors.flat)[profiles])),
             own_profile_as_text=self._right(self._fill(made, profiles)),
             another=self._right(self._steer(self._own[_others(data.answers, seed)])),
-            constant=self._right(
-                self.model.choose(data.redacted, constant.steering(np.ones((len(data), 1))), self.heads)
-            ),
+            constant=self._right(self.model.choose(data.redacted, always, self.heads)),
             option_prior=float((data.answers == common).mean()),
             redacted_attacker=float((attack(None, self._prior, self.train.answers) == data.answers).mean()),
         )

@@ -38,6 +38,7 @@ class Job:
     Args:
         folder: made if it is not there.
         config: what to train.
+        progress: told how far it is.
 
     Raises:
         JobError: the folder holds a job with other settings, data or model.
@@ -45,6 +46,7 @@ class Job:
 
     folder: Path
     config: TrainConfig
+    progress: Progress
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,7 @@ class Job:
         elif json.loads(file.read_text()) != said:
             raise JobError(f"{self.folder} holds a job with other settings, data or model: use another folder")
 
-    def run(self, progress: Progress) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Do what is left to be done.
 
         Returns:
@@ -69,24 +71,24 @@ class Job:
         if (self.folder / _REPORT).exists():
             return read_report(self.folder)
         config = self.config
-        progress("data", "reading")
+        self.progress("data", "reading")
         split = read(config)
-        progress("data", f"{len(split.train):,} rows to train with, {len(split.types)} types of spans")
+        self.progress("data", f"{len(split.train):,} rows to train with, {len(split.types)} types of spans")
         model = SteeredModel(config.model, config.prompt, config.options)
-        heads = self._heads(model, split, progress)
+        heads = self._heads(model, split)
         train_set = split.train.with_spans
         examples = Examples(
             train_set.redacted, train_set.weights, model.choose(train_set.texts), model.choose(train_set.redacted)
         )
-        vectors = self._vectors("vectors", model, heads, examples, progress)
+        vectors = self._vectors("vectors", model, heads, examples)
         same = Examples(examples.redacted, np.ones((len(train_set), 1)), examples.wanted, examples.unwanted)
-        constant = self._vectors("constant", model, heads, same, progress)
-        return self._finish(model, split, heads, vectors, constant, progress)
+        constant = self._vectors("constant", model, heads, same)
+        return self._finish(model, split, heads, vectors, constant)
 
-    def _heads(self, model: SteeredModel, split: Split, progress: Progress) -> list[Head]:
+    def _heads(self, model: SteeredModel, split: Split) -> list[Head]:
         file = self.folder / _HEADS
         if not file.exists():
-            progress("probes", f"{len(model.layers) * model.heads} heads")
+            self.progress("probes", f"{len(model.layers) * model.heads} heads")
             train, choose = split.train, split.choose
             quality = probe(
                 model.states(train.texts), train.weights > 0, model.states(choose.texts), choose.weights > 0
@@ -96,25 +98,17 @@ class Job:
             _write(file, {"heads": chosen, "mean_auc": float(quality.max(axis=0).mean())})
         return [(layer, head) for layer, head in json.loads(file.read_text())["heads"]]
 
-    def _vectors(
-        self, name: str, model: SteeredModel, heads: list[Head], examples: Examples, progress: Progress
-    ) -> Vectors:
+    def _vectors(self, name: str, model: SteeredModel, heads: list[Head], examples: Examples) -> Vectors:
         def step(done: int, loss: float) -> None:
-            progress(name, f"step {done} of {self.config.steps}, loss {loss:.3f}")
+            self.progress(name, f"step {done} of {self.config.steps}, loss {loss:.3f}")
 
         return train(model, heads, examples, self.config, self.folder / f"{name}.pt", step)
 
     def _finish(
-        self,
-        model: SteeredModel,
-        split: Split,
-        heads: list[Head],
-        vectors: Vectors,
-        constant: Vectors,
-        progress: Progress,
+        self, model: SteeredModel, split: Split, heads: list[Head], vectors: Vectors, constant: Vectors
     ) -> dict[str, Any]:
         config = self.config
-        progress("books", ", ".join(map(str, config.profiles)))
+        self.progress("books", ", ".join(map(str, config.profiles)))
         gram = vectors.flat @ vectors.flat.T
         types = list(split.types)
         books = [
@@ -128,9 +122,9 @@ class Job:
         chosen = [asdict(choosing.profiles_at(made, config.epsilon)) for made in books]
         best = books[int(np.argmax([cell["steered"] for cell in chosen]))]
         testing = on(split.test)
-        progress("controls", f"{len(split.test):,} rows")
+        self.progress("controls", f"{len(split.test):,} rows")
         controls = testing.controls(best, constant, config.seed)
-        cells = testing.table(books, config.epsilons, config.seed, lambda said: progress("table", said))
+        cells = testing.table(books, config.epsilons, config.seed, lambda said: self.progress("table", said))
         table = (best.mixture @ vectors.flat).reshape(best.book.k, *vectors.types.shape[1:])
         result: dict[str, np.ndarray] = {"affinity": best.book.affinity, "table": table.astype(np.float32)}
         _replace(self.folder / _RESULT, safetensors.numpy.save(result))

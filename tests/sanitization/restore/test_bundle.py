@@ -1,8 +1,10 @@
 """Bundles: what was signed is what is read, or nothing is."""
 
+import hashlib
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +39,7 @@ def test_versions_are_never_replaced(tmp_path: Path) -> None:
     assert bundle.load(bundle.folder_of(tmp_path, "clinic@1")).sha256 == first.sha256
 
 
-@pytest.mark.parametrize("name", [MANIFEST, BOOK, SIGNATURE])
+@pytest.mark.parametrize("name", [MANIFEST, BOOK, SIGNATURE, STEERING])
 def test_every_flipped_byte_is_refused(name: str, tmp_path: Path) -> None:
     published(tmp_path)
     folder = bundle.folder_of(tmp_path, "clinic@1")
@@ -45,25 +47,17 @@ def test_every_flipped_byte_is_refused(name: str, tmp_path: Path) -> None:
     for at in range(0, len(content), max(1, len(content) // 60)):
         (folder / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         with pytest.raises(BundleError):
-            bundle.load(folder)
+            bundle.load_steering(folder, bundle.load(folder))
 
 
-def test_flipped_vectors_are_refused(tmp_path: Path) -> None:
-    one = published(tmp_path)
-    folder = bundle.folder_of(tmp_path, "clinic@1")
-    content = (folder / STEERING).read_bytes()
-    (folder / STEERING).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(BundleError, match="not the one that was signed"):
-        bundle.load_steering(folder, one)
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), **values}))
 
 
 def test_signed_by_somebody_else(tmp_path: Path) -> None:
     published(tmp_path)
     folder = bundle.folder_of(tmp_path, "clinic@1")
-    other = Ed25519PrivateKey.generate()
-    signature = json.loads((folder / SIGNATURE).read_text())
-    signature["publisher"] = other.public_key().public_bytes_raw().hex()
-    (folder / SIGNATURE).write_text(json.dumps(signature))
+    change(folder / SIGNATURE, publisher=Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
     with pytest.raises(BundleError, match="not its publisher's"):
         bundle.load(folder)
 
@@ -86,14 +80,8 @@ def test_a_pickle_is_refused_and_not_read(name: str, tmp_path: Path) -> None:
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     (folder / name).write_bytes(bomb)
     if name == BOOK:
-        import hashlib
-
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        manifest["files"][BOOK] = hashlib.sha256(bomb).hexdigest()
-        (folder / MANIFEST).write_text(json.dumps(manifest))
-        signature = {**json.loads((folder / SIGNATURE).read_text())}
-        signature["signature"] = KEY.sign((folder / MANIFEST).read_bytes()).hex()
-        (folder / SIGNATURE).write_text(json.dumps(signature))
+        change(folder / MANIFEST, files={BOOK: hashlib.sha256(bomb).hexdigest()})
+        change(folder / SIGNATURE, signature=KEY.sign((folder / MANIFEST).read_bytes()).hex())
     with pytest.raises(BundleError):
         bundle.load(folder)
     assert not (tmp_path / "exploded").exists()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -150,26 +151,18 @@ def test_the_second_turn_is_as_if_nothing_came_before(llm: Any, folder: Path, ta
     ],
 )
 def test_what_is_not_supported_is_refused(changed: dict[str, Any], why: str) -> None:
-    from types import SimpleNamespace
-
     from sanitization.restore.engine_worker import SteeringNotSupportedError, _check_projection, _refuse_unsupported
 
-    config = SimpleNamespace(
-        use_v2_model_runner=False,
-        parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1),
-        speculative_config=None,
-        lora_config=None,
-        cache_config=SimpleNamespace(enable_prefix_caching=False),
-    )
-    runner = SimpleNamespace(_prepare_inputs=print)
-    _refuse_unsupported(config, runner)
-    for name, value in changed.items():
-        *path, last = name.split(".")
-        target = config
-        for part in path:
-            target = getattr(target, part)
-        setattr(target, last, value)
+    supported = {
+        "use_v2_model_runner": False,
+        "parallel_config.tensor_parallel_size": 1,
+        "parallel_config.pipeline_parallel_size": 1,
+        "speculative_config": None,
+        "lora_config": None,
+        "cache_config.enable_prefix_caching": False,
+    }
+    _refuse_unsupported(Mock(**supported), Mock())
     with pytest.raises(SteeringNotSupportedError, match=why):
-        _refuse_unsupported(config, runner)
+        _refuse_unsupported(Mock(**supported | changed), Mock())
     with pytest.raises(SteeringNotSupportedError, match="quantised"):
         _check_projection(torch.nn.Linear(4, 4), 0, 4)

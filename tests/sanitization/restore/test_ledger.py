@@ -53,28 +53,18 @@ def test_costs_are_rounded_up() -> None:
     assert nano(1e-12) == 1
 
 
-def test_killed_between_draw_and_send(tmp_path: Path) -> None:
-    """The process dies without warning once the draw is made; the next one finds the draw, and makes none."""
+@pytest.mark.parametrize(("drawing", "spent", "again"), [("7", 1.0, 7), ("kill()", 0.0, 8)], ids=["after", "before"])
+def test_killed_when_a_draw_is_made(tmp_path: Path, drawing: str, spent: float, again: int) -> None:
+    """After it, the next process finds the draw, and makes none. Before it is stored, nothing left or is charged."""
     script = (
         "import os, signal, sys; from pathlib import Path; from sanitization.restore.ledger import Ledger;"
-        "drawn = Ledger(Path(sys.argv[1])).draw('q', 'b', 1.0, 1.0, lambda: 7);"
-        "print(drawn, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    file = tmp_path / "restore.db"
-    ended = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout.strip()) == (-signal.SIGKILL, "7")
-    assert Ledger(file).draw("q", "b", 1.0, 1.0, lambda: 8) == 7
-
-
-def test_killed_before_the_draw_is_stored(tmp_path: Path) -> None:
-    """Nothing has left, and nothing is charged."""
-    script = (
-        "import os, signal, sys; from pathlib import Path; from sanitization.restore.ledger import Ledger;"
-        "Ledger(Path(sys.argv[1])).draw('q', 'b', 1.0, 1.0, lambda: os.kill(os.getpid(), signal.SIGKILL))"
+        "kill = lambda: os.kill(os.getpid(), signal.SIGKILL);"
+        f"Ledger(Path(sys.argv[1])).draw('q', 'b', 1.0, 1.0, lambda: {drawing}); kill()"
     )
     file = tmp_path / "restore.db"
     assert subprocess.run([sys.executable, "-c", script, str(file)], check=False).returncode == -signal.SIGKILL
-    assert Ledger(file).spent() == 0
+    assert Ledger(file).spent() == spent
+    assert Ledger(file).draw("q", "b", 1.0, 1.0, lambda: 8) == again
 
 
 def test_a_question_is_its_text_and_spans_in_any_order() -> None:

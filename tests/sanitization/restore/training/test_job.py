@@ -50,7 +50,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
 def job(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     said: list[str] = []
-    Job(folder, config).run(lambda stage, done: said.append(f"{stage} {done}"))
+    Job(folder, config, lambda stage, done: said.append(f"{stage} {done}")).run()
     assert [one.split()[0] for one in said if "step 60 of 60" in one] == ["vectors", "constant"]
     return folder
 
@@ -152,14 +152,14 @@ def test_a_job_does_no_stage_twice(job: Path, config: TrainConfig, tmp_path: Pat
     for name in ("job.json", "heads.json", "vectors.pt", "constant.pt"):
         (tmp_path / name).write_bytes((job / name).read_bytes())
     stages: list[str] = []
-    Job(tmp_path, config).run(lambda stage, said: stages.append(stage))
+    Job(tmp_path, config, lambda stage, said: stages.append(stage)).run()
     assert set(stages) == {"data", "books", "controls", "table"}
     assert read_report(tmp_path)["controls"] == read_report(job)["controls"]
 
 
 def test_a_job_has_one_configuration(job: Path, config: TrainConfig) -> None:
     with pytest.raises(JobError, match="other settings"):
-        Job(job, config.model_copy(update={"steps": 5}))
+        Job(job, config.model_copy(update={"steps": 5}), print)
 
 
 def test_the_odds_term_counts_only_where_answers_differ() -> None:
