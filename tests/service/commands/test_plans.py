@@ -4,7 +4,6 @@ import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -90,10 +89,10 @@ def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
         plans.read(PLAN, "cars")
 
 
-@pytest.mark.parametrize("role", ["analyst", "viewer", "auditor"])
-def test_only_auditors_see_names(records: Records, role: Any) -> None:
+def test_only_auditors_see_names(records: Records) -> None:
     key, _ = records.keys.create("ana", "admin")
-    assert plans.names(Actor("x", "x", "key", role), records) == ({key.id: "ana"} if role == "auditor" else {})
+    for role, seen in (("analyst", {}), ("viewer", {}), ("auditor", {key.id: "ana"})):
+        assert plans.names(Actor("x", "x", "key", role), records) == seen
 
 
 @pytest.mark.parametrize("price", [{"epsilon": 0}, {"epsilon": 200}, {"epsilon": math.nan}, {"delta": 1e-13}])

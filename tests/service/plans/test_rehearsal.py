@@ -95,7 +95,7 @@ def test_it_finds_how_often_answers_are_right_and_is_a_charge_like_any_other(rec
 
 
 @pytest.mark.slow
-def test_what_is_stored_says_the_same_again(records, brief) -> None:
+def test_what_is_stored_and_shown_says_the_same_again(records, brief) -> None:
     found = run(records, brief)
     signed = records.ledger.budgets.task(found.task)
     stored = records.ledger.stored_release(signed, ONE_RELEASE)
@@ -105,16 +105,11 @@ def test_what_is_stored_says_the_same_again(records, brief) -> None:
     with pytest.raises(InvalidQueryError, match="gives none"):
         asyncio.run(services.answering.answer("toys.colour-rehearsal", "a toy", key_id="k"))
     assert states(records) == {"released": 1}
-
-
-@pytest.mark.slow
-def test_what_it_found_is_shown_wherever_budgets_are(records, brief) -> None:
-    found = run(records, brief).counts
     (budget,) = budget_report(records)
     (task,) = budget.plans[0].tasks
     assert (task.answers, task.one_release) == (None, "made")
-    assert task.rehearsal.accuracy == found.accuracy
-    assert task.rehearsal.zero_shot_accuracy == found.zero_shot_accuracy
+    assert task.rehearsal.accuracy == found.counts.accuracy
+    assert task.rehearsal.zero_shot_accuracy == found.counts.zero_shot_accuracy
     with pytest.raises(ValueError, match="never made again"):
         release(records, task.task)
     assert _models(records) == []
