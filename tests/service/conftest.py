@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -187,10 +188,15 @@ def serving(folder: Path, engine: Engine | None = None, embedder: Any = EMBEDDER
     )
 
 
+def bearer(token: str, **headers: str) -> dict[str, str]:
+    """The headers of whoever holds a key."""
+    return {"Authorization": f"Bearer {token}", **headers}
+
+
 def client_of(services: Services, role: Role = "analyst", name: str = "ann", **options: Any) -> TestClient:
     """Over HTTP, with a new key."""
     token = services.records.keys.create(name, role)[1]
-    return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}, **options)
+    return TestClient(create_app(services), headers=bearer(token), **options)
 
 
 def states(services: Services | Records, task: str = "") -> dict[str, int]:
@@ -237,11 +243,20 @@ def calibrated(plan: Plan) -> CalibratedPlan:
     return calibrate_plan(plan, public_size=60)
 
 
-@pytest.fixture
-def records(tmp_path: Path, calibrated: CalibratedPlan) -> Records:
-    records = make_records(tmp_path)
+@pytest.fixture(scope="session")
+def toys(tmp_path_factory: pytest.TempPathFactory, calibrated: CalibratedPlan) -> Path:
+    """A folder with the files of :func:`records`: copies of them are made sooner than others like them."""
+    folder = tmp_path_factory.mktemp("toys")
+    records = make_records(folder)
     sign(records, calibrated, "test")
-    return records
+    records.database.dispose()
+    return folder
+
+
+@pytest.fixture
+def records(tmp_path: Path, toys: Path) -> Records:
+    shutil.copytree(toys, tmp_path, dirs_exist_ok=True)
+    return open_records(development(tmp_path))
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
+from service.records.records import Records, open_records
 from tests.e2e.browser import Window, chromium
-from tests.e2e.dashboard.lived import lived_in
-from tests.e2e.serving import opened, own, started
+from tests.e2e.dashboard.lived import live, running
+from tests.service.conftest import development
 
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
 """Taken anew where DPICL_SCREENSHOTS is set."""
@@ -29,7 +30,7 @@ PHONE = {"width": 390, "height": 844}
 class Service:
     url: str
     admin: str
-    environment: dict[str, str]
+    records: Records
 
     def ask(self, key: str, query: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
@@ -40,19 +41,20 @@ class Service:
 
 @pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("dashboard")
-    with own(folder) as environment:
-        with opened(environment) as records:
-            _, admin = records.keys.create("Maria", "admin")
-        with started(folder, environment) as (url, _log, _process):
-            yield Service(url, admin, environment)
+    """A new one, without Ray: pages and forms through Ray Serve are those of test_sanitised_questions.py."""
+    records = open_records(development(tmp_path_factory.mktemp("dashboard")))
+    _, admin = records.keys.create("Maria", "admin")
+    with running(records) as url:
+        yield Service(url, admin, records)
 
 
 @pytest.fixture(scope="package")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with eight weeks behind it."""
-    with lived_in(tmp_path_factory.mktemp("lived")) as (url, admin):
-        yield Service(url, admin, {})
+    records = open_records(development(tmp_path_factory.mktemp("lived")))
+    admin = live(records)
+    with running(records) as url:
+        yield Service(url, admin, records)
 
 
 @pytest.fixture(scope="package")

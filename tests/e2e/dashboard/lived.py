@@ -3,14 +3,12 @@
 The answers themselves are labels drawn at random: no engine is asked, and nothing here looks at what they say.
 """
 
-import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 
 from accounting.ledger import trail
 from accounting.ledger.charges import Charged, Ledger
@@ -18,9 +16,8 @@ from accounting.ledger.events import ExemplarsIngested
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.plans.signing import sign
 from service.records.api_keys import ApiKeys
-from service.records.records import Records, open_records
+from service.records.records import Records
 from service.services import open_services
-from service.settings import Settings
 from service.web import create_app
 from tests.conftest import Clock
 from tests.e2e.serving import calibrated, embedder
@@ -54,12 +51,12 @@ def _plan(knowledge_base: str, epsilon: float, *tasks: tuple[str, list[str], int
     return f"knowledge_base: {knowledge_base}\nbudget: {{epsilon: {epsilon}, delta: 1.0e-5}}\ntasks:{written}\n"
 
 
-def live(records: Records, clock: Clock) -> tuple[Records, str]:
-    """Let eight weeks pass, until now; the records by that clock, and the token of an admin, Maria."""
-    now = datetime.now(UTC)
-    clock.now = now - timedelta(weeks=_WEEKS)
-    keys = ApiKeys(records.database, clock=clock)
-    records = replace(records, ledger=Ledger(records.database, clock=clock), keys=keys)
+def live(opened: Records) -> str:
+    """Let eight weeks pass, until now; the token of an admin, Maria."""
+    clock = Clock()
+    clock.now = datetime.now(UTC) - timedelta(weeks=_WEEKS)
+    keys = ApiKeys(opened.database, clock=clock)
+    records = replace(opened, ledger=Ledger(opened.database, clock=clock), keys=keys)
     maria, admin = keys.create("Maria", "admin")
     ana, _ = keys.create("ana", "analyst", by=maria.id)
     form, _ = keys.create("ticket form", "analyst", by=maria.id, scope=["support", "claims"])
@@ -112,19 +109,15 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
         if not records.ledger.answers_left(records.ledger.budgets.task("support.triage@1")):
             records.ledger.refuse("support.triage@1", form.id, "answers-exhausted")
         clock.now += timedelta(days=1)
-    return records, admin
+    return admin
 
 
 @contextmanager
-def lived_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Such a service on a port of this machine: its address, and an admin's token."""
-    settings = Settings(database_url=f"sqlite:///{folder}/lived.sqlite", development=True, latency_unpadded=True)
-    records, admin = live(open_records(settings), Clock())
-    records = replace(records, ledger=Ledger(records.database), keys=ApiKeys(records.database))
+def running(records: Records) -> Iterator[str]:
+    """A service of these records on a port of this machine, until the block ends: its address."""
     services = open_services(records, NearestExemplarEngine(embedder()), embedder())
-    asyncio.run(services.heartbeat.beat())
     try:
         with listening(create_app(services)) as url:
-            yield url, admin
+            yield url
     finally:
         records.database.dispose()

@@ -19,48 +19,53 @@ SHOWN = {
     "/admin/audit": "audit",
 }
 """Pages in the docs; the plan studio in light is taken on the way through the first hour."""
+LOOKS = [(DESK, "light"), (DESK, "dark"), (PHONE, "light")]
 NARROWEST = {"width": 360, "height": 740}
-WIDTH = "document.documentElement.scrollWidth"
-HEIGHT = "document.documentElement.scrollHeight"
+LINKS = "[...document.links].filter(a => !a.hasAttribute('download')).map(a => a.pathname + a.search)"
 
 
-@pytest.mark.parametrize(("viewport", "scheme"), [(DESK, "light"), (DESK, "dark"), (PHONE, "light")])
-def test_every_page_in_any_light_and_size(lived: Service, browser: Browser, viewport: dict, scheme: str) -> None:
-    window = Window(browser, viewport=viewport, color_scheme=scheme, has_touch=viewport is PHONE)
-    page, light = window.page, scheme == "light"
+def look(window: Window, path: str) -> None:
+    """At a page in every light and size; none is longer than two screens."""
+    page = window.page
+    for viewport, scheme in LOOKS:
+        page.set_viewport_size(viewport)
+        page.emulate_media(color_scheme=scheme)
+        window.check()
+        if not path.endswith("/plan"):  # which shows all lines of the plan
+            assert page.evaluate("document.documentElement.scrollHeight") <= 2 * viewport["height"], path
+        name, unfolded = SHOWN.get(path), page.locator("#burn-support-over-time")
+        if name and (name, viewport, scheme) != ("plan-studio", DESK, "light"):
+            unfolds = path == "/admin/" and viewport is DESK
+            if unfolds:
+                unfolded.click()
+            shoot(window, f"{name}{'-phone' if viewport is PHONE else '-dark' if scheme == 'dark' else ''}")
+            if unfolds:
+                unfolded.click()
+    page.set_viewport_size(NARROWEST)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROWEST["width"], path
+
+
+def test_every_page_in_any_light_and_size(lived: Service, browser: Browser) -> None:
+    window = Window(browser, has_touch=True, reduced_motion="reduce")
+    page = window.page
     page.goto(f"{lived.url}/admin/sign-in")
-    window.check()
+    look(window, "/admin/sign-in")
     sign_in(window, lived)
-    seen, long = set(), {}
-    waiting = ["/admin/", "/admin/nowhere"]
+    seen = {"/admin/nowhere"}
+    page.goto(f"{lived.url}/admin/nowhere")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+    window.complaints.clear()  # the browser notes a 404
+    look(window, "/admin/nowhere")
+    waiting = ["/admin/"]
     while waiting:
         address = waiting.pop(0)
         path = address.partition("?")[0]
-        if path in seen:
+        if path in seen or not path.startswith("/admin/"):
             continue
         seen.add(path)
         page.goto(lived.url + address)
-        if path == "/admin/nowhere":
-            expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
-            window.complaints.clear()  # the browser notes a 404
-        window.check()
-        height = page.evaluate(HEIGHT)
-        if height > 2 * viewport["height"] and not path.endswith("/plan"):  # which shows all lines of the plan
-            long[path] = height
-        if viewport is PHONE:
-            page.set_viewport_size(NARROWEST)
-            assert page.evaluate(WIDTH) <= NARROWEST["width"], path
-            page.set_viewport_size(PHONE)
-        if path in SHOWN and (SHOWN[path], viewport, light) != ("plan-studio", DESK, True):
-            if path == "/admin/" and viewport is DESK:
-                page.locator("#burn-support-over-time").click()
-            ending = "-phone" if viewport is PHONE else "" if light else "-dark"
-            shoot(window, f"{SHOWN[path]}{ending}")
-        links = page.evaluate(
-            "[...document.links].filter(a => !a.hasAttribute('download')).map(a => a.pathname + a.search)"
-        )
-        waiting += [link for link in links if link.startswith("/admin/")]
-    assert long == {}, f"pages of more than two screens of {viewport['height']} pixels"
+        look(window, path)
+        waiting += page.evaluate(LINKS)
     assert {"/admin/", "/admin/new-knowledge-base", "/admin/knowledge-bases/support", "/admin/groups"} <= seen
     assert {"/admin/plans", "/admin/keys", "/admin/audit"} <= seen
     assert "/admin/knowledge-bases/support/cohorts" in seen

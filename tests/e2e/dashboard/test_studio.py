@@ -7,7 +7,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, sign_in
-from tests.e2e.serving import opened
 
 pytestmark = pytest.mark.slow
 
@@ -16,10 +15,9 @@ EXAMPLES = "text,queue\nMy invoice is wrong,Billing\nThe app crashes,Technical\n
 
 @pytest.fixture(scope="module")
 def studio(service: Service) -> str:
-    with opened(service.environment) as records:
-        records.create_knowledge_base(
-            "desk", epsilon=8, delta=1e-4, public_size=2000, fields=["text", "queue"], embedded_field="text"
-        )
+    service.records.create_knowledge_base(
+        "desk", epsilon=8, delta=1e-4, public_size=2000, fields=["text", "queue"], embedded_field="text"
+    )
     return f"{service.url}/admin/knowledge-bases/desk/plan"
 
 
@@ -27,11 +25,14 @@ def plans(page: Page) -> int:
     return page.get_by_role("heading", name=re.compile(r"^Plan \d+$")).count()
 
 
-@pytest.mark.parametrize("viewport", [DESK, PHONE])
-def test_a_plan_is_looked_at_while_it_is_written(
-    service: Service, browser: Browser, studio: str, viewport: dict
-) -> None:
-    window = Window(browser, viewport=viewport, color_scheme="dark")
+def check(window: Window) -> None:
+    for viewport in (DESK, PHONE):
+        window.page.set_viewport_size(viewport)
+        window.check()
+
+
+def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Browser, studio: str) -> None:
+    window = Window(browser, viewport=DESK, color_scheme="dark")
     page = window.page
     sign_in(window, service)
     page.goto(studio)
@@ -43,7 +44,7 @@ def test_a_plan_is_looked_at_while_it_is_written(
     line = written[: written.index("shots: 4")].count("\n") + 1
     expect(page.get_by_role("listitem").filter(has_text="tasks.label.shots")).to_contain_text(f"line {line}")
     assert page.get_by_role("button", name="Sign this plan…").count() == 0
-    window.check()
+    check(window)
 
     better = written.replace("answers: 500", "answers: 50").replace("first label", "Billing")
     plan.fill(better.replace("second label", "Technical"))
@@ -51,7 +52,7 @@ def test_a_plan_is_looked_at_while_it_is_written(
     page.locator("#otherwise-summary").press("Enter")
     expect(page.get_by_text("by the plan’s ε", exact=False).first).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("twice"))).to_be_visible()
-    window.check()
+    check(window)
 
     plan.fill(plan.input_value().replace("  label:", "  queue:"))
     expect(page.locator("#trial_task")).to_have_value("queue")
@@ -62,9 +63,11 @@ def test_a_plan_is_looked_at_while_it_is_written(
     assert numbered.evaluate("line => line.textContent.trim()") == "queue:"
     # Long lines are wrapped and numbered alike, so none is cut off.
     plan.fill(plan.input_value().replace("Answer with one", "Answer, " * 60 + "with one"))
-    heights = plan.evaluate("text => [text.scrollHeight, text.clientHeight, text.scrollWidth, text.clientWidth]")
-    assert heights[0] <= heights[1] + 1
-    assert heights[2] <= heights[3]
+    for viewport in (DESK, PHONE):
+        page.set_viewport_size(viewport)
+        sizes = plan.evaluate("text => [text.scrollHeight, text.clientHeight, text.scrollWidth, text.clientWidth]")
+        assert sizes[0] <= sizes[1] + 1
+        assert sizes[2] <= sizes[3]
 
     page.locator("#try-summary").press("Enter")
     page.get_by_label("Examples", exact=True).fill(EXAMPLES)
@@ -73,7 +76,7 @@ def test_a_plan_is_looked_at_while_it_is_written(
     expect(page.get_by_text("the plan’s noise", exact=False).last).to_be_visible()
     expect(page.get_by_text(re.compile(r"^\d+ of 20 times$"))).to_be_visible()
     assert plan.input_value() != written  # what was written stays
-    window.check()
+    check(window)
 
 
 def test_a_plan_is_written_and_signed_without_script(service: Service, browser: Browser, studio: str) -> None:

@@ -74,16 +74,26 @@ def test_what_commands_refuse_is_a_problem_of_its_kind(api: Api) -> None:
     refused = problem(api("admin", "POST", f"{toys}/cohorts", json=cohort), 422, "unconfirmed")
     assert (refused["confirm"], len(refused["problems"])) == ("weak_promise", 1)
     assert api("admin", "POST", f"{toys}/cohorts?confirm=weak_promise", json=cohort).json()["cohort"] == 2
-    problem(api("admin", "POST", f"{toys}/cohorts/9/close"), 409, "cohort-refused")
+    assert api("admin", "POST", f"{toys}/cohorts/1/close").json()["closed_at"]
+    for number in (1, 2, 9):  # closed, the newest, none
+        problem(api("admin", "POST", f"{toys}/cohorts/{number}/close"), 409, "cohort-refused")
+    listed = api("analyst", "GET", f"{toys}/cohorts").json()["data"]
+    assert [(one["lifetime"]["epsilon"], one["plans"], one["closed_at"] is None) for one in listed] == [
+        (8, [1], False),
+        (50, [], True),
+    ]
     problem(api("admin", "POST", "/v1/groups", json=new), 409, "group-refused")
     problem(api("admin", "POST", "/v1/groups", json={**new, "name": "No Name"}), 422, "invalid-request")
     problem(api("admin", "PUT", "/v1/groups/car/knowledge-bases/toys"), 404, "unknown-group")
     problem(api("admin", "PUT", "/v1/groups/care/knowledge-bases/toy"), 404, "unknown-knowledge-base")
-    assert api("admin", "PUT", "/v1/groups/care/knowledge-bases/toys").json()["knowledge_bases"] == ["toys"]
+    joining = "/v1/groups/care/knowledge-bases/toys"
+    assert api("admin", "PUT", joining).json()["knowledge_bases"] == ["toys"]
+    problem(api("admin", "PUT", joining), 409, "group-refused")
     assert problem(api("admin", "POST", f"{toys}/archive"), 422, "unconfirmed")["confirm"] == "for_ever"
     assert api("admin", "POST", f"{toys}/archive?confirm=for_ever").json()["archived_at"]
     for refused in ("/archive?confirm=for_ever", "/plans", "/plans?dry_run=true"):
         problem(api("admin", "POST", toys + refused, content=PLAN), 409, "knowledge-base-archived")
+    assert api("admin", "DELETE", f"{toys}/units/u1").json() == {"exemplars": 1}
     assert replay(api.services.records, recompute=False).problems == []
     for body in ({}, {"remote_engine": None}, {"remote_engine": True, "public_size": 7}):
         problem(api("admin", "PATCH", toys, json=body), 422, "invalid-request")
@@ -163,29 +173,28 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     assert api.left() == 20
 
 
-@pytest.mark.parametrize(
-    ("path", "name"), [("/v1/keys?", "id"), ("/v1/knowledge-bases?", "name"), ("/v1/releases?task=toys.colour&", "id")]
-)
-def test_lists_come_in_pages(api: Api, path: str, name: str) -> None:
+def test_lists_come_in_pages(api: Api) -> None:
     """The same three members and two parameters, whatever is listed."""
     for i in range(4):
         api.make_key(f"key {i}")
         kb = {"name": f"kb{i}", "epsilon": 1, "delta": 1e-5, "public_size": 900}
         api("admin", "POST", "/v1/knowledge-bases", json=kb)
         api.ask(f"toy {i}")
-    whole = api("admin", "GET", path).json()
-    assert (whole["has_more"], whole["next"]) == (False, None)
-    seen, following = [], f"{path}limit=3"
-    while following:
-        page = api("admin", "GET", following).json()
-        assert 0 < len(page["data"]) <= 3
-        assert page["has_more"] is (page["next"] is not None)
-        seen, following = seen + [entry[name] for entry in page["data"]], page["next"]
-    assert seen == [entry[name] for entry in whole["data"]]
-    assert len(set(seen)) == len(seen) >= 4
-    problem(api("admin", "GET", f"{path}after=nothing"), 422, "unknown-cursor")
-    for bad in ("limit=0", "limit=201", "limit=x", "after="):
-        problem(api("admin", "GET", path + bad), 422, "invalid-request")
+    lists = {"/v1/keys?": "id", "/v1/knowledge-bases?": "name", "/v1/releases?task=toys.colour&": "id"}
+    for path, name in lists.items():
+        whole = api("admin", "GET", path).json()
+        assert (whole["has_more"], whole["next"]) == (False, None)
+        seen, following = [], f"{path}limit=3"
+        while following:
+            page = api("admin", "GET", following).json()
+            assert 0 < len(page["data"]) <= 3
+            assert page["has_more"] is (page["next"] is not None)
+            seen, following = seen + [entry[name] for entry in page["data"]], page["next"]
+        assert seen == [entry[name] for entry in whole["data"]]
+        assert len(set(seen)) == len(seen) >= 4
+        problem(api("admin", "GET", f"{path}after=nothing"), 422, "unknown-cursor")
+        for bad in ("limit=0", "limit=201", "limit=x", "after="):
+            problem(api("admin", "GET", path + bad), 422, "invalid-request")
 
 
 def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -> None:
@@ -288,17 +297,15 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
 
 
-@pytest.mark.parametrize(
-    ("document", "detail"),
-    [
+def test_bad_plans_name_their_key_and_sign_nothing(api: Api) -> None:
+    plans = "/v1/knowledge-bases/toys/plans"
+    for document, detail in (
         (PLAN.replace("toys", "animals"), "the plan is for animals"),
         (PLAN.replace("answers: 20", "answers: many"), "tasks.colour.answers: "),
-    ],
-)
-def test_bad_plans_name_their_key_and_sign_nothing(api: Api, document: str, detail: str) -> None:
-    refused = problem(api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=document), 422, "invalid-plan")
-    assert any(detail in p for p in refused["problems"])
-    assert len(api("admin", "GET", "/v1/knowledge-bases/toys/plans").json()["data"]) == 1
+    ):
+        refused = problem(api("admin", "POST", plans, content=document), 422, "invalid-plan")
+        assert any(detail in p for p in refused["problems"])
+    assert len(api("admin", "GET", plans).json()["data"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -369,11 +376,9 @@ def test_bodies_that_do_not_come_are_given_up(services: Services, monkeypatch: p
     assert json.loads(sent[1]["body"])["type"] == "/problems/body-too-slow"
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/tasks/toys%00.colour", "/v1/releases/%00", "/v1/knowledge-bases/a%00", "/v1/keys?after=%00"]
-)
-def test_nul_in_an_address_is_refused(api: Api, path: str) -> None:
-    problem(api("analyst", "GET", path), 400, "bad-address")
+def test_nul_in_an_address_is_refused(api: Api) -> None:
+    for path in ("/v1/tasks/toys%00.colour", "/v1/releases/%00", "/v1/knowledge-bases/a%00", "/v1/keys?after=%00"):
+        problem(api("analyst", "GET", path), 400, "bad-address")
 
 
 def test_a_parameter_that_takes_one_value_is_given_once(api: Api) -> None:
@@ -384,15 +389,13 @@ def test_a_parameter_that_takes_one_value_is_given_once(api: Api) -> None:
     assert api("admin", "GET", "/v1/audit?kind=key&kind=plan&unknown=1&unknown=2").is_success
 
 
-@pytest.mark.parametrize(
-    ("given", "taken_over"),
-    [("9f8e-Ab", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("a\\nlevel=error", False), ("", False)],
-)
-def test_every_response_names_its_request_once(api: Api, given: str, taken_over: bool) -> None:
-    for path in ("/healthz", "/v1/budgets", "/nowhere", "/healthz?a=%00"):
-        response = api(None, "GET", path, headers={"x-request-id": given})
-        (name,) = response.headers.get_list("x-request-id")
-        assert name == given if taken_over else re.fullmatch("[0-9a-f]{32}", name)
+def test_every_response_names_its_request_once(api: Api) -> None:
+    taken_over, others = ("9f8e-Ab", "x" * 64), ("x" * 65, "a b", "a\\nlevel=error", "")
+    for given in (*taken_over, *others):
+        for path in ("/healthz", "/v1/budgets", "/nowhere", "/healthz?a=%00"):
+            response = api(None, "GET", path, headers={"x-request-id": given})
+            (name,) = response.headers.get_list("x-request-id")
+            assert name == given if given in taken_over else re.fullmatch("[0-9a-f]{32}", name)
 
 
 def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) -> None:
@@ -408,7 +411,8 @@ def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) 
     assert latency(kept) == told | {"typical_s": None, "kept_blocks": 7, "cold": None}
 
 
-def test_a_plans_preview_estimates_latency_from_a_comparable_task_that_was_measured(api: Api) -> None:
+def test_a_plans_preview_estimates_latency_from_a_comparable_task_that_was_measured(api: Api, monkeypatch) -> None:
+    monkeypatch.setattr("service.plans.alternatives.alternatives", Mock(return_value={}))  # which take seconds
     small = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
 
     def previewed(plan: str, measured: Measured) -> tuple[dict[str, dict[str, float]] | None, int]:
@@ -448,9 +452,8 @@ def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
     assert drained == [True]
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "kind", "said"),
-    [
+def test_what_is_no_question_costs_nothing(api: Api) -> None:
+    for body, headers, kind, said in (
         (b'{"query": ', _JSON, "invalid-request", "the body is not JSON: Expecting value at character 11"),
         (b'["a toy"]', _JSON, "invalid-request", "the body must be a JSON object"),
         (b"query=a+toy", _FORM, "invalid-request", "sent with Content-Type: application/json"),
@@ -464,11 +467,9 @@ def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
         (b'{"query": "x", "abstain_below": "0.5"}', _JSON, "invalid-request", "abstain_below"),
         (b'{"query": "x"}', {**_JSON, "Idempotency-Key": ""}, "invalid-request", "idempotency-key"),
         (b'{"query": "\xff"}', _JSON, "unreadable-body", "body"),
-    ],
-)
-def test_what_is_no_question_costs_nothing(api: Api, body: bytes, headers: dict, kind: str, said: str) -> None:
-    answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=body, headers=headers)
-    assert said in problem(answer, 400 if kind == "unreadable-body" else 422, kind)["detail"]
+    ):
+        answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=body, headers=headers)
+        assert said in problem(answer, 400 if kind == "unreadable-body" else 422, kind)["detail"]
     assert api.left() == 20
 
 

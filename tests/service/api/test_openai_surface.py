@@ -2,60 +2,46 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-from fastapi.testclient import TestClient
 
 from accounting.plan import load_plan
 from service.api.openai.requests import Ignored
 from service.plans.signing import prepare, sign
 from service.services import Services
-from service.web import create_app
+from tests.service.api.test_api import Api
 from tests.service.conftest import PLAN
 
 TWO_FIELDS = PLAN.replace("toys", "boxes").replace('"{text}:', '"{size} {text}:')
 
 
-class Asked:
-    """The app, its tokens, and every request that reached it."""
+class Asked(Api):
+    """Also by OpenAI's client; and every request that reached the app."""
 
     def __init__(self, services: Services):
-        self.services = services
-        self.tokens = {role: services.records.keys.create(role, role)[1] for role in ("admin", "analyst")}
-        self.auth = {"Authorization": f"Bearer {self.tokens['analyst']}"}
+        super().__init__(services)
         self.requests: list[httpx2.Request] = []
-        self.http = TestClient(create_app(services), base_url="http://service")
-        self.http.event_hooks["request"].append(self.requests.append)
+        self.client.event_hooks["request"].append(self.requests.append)
 
     def openai(self, role: str = "analyst") -> openai.OpenAI:
-        return openai.OpenAI(api_key=self.tokens[role], base_url="http://service/v1", http_client=self.http)
+        return openai.OpenAI(api_key=self.tokens[role], base_url="http://testserver/v1", http_client=self.client)
 
-    def ask(self, *messages: str | dict, model: str = "toys.colour", **options):
+    def complete(self, *messages: str | dict, model: str = "toys.colour", **options):
         given = [{"role": "user", "content": one} if isinstance(one, str) else one for one in messages]
         return self.openai().chat.completions.create(model=model, messages=given, **options)
 
-    def answer(self, query: str | dict, task: str = "toys.colour", **headers: str):
-        """By the other address."""
-        return self.http.post(f"/v1/tasks/{task}/answers", json={"query": query}, headers=self.auth | headers)
-
-    def left(self) -> int:
-        return self.openai().models.retrieve("toys.colour").dp_icl["answers_left"]
-
 
 @pytest.fixture
-def asked(services: Services) -> Iterator[Asked]:
-    asked = Asked(services)
-    yield asked
-    asked.http.close()
+def asked(services: Services) -> Asked:
+    return Asked(services)
 
 
 def test_a_completion_is_a_release(asked: Asked) -> None:
-    completion = asked.ask("a toy")
+    completion = asked.complete("a toy")
     (choice,) = completion.choices
     assert choice.message.role == "assistant"
     assert choice.message.content in ("red", "blue")
@@ -70,24 +56,24 @@ def test_a_completion_is_a_release(asked: Asked) -> None:
     }  # fmt: skip
     assert ours["label"] == choice.message.content
     assert ours["engine"]["name"] == "majority"
-    release = asked.http.get(f"/v1/releases/{completion.id}", headers=asked.auth).json()
+    release = asked("analyst", "GET", f"/v1/releases/{completion.id}").json()
     assert release["label"] == choice.message.content
     # The same question by the other address is the same release.
-    answer = asked.answer("a toy").json()
+    answer = asked.ask("a toy").json()
     assert (answer["id"], answer["cost"]["charged"]) == (completion.id, 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_abstention_is_a_refusal(asked: Asked, stream: bool) -> None:
-    said = asked.ask("a toy", stream=stream, extra_body={"abstain_below": 1})
+    said = asked.complete("a toy", stream=stream, extra_body={"abstain_below": 1})
     message: Any = next(iter(said)).choices[0].delta if stream else said.choices[0].message
     assert message.content is None
     assert message.refusal.startswith("Abstained: ")
 
 
 def test_a_stream_says_the_same(asked: Asked) -> None:
-    whole = asked.ask("a toy")
-    chunks = list(asked.ask("a toy", stream=True, stream_options={"include_usage": True}))
+    whole = asked.complete("a toy")
+    chunks = list(asked.complete("a toy", stream=True, stream_options={"include_usage": True}))
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
     assert {chunk.id for chunk in chunks} == {whole.id}
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
@@ -95,13 +81,13 @@ def test_a_stream_says_the_same(asked: Asked) -> None:
     assert [c.choices[0].finish_reason for c in chunks if c.choices] == [None, "stop"]
     assert chunks[1].dp_icl == {**whole.dp_icl, "cost": {"charged": 0, "answers_left": 19}}
     assert (chunks[-1].choices, chunks[-1].usage.total_tokens) == ([], 0)
-    without_usage = list(asked.ask("a toy", stream=True))
+    without_usage = list(asked.complete("a toy", stream=True))
     assert [len(chunk.choices) for chunk in without_usage] == [1, 1]
 
 
 def test_a_stream_on_the_wire(asked: Asked) -> None:
     body = {"model": "toys.colour", "messages": [{"role": "user", "content": "a toy"}], "stream": True}
-    response = asked.http.post("/v1/chat/completions", json=body, headers=asked.auth)
+    response = asked("analyst", "POST", "/v1/chat/completions", json=body)
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.headers["x-should-retry"] == "false"
     assert len(response.headers["x-request-id"]) == 32
@@ -119,7 +105,7 @@ def test_models_are_tasks(asked: Asked) -> None:
     assert models["toys.colour"].owned_by == "toys"
     for name, model in models.items():
         assert asked.openai().models.retrieve(name) == model
-    asked.ask("a toy", model="toys.colour@1")
+    asked.complete("a toy", model="toys.colour@1")
     left = {model.id: model.dp_icl["answers_left"] for model in asked.openai().models.list()}
     assert left == {"toys.colour": 20, "toys.colour@1": 19}
     with pytest.raises(openai.NotFoundError) as error:
@@ -137,17 +123,13 @@ def test_a_plan_that_is_signed_meanwhile_is_listed_the_next_time(asked: Asked, m
     assert {model.id for model in asked.openai().models.list()} == {"toys.colour", "toys.colour@1"}
 
 
-@pytest.mark.parametrize(
-    ("messages", "text"),
-    [
+def test_messages_are_the_text_that_they_say(asked: Asked) -> None:
+    for messages, text in (
         ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "toy"}]}], "a\ntoy"),
         ([{"role": "system", "content": " "}, "a toy"], "a toy"),
         (['{"text": "a toy"}'], '{"text": "a toy"}'),
-    ],
-    ids=["parts", "an empty system message", "an object for a task of one field"],
-)
-def test_messages_are_the_text_that_they_say(asked: Asked, messages: list, text: str) -> None:
-    assert asked.ask(*messages).id == asked.answer(text).json()["id"]
+    ):
+        assert asked.complete(*messages).id == asked.ask(text).json()["id"]
 
 
 HISTORY = [
@@ -158,36 +140,34 @@ HISTORY = [
 ]
 
 
-@pytest.mark.parametrize("before", [HISTORY[:1], HISTORY[1:], HISTORY, [{**HISTORY[0], "role": "developer"}]])
-def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked, before: list[dict]) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match="x-dpicl-context") as error:
-        asked.ask(*before, "a toy")
-    assert error.value.code == "context_not_supported"
+def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked) -> None:
+    befores = (HISTORY[:1], HISTORY[1:], HISTORY, [{**HISTORY[0], "role": "developer"}])
+    for before in befores:
+        with pytest.raises(openai.UnprocessableEntityError, match="x-dpicl-context") as error:
+            asked.complete(*before, "a toy")
+        assert error.value.code == "context_not_supported"
     assert asked.left() == 20
-    ignored = asked.ask(*before, "a toy", extra_headers={"x-dpicl-context": "ignore"})
-    assert asked.ask("a toy").id == ignored.id
+    for before in befores:
+        ignored = asked.complete(*before, "a toy", extra_headers={"x-dpicl-context": "ignore"})
+        assert asked.complete("a toy").id == ignored.id
 
 
-@pytest.mark.parametrize(
-    ("messages", "told"),
-    [
+def test_messages_that_are_no_question_cost_nothing(asked: Asked) -> None:
+    for messages, told in (
         ([], "messages"),
         (["a toy", {"role": "assistant", "content": "It is"}], "the last message is the assistant's"),
         ([""], "text is empty"),
         ([{"role": "user"}], "text is empty"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "holds image_url"),
         ([{"role": "user", "content": [{"type": "text"}]}], "a query is text"),
-    ],
-)
-def test_messages_that_are_no_question_cost_nothing(asked: Asked, messages: list, told: str) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match=told):
-        asked.ask(*messages, extra_headers={"x-dpicl-context": "ignore"})
+    ):
+        with pytest.raises(openai.UnprocessableEntityError, match=told):
+            asked.complete(*messages, extra_headers={"x-dpicl-context": "ignore"})
     assert asked.left() == 20
 
 
-@pytest.mark.parametrize(
-    ("parameter", "told"),
-    [
+def test_what_cannot_be_granted_is_refused(asked: Asked) -> None:
+    for parameter, told in (
         ({"n": 2}, "n: a question has one answer"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools: .*no tool"),
         ({"tool_choice": "required"}, "tool_choice: "),
@@ -199,16 +179,14 @@ def test_messages_that_are_no_question_cost_nothing(asked: Asked, messages: list
         ({"modalities": ["text", "audio"]}, "modalities: "),
         ({"extra_body": {"guided_choice": ["red"]}}, "guided_choice: "),
         ({"extra_body": {"temperature": "hot"}}, "temperature: "),
-    ],
-)
-def test_what_cannot_be_granted_is_refused(asked: Asked, parameter: dict, told: str) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match=told):
-        asked.ask("a toy", **parameter)
+    ):
+        with pytest.raises(openai.UnprocessableEntityError, match=told):
+            asked.complete("a toy", **parameter)
     assert asked.left() == 20
 
 
 def test_what_asks_for_nothing_and_what_only_tunes_sampling_passes(asked: Asked) -> None:
-    asked.ask(
+    asked.complete(
         "a toy", n=1, tools=[], tool_choice="none", response_format={"type": "text"}, stop=None, logprobs=False,
         logit_bias={}, modalities=["text"], temperature=0, top_p=0.5, max_tokens=1, max_completion_tokens=9, seed=7,
         presence_penalty=1, frequency_penalty=0.5, user="u", metadata={"a": "b"}, extra_body={"top_k": 4},
@@ -223,35 +201,36 @@ def test_several_fields_come_as_an_object(asked: Asked) -> None:
     )
     sign(records, prepare(records, load_plan(TWO_FIELDS)), "test")
     fields = {"text": "a toy", "size": "large"}
-    completion = asked.ask(json.dumps(fields), model="boxes.colour")
-    assert asked.answer(fields, "boxes.colour").json()["id"] == completion.id
+    completion = asked.complete(json.dumps(fields), model="boxes.colour")
+    assert asked.ask(fields, "boxes.colour").json()["id"] == completion.id
     for text in ("a large toy", '["a toy"]', '{"text": "a toy", "size": 3}', "[" * 50_000):
         with pytest.raises(openai.UnprocessableEntityError, match=r"needs the fields size, text: .*JSON object"):
-            asked.ask(text, model="boxes.colour")
+            asked.complete(text, model="boxes.colour")
     with pytest.raises(openai.UnprocessableEntityError, match="lacks size"):
-        asked.ask('{"text": "a toy"}', model="boxes.colour")
+        asked.complete('{"text": "a toy"}', model="boxes.colour")
 
 
 def test_exhausted_is_an_error_that_is_not_retried(asked: Asked) -> None:
     for i in range(20):
-        asked.ask(f"toy {i}")
+        asked.complete(f"toy {i}")
     before = len(asked.requests)
     with pytest.raises(openai.APIStatusError) as error:
-        asked.ask("one more")
+        asked.complete("one more")
     assert (error.value.status_code, error.value.code) == (402, "answers_exhausted")
     assert error.value.type == "insufficient_quota"
     assert len(asked.requests) == before + 1
-    assert asked.ask("toy 7").dp_icl["cost"] == {"charged": 0, "answers_left": 0}
+    assert asked.complete("toy 7").dp_icl["cost"] == {"charged": 0, "answers_left": 0}
 
 
 def test_an_idempotency_key_names_one_question(asked: Asked) -> None:
     """It is the caller's name for a question, whichever way it is asked."""
     named = {"Idempotency-Key": "k1"}
-    asked.ask("one", extra_headers=named)
+    asked.complete("one", extra_headers=named)
     with pytest.raises(openai.UnprocessableEntityError) as error:
-        asked.ask("two", extra_headers=named)
+        asked.complete("two", extra_headers=named)
     assert error.value.code == "idempotency_conflict"
-    assert asked.answer("two", **named).status_code == 422
+    answer = asked("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "two"}, headers=named)
+    assert answer.status_code == 422
 
 
 def test_the_page_names_every_parameter_that_is_ignored() -> None:

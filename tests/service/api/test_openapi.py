@@ -105,6 +105,8 @@ def as_it_is(_context: schemathesis.SerializationContext, value: object) -> byte
 def test_what_is_sent_and_what_is_answered_conform(services: Services, role: str) -> None:
     _, token = services.records.keys.create(role, role)
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(services), config=config(token))
+    if role == "analyst":  # what admins may, too, is tried as one
+        schema = schema.include(lambda context: context.operation.label in OF_OTHER_ROLES["admin"])
     statuses: dict[str, set[int]] = {operation.ok().label: set() for operation in schema.get_all_operations()}
     failures: list[str] = []
     for event in from_schema(schema).execute():
@@ -124,7 +126,7 @@ def test_what_is_sent_and_what_is_answered_conform(services: Services, role: str
                 failures.append(event.info.format())
     assert failures == [], "\n\n".join(failures)
     never_answered = {label for label, seen in statuses.items() if not seen & {200, 201, 204}}
-    assert never_answered - UNGUESSABLE == OF_OTHER_ROLES[role] - UNGUESSABLE
+    assert never_answered - UNGUESSABLE == OF_OTHER_ROLES[role] & statuses.keys() - UNGUESSABLE
 
 
 def test_whatever_is_asked_for_has_an_example(services: Services) -> None:
@@ -134,11 +136,8 @@ def test_whatever_is_asked_for_has_an_example(services: Services) -> None:
         for method, operation in operations.items():
             required = [parameter for parameter in operation.get("parameters", ()) if parameter["required"]]
             for parameter in required:
-                assert parameter["schema"].get("examples") or parameter.get("examples"), (
-                    method,
-                    path,
-                    parameter["name"],
-                )
+                examples = parameter["schema"].get("examples") or parameter.get("examples")
+                assert examples, (method, path, parameter["name"])
             for media_type, body in operation.get("requestBody", {}).get("content", {}).items():
                 name = body["schema"].get("$ref", "").rpartition("/")[2]
                 schema = document["components"]["schemas"].get(name, {})

@@ -27,9 +27,9 @@ def test_a_kind_says_whether_anything_was_charged_or_changed(kind: ProblemKind) 
     assert re.search(r"(Nothing was (charged|changed|stored|promised|created)|Perhaps charged)\b", kind.explanation)
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> TestClient:
-    return TestClient(create_app(serving(tmp_path)))
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return TestClient(create_app(serving(tmp_path_factory.mktemp("problems"))))
 
 
 def test_a_type_leads_to_its_explanation(client: TestClient) -> None:

@@ -124,9 +124,9 @@ def test_answers_to_the_same_request_are_the_same_bytes(services: Services, bund
     assert "zebrafish" not in out + err + caplog.text
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "code"),
-    [
+def test_refusals(services: Services, doctor: Doctor, bundle: Bundle) -> None:
+    body, asking = redacted(bundle, mode="text"), client_of(services)
+    for change, status, code in (
         ({"bundle": "clinic@9"}, 422, "unknown_bundle"),
         ({"bundle": "../clinic@1"}, 422, "unknown_bundle"),
         ({"bundle_sha256": "f" * 64}, 409, "bundle_differs"),
@@ -140,33 +140,22 @@ def test_answers_to_the_same_request_are_the_same_bytes(services: Services, bund
         ({"spans": ["fever"]}, 422, "invalid_request"),
         ({"mode": "steer"}, 422, "steering_not_served"),
         ({"mode": "other"}, 422, "invalid_request"),
-    ],
-)
-def test_refusals(
-    change: dict[str, Any], status: int, code: str, services: Services, doctor: Doctor, bundle: Bundle
-) -> None:
-    body = redacted(bundle, mode="text")
-    asking = client_of(services)
-    refused = asking.post("/v1/restore/answers", json=body | change)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    ):
+        refused = asking.post("/v1/restore/answers", json=body | change)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (status, code), change
     assert doctor.texts == []
     assert asking.post("/v1/restore/answers", json=body).status_code == 200  # nobody else is touched
 
 
-@pytest.mark.parametrize(
-    ("fails", "status", "code"),
-    [
+def test_a_failing_engine(services: Services, doctor: Doctor, bundle: Bundle) -> None:
+    asking = client_of(services)
+    for doctor.fails, status, code in (
         (EngineBusyError("busy"), 429, "busy"),
         (EngineUnavailableError("down"), 503, "engine_unavailable"),
         (UnanswerableQueryError("too many tokens"), 422, "invalid_query"),
-    ],
-)
-def test_a_failing_engine(
-    fails: Exception, status: int, code: str, services: Services, doctor: Doctor, bundle: Bundle
-) -> None:
-    doctor.fails = fails
-    refused = client_of(services).post("/v1/restore/answers", json=redacted(bundle))
-    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    ):
+        refused = asking.post("/v1/restore/answers", json=redacted(bundle))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
 
 
 class Neurologist:

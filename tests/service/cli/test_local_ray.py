@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.local_ray import SETTINGS, NotStartedError, require_free
+from service.local_ray import NotStartedError, require_free
+from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +39,8 @@ def listening(address: str) -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def serve(port: int, folder: Path, *, stop_raylet: bool = False) -> tuple[int, str, list[psutil.Process]]:
-    """`dpicl serve` with little time to start Ray in: its exit status, what it said, and what it left running."""
+def serve_without_raylet(port: int, folder: Path) -> tuple[int, str, list[psutil.Process]]:
+    """`dpicl serve` where Ray has little time to start: its exit status, what it said, and what it left running."""
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(port)],
@@ -54,12 +55,12 @@ def serve(port: int, folder: Path, *, stop_raylet: bool = False) -> tuple[int, s
         text=True,
     )
     try:
-        while stop_raylet and process.poll() is None:
-            for child in psutil.Process(process.pid).children():
-                if child.name() == "raylet":
-                    child.suspend()  # as on a machine that has no time for it
-                    stop_raylet = False
+        raylets: list[psutil.Process] = []
+        while not raylets and process.poll() is None:
             time.sleep(0.01)
+            raylets = [child for child in psutil.Process(process.pid).children() if child.name() == "raylet"]
+        for raylet in raylets:
+            raylet.suspend()  # as on a machine that has no time for it
         _, said = process.communicate(timeout=90)
     finally:
         process.kill()
@@ -93,20 +94,16 @@ def test_what_a_service_left_behind_takes_no_port():
     require_free("127.0.0.1", port)
 
 
-def test_a_second_service_on_a_port_is_refused_before_anything_starts(tmp_path):
+def test_a_second_service_on_a_port_is_refused_before_anything_starts(dpicl: Shell, tmp_path: Path) -> None:
     with listening("127.0.0.1") as port:
-        status, said, left = serve(port, tmp_path)
-    assert status == 1
-    assert f"port {port} of 127.0.0.1 is taken" in " ".join(said.split())
-    assert "Traceback" not in said
-    assert not left
+        assert f"port {port} of 127.0.0.1 is taken" in dpicl.fails("serve", "--port", port)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
     with listening("127.0.0.1") as port:
         pass
-    status, said, left = serve(port, tmp_path, stop_raylet=True)
+    status, said, left = serve_without_raylet(port, tmp_path)
     assert status == 1, said
     assert "error: Ray did not start (not up after 1 s)" in " ".join(said.split())
     assert "Traceback" not in said
@@ -116,8 +113,8 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "refused"),
-    [({}, False), (SETTINGS, False), ({"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}, True)],
-    ids=["as Ray is", "as set here", "with gRPC's own limit"],
+    [({}, False), ({"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}, True)],
+    ids=["as Ray is", "with gRPC's own limit"],  # as set here is how services start in tests/e2e
 )
 def test_a_limit_on_messages_that_would_tell_of_exemplars_is_refused(settings: dict[str, str], refused: bool) -> None:
     elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("RAY_SERVE")}

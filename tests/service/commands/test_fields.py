@@ -46,10 +46,3 @@ def test_a_wrong_field_is_named(model: type[BaseModel], field: str, value: Any) 
     with pytest.raises(ValidationError) as refused:
         model(**RIGHT[model] | {field: value})
     assert list(problems(refused.value, model)) == [field]
-
-
-@pytest.mark.parametrize(("role", "field", "value"), [("admin", "quota", 5), ("viewer", "scope", ["toys"])])
-def test_only_analysts_have_limits(role: str, field: str, value: Any) -> None:
-    with pytest.raises(ValidationError) as refused:
-        NewKey(name="ana", role=role, **{field: value})
-    assert list(problems(refused.value, NewKey)) == [field]

@@ -1,7 +1,6 @@
 """The audit trail on the dashboard: in sentences, filtered, replayed, exported, and without anything private."""
 
 import html
-import io
 import json
 import re
 import time
@@ -14,12 +13,13 @@ from accounting.ledger.tables import audit_events
 from accounting.ledger.trail import AuditEvent
 from accounting.plan import load_plan
 from accounting.replay.trail import verify
-from exemplar_store import Layout, read_json_lines
+from exemplar_store import Row
 from service.dashboard import audit
 from service.dashboard.audit import in_words
 from service.plans.signing import prepare, sign
 from tests.service.conftest import PLAN, embed
 from tests.service.dashboard.dashboard_browser import HTMX, Browser
+from tests.service.dashboard.test_dashboard_knowledge_base import PAGES, upload
 
 CANARY, UNIT = "canary-marmalade", "canary-unit-4711"
 RESTORED = '{"by":"root","charges":2,"common":9,"witness":{"hash":"0","sequence":11}}'
@@ -29,15 +29,13 @@ RESTORED = '{"by":"root","charges":2,"common":9,"witness":{"hash":"0","sequence"
 def token(browser: Browser) -> str:
     """A day's work: everything that can happen, by the dashboard's admin and an analyst called ana."""
     records = browser.records
-    exemplar = {"unit_id": UNIT, "text": CANARY, "label": "blue"}
-    rows = read_json_lines(io.BytesIO(json.dumps(exemplar).encode()), Layout(("text", "label")))
-    records.ingest("toys", rows, embed, by=browser.key.id)
+    records.ingest("toys", [Row(1, UNIT, {"text": CANARY, "label": "blue"})], embed, by=browser.key.id)
     records.forget("toys", UNIT, by="root")
     records.allow_remote_engine("toys", True, by=browser.key.id)
     records.allow_remote_engine("toys", False, by=browser.key.id)
     key, token = records.keys.create("ana", "analyst", quota=1, by=browser.key.id)
-    assert browser.ask(token, "a toy").status_code == 200
-    assert browser.ask(token, "another").status_code == 402
+    assert browser.ask(token, f"a toy, {CANARY}").status_code == 200
+    assert browser.ask(token, f"another, {CANARY}").status_code == 402
     records.keys.limit(key.id, quota=9, rate_per_minute=None, by=browser.key.id)
     records.create_knowledge_base(
         "cars", epsilon=1, delta=1e-6, public_size=50, fields=["text", "label"], embedded_field="text"
@@ -192,8 +190,10 @@ def test_the_export_is_the_trail(browser: Browser, token: str) -> None:
 
 
 def test_nothing_private_and_no_secret_is_on_any_page(browser: Browser, token: str) -> None:
-    pages = [browser.get("/audit"), browser.get("/audit/export"), browser.post("/audit/verify")]
-    for page in pages:
+    kept = {"unit_id": f"{UNIT}-kept", "text": f"{CANARY} text", "label": "red"}
+    assert upload(browser, json.dumps(kept).encode()).status_code == 303
+    paths = (*PAGES, "/new-knowledge-base", "/plans", "/keys", "/audit", "/audit/export")
+    for page in (*map(browser.get, paths), browser.post("/audit/verify")):
         assert page.status_code == 200
-        for secret in (CANARY, UNIT, token, browser.token, "another"):
+        for secret in (CANARY, UNIT, token, browser.token):
             assert secret not in page.text

@@ -2,7 +2,6 @@
 
 import re
 
-from service.services import Services
 from tests.service.dashboard.dashboard_browser import Browser, words
 
 CARE = {"name": "care", "epsilon": "5", "delta": "1.5e-4"}
@@ -29,12 +28,3 @@ def test_what_cannot_be_says_why(browser: Browser) -> None:
     assert browser.post("/groups/car/join", {"knowledge_base": "toys"}).status_code == 404
     (care,) = browser.services.records.ledger.groups.statuses()
     assert care.knowledge_bases == ()
-
-
-def test_a_viewer_is_shown_no_form(services: Services) -> None:
-    browser = Browser(services)
-    services.records.ledger.groups.open("care", 9, 1e-3, by="test")
-    browser.sign_in(services.records.keys.create("vera", "viewer")[1])
-    page = browser.get("/groups").text
-    assert "care" in page
-    assert 'action="/admin/groups' not in page

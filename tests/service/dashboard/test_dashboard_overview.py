@@ -16,6 +16,7 @@ from service.plans.signing import prepare, sign
 from service.services import Services
 from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.dashboard.dashboard_browser import HTMX, Browser, words
+from tests.service.dashboard.test_dashboard_knowledge_base import release
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY = NOW.date()
@@ -93,10 +94,7 @@ def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
 
 
 def spend(services: Services, answers: int) -> None:
-    ledger = services.records.ledger
-    task = ledger.budgets.task(TASK)
-    for i in range(answers):
-        ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, {"label": "red"})
+    release(services, *[{"label": "red"}] * answers)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import asyncio
 import html
-import io
-import json
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,7 +12,7 @@ import pytest
 
 from accounting.ledger.cohorts import CohortStatus
 from accounting.plan import Plan, PlanError, PlanProblem, calibrate_plan, load_plan
-from exemplar_store import KnowledgeBase, Layout, read_json_lines
+from exemplar_store import KnowledgeBase
 from service.dashboard.computing import Computations
 from service.dashboard.plan_studio import desk
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
@@ -23,8 +21,7 @@ from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_t
 from service.pipeline.latency import Measured
 from service.plans.preview import preview
 from service.plans.signing import check_fits
-from service.services import Services
-from tests.service.conftest import PLAN, TEXT_PLAN, embed
+from tests.service.conftest import PLAN, TEXT_PLAN, upload
 from tests.service.dashboard.dashboard_browser import HTMX, Browser, words
 
 pytestmark = pytest.mark.slow
@@ -94,13 +91,9 @@ def test_a_plan_to_start_from_is_made_for_the_knowledge_base(browser: Browser) -
 @pytest.mark.parametrize("kind", ["labels", "text"])
 @pytest.mark.parametrize("fields", [("text", "label"), ("ticket_body", "subject", "reply_text"), ("text",)])
 def test_plans_to_start_from_fit_any_knowledge_base(
-    kind: str, fields: tuple[str, ...], public_size: int, ensemble: int, shots: int, services: Services
+    kind: str, fields: tuple[str, ...], public_size: int, ensemble: int, shots: int
 ) -> None:
-    toys = services.records.store.get("toys")
-    described = KnowledgeBase(
-        **{name: getattr(toys, name) for name in KnowledgeBase.__slots__}
-        | {"fields": fields, "embedded_field": fields[0], "public_sizes": (public_size,)}
-    )
+    described = KnowledgeBase(1, "toys", (public_size,), fields, fields[0], None, False, None, datetime.now(UTC))
     free = Decimal("0.70001"), Decimal("1.23e-7")
     status = CohortStatus(1, *free, Decimal(0), Decimal(0), *free, datetime.now(UTC), None)
     plan = load_plan(starting_text(described, status, chosen({"kind": kind})))
@@ -163,19 +156,16 @@ def test_a_plan_without_a_similar_one_has_no_curve(monkeypatch: pytest.MonkeyPat
     assert over_epsilon(calibrate_plan(load_plan(SMALL), 60)) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
+    for text, says in (
         ("a: [", "not valid YAML"),
         (SMALL.replace("toys", "cars"), "the plan is for cars, this is toys"),
         (SMALL.replace("shots: 2", "shots: 20"), "line 5 tasks.colour shots × ensemble = 200 exceeds"),
-    ],
-)
-def test_a_plan_that_cannot_be_says_why(browser: Browser, text: str, says: str) -> None:
-    for path in ("", "/confirm", "/sign", "/rehearse"):
-        page = send(browser, path, text, name="toys", digest="", after="1")
-        assert (page.status_code, says in words(page.text), written(page.text)) == (422, True, text)
-        assert 'id="to-sign"' not in page.text
+    ):
+        for path in ("", "/confirm", "/sign", "/rehearse"):
+            page = send(browser, path, text, name="toys", digest="", after="1")
+            assert (page.status_code, says in words(page.text), written(page.text)) == (422, True, text)
+            assert 'id="to-sign"' not in page.text
     assert signed(browser) == 1
 
 
@@ -304,34 +294,32 @@ ROWS = "text,label\nred ball,red\nblue ball,blue\n"
 LINES = '{"text": "red ball", "label": "red"}\n\n{"text": "blue ball", "label": "blue"}'
 
 
-@pytest.mark.parametrize("rows", [ROWS, LINES])
-def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> None:
+def test_a_draft_is_tried_on_public_examples(browser: Browser) -> None:
     before = browser.records.ledger.budgets.statuses()
-    said = words(part(browser, "/try", trial_rows=rows, trial_query="a ball"))
-    assert re.search(r"Answer, with the plan’s noise (red|blue) \(probability 0\.\d\d\) Without noise (red|blue)", said)
-    assert re.search(r"The noise kept that answer \d+ of 20 times", said)
-    assert "2 exemplars stand in for 60" in said
-    page = send(browser, "/try", trial_rows=rows, trial_query="a ball", trial_task="colour").text
-    assert "The noise kept that answer" in page
-    assert rows.strip() in html.unescape(page)  # kept, to be tried again
+    for rows in (ROWS, LINES):
+        said = words(part(browser, "/try", trial_rows=rows, trial_query="a ball"))
+        noisy = r"Answer, with the plan’s noise (red|blue) \(probability 0\.\d\d\) Without noise (red|blue)"
+        assert re.search(noisy, said)
+        assert re.search(r"The noise kept that answer \d+ of 20 times", said)
+        assert "2 exemplars stand in for 60" in said
+        page = send(browser, "/try", trial_rows=rows, trial_query="a ball", trial_task="colour").text
+        assert "The noise kept that answer" in page
+        assert rows.strip() in html.unescape(page)  # kept, to be tried again
     assert browser.records.ledger.budgets.statuses() == before
 
 
-@pytest.mark.parametrize(
-    ("form", "says"),
-    [
+def test_a_trial_that_cannot_be_says_why(browser: Browser) -> None:
+    for form, says in (
         ({"trial_rows": ""}, "Examples: Paste one"),
         ({"trial_rows": "{text}"}, "Examples: The examples, line 1: not JSON"),
         ({"trial_rows": "text\nx"}, "Label: "),
         ({"trial_rows": ROWS, "trial_query": ""}, "text is empty."),
         ({"trial_rows": ROWS, "trial_task": "shape"}, "Task: The plan has no task 'shape'"),
         ({"trial_rows": "text,label\n" + "x,red\n" * 201}, "Exemplars: "),
-    ],
-)
-def test_a_trial_that_cannot_be_says_why(browser: Browser, form: dict[str, str], says: str) -> None:
-    refused = part(browser, "/try", **{"trial_query": "a ball"} | form)
-    assert 'role="alert"' in refused
-    assert says in words(refused)
+    ):
+        refused = part(browser, "/try", **{"trial_query": "a ball"} | form)
+        assert 'role="alert"' in refused
+        assert says in words(refused)
 
 
 def test_a_trial_with_the_engine_down_says_so(browser: Browser, toy_engine) -> None:
@@ -347,9 +335,7 @@ def test_pages_are_the_same_whatever_exemplars_there_are(browser: Browser) -> No
         return [page.text for page in read]
 
     before = pages()
-    exemplars = [{"unit_id": f"{CANARY} {i}", "text": f"{CANARY} {i}", "label": CANARY} for i in range(30)]
-    rows = read_json_lines(io.BytesIO("\n".join(map(json.dumps, exemplars)).encode()), Layout(("text", "label")))
-    browser.records.ingest("toys", rows, embed, by="root")
+    upload(browser.records, [(f"{CANARY} {i}", f"{CANARY} {i}", CANARY) for i in range(30)])
     assert pages() == before
     assert CANARY not in send(browser, "/try", trial_rows=ROWS, trial_query="a").text
 

@@ -101,9 +101,15 @@ def test_other_noise_votes_and_calibrations_ask_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_what_replies_depend_on_asks_again(dpicl: Shell, command: Command, server: ChatServer, dataset: Path) -> None:
+    def asked_again(*options: object, **change: Any) -> int:
+        """Of how many rows; an answer without exemplars shows the question alone."""
+        before = len(server.asked)
+        dpicl.ok(*command(*options, **change))
+        return sum(one.prompt.count("I bought") == 1 for one in server.asked[before:])
+
+    assert (asked_again(), asked_again()) == (ROWS, 0)
+    for change in (
         {"prompt": {"exemplar": "{text}: {label}", "query": "{text}:", "instruction": "Which?"}},
         {"labels": ["workshop", "kitchen"]},
         {"calibrate": "none"},
@@ -116,30 +122,13 @@ def test_other_noise_votes_and_calibrations_ask_nothing(
         {"engine": {"model": "n"}},
         {"engine": {"temperature": 0.5}},
         {"engine": {"extra_body": {"seed": 1}}},
-        "a training row",
-        "a test row",
-        "the units",
-    ],
-    ids=str,
-)
-def test_what_replies_depend_on_asks_again(
-    dpicl: Shell, command: Command, server: ChatServer, dataset: Path, change: Any
-) -> None:
-    dpicl.ok(*command())
-    asked = len(server.asked)
-    options: list[object] = []
-    if change == "a training row":
-        train = dataset / "train.jsonl"
-        train.write_text(train.read_text().replace("a saw", "a fretsaw").replace("saw for", "fretsaw for"))
-    elif change == "a test row":
-        test = dataset / "test.jsonl"
-        test.write_text(test.read_text().replace("soup", "stew"))
-    elif change == "the units":
-        options = ["--unit-id", "text"]
-    dpicl.ok(*command(*options, **(change if isinstance(change, dict) else {})))
-    new = server.asked[asked:]
-    zero_shot = [one for one in new if "I bought" in one.prompt and one.prompt.count("I bought") == 1]
-    assert len(zero_shot) == (1 if change == "a test row" else ROWS)
+    ):
+        assert asked_again(**change) == ROWS, change
+    assert asked_again("--unit-id", "text") == ROWS
+    for name, old, new, rows in (("test", "soup", "stew", 1), ("train", "saw for", "fretsaw for", ROWS)):
+        file = dataset / f"{name}.jsonl"
+        file.write_text(file.read_text().replace(old, new))
+        assert asked_again() == rows, name
 
 
 @pytest.mark.slow

@@ -45,12 +45,6 @@ def fail(*_args, **_options):
     raise RuntimeError(PRIVATE)
 
 
-def test_a_release_is_made(records: Records, apart: Services) -> None:
-    signed = sign(records, noisy(alone(ONCE)), "test", make=apart.make)
-    assert signed.version == 1
-    assert asyncio.run(apart.answering.answer("toys.for-ever", "a toy", key_id="k")).source == "prototypes"
-
-
 def test_why_it_cannot_be_made_is_said(records: Records, apart: Services) -> None:
     promise(records, noisy(alone(ONCE)), "test")
     charge_once(records.ledger, task_of(records))

@@ -132,10 +132,11 @@ def test_over_rest(services: Services) -> None:
 
     response = call("ana", "POST", "", content=PLAN)
     assert response.status_code == 202
-    proposal = response.json()["proposed"]["id"]
-    assert [one["id"] for one in call("bo", "GET", "/proposals").json()["data"]] == [proposal]
+    proposed = response.json()["proposed"]
+    assert proposed["proposed_by_name"] == "ana"
+    assert call("bo", "GET", "/proposals").json()["data"] == [proposed]
     for name, status in (("ana", 403), ("bo", 201), ("bo", 404)):
-        assert call(name, "POST", f"/proposals/{proposal}/approve").status_code == status
+        assert call(name, "POST", f"/proposals/{proposed['id']}/approve").status_code == status
 
 
 def test_on_the_dashboard(services: Services) -> None:

@@ -94,7 +94,7 @@ def test_it_finds_how_often_answers_are_right_and_is_a_charge_like_any_other(rec
 
 
 @pytest.mark.slow
-def test_what_is_stored_says_the_same_again(records, brief) -> None:
+def test_what_is_stored_and_shown_says_the_same_again(records, brief) -> None:
     found = run(records, brief)
     signed = records.ledger.budgets.task("toys.colour-rehearsal@1")
     stored = records.ledger.stored_release(signed, ONE_RELEASE)
@@ -104,11 +104,6 @@ def test_what_is_stored_says_the_same_again(records, brief) -> None:
     with pytest.raises(InvalidQueryError, match="gives none"):
         asyncio.run(services.answering.answer("toys.colour-rehearsal", "a toy", key_id="k"))
     assert states(records) == {"released": 1}
-
-
-@pytest.mark.slow
-def test_what_it_found_is_shown_wherever_budgets_are(records, brief) -> None:
-    found = run(records, brief)
     (budget,) = budget_report(records)
     (task,) = budget.plans[0].tasks
     assert (task.answers, task.one_release) == (None, "made")

@@ -65,15 +65,6 @@ def test_what_the_ledger_leans_on_is_there(engine: sa.Engine):
         connection.exec_driver_sql("DELETE FROM budgets")
 
 
-def test_migrating_again_changes_nothing(engine: sa.Engine):
-    migrate(engine)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("INSERT INTO budgets VALUES ('kb', '1', '0', '2030-01-01')")
-    assert migrate(engine) == (newest(), newest())
-    with engine.connect() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM budgets").scalar_one() == 1
-
-
 @pytest.mark.slow
 def test_processes_that_start_together_may_all_migrate(database_url: str, engine: sa.Engine):
     engine.dispose()

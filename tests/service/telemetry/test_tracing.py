@@ -1,6 +1,5 @@
 """Traces, sent to a real OTLP/HTTP receiver: a span per request, with nothing of what was asked."""
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from service.services import Services
 from service.telemetry.tracing import open_tracing
 from service.web import create_app
-from tests.service.conftest import MajorityEngine
+from tests.service.conftest import MajorityEngine, bearer
+from tests.service.shell import Shell
 from tests.service.telemetry.trace_receiver import TraceReceiver, attributes, receiving
 
 CANARY = "canary-5f1e90"
@@ -38,10 +38,6 @@ def spans(receiver: TraceReceiver, services: Services, *requests: tuple[str, str
         for method, path, options in requests:
             client.request(method, path, **options)
     return receiver.spans
-
-
-def bearer(token: str, **headers: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}", **headers}
 
 
 def test_a_question_is_one_span(receiver: TraceReceiver, services: Services, analyst: str) -> None:
@@ -124,14 +120,9 @@ def test_without_the_variable_there_are_none(monkeypatch: pytest.MonkeyPatch) ->
     assert open_tracing() is None
 
 
-@pytest.mark.slow
-def test_it_refuses_to_start_without_opentelemetry(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`dpicl serve` in a process that cannot import the packages of the extra."""
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['opentelemetry.exporter'] = None\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def test_it_refuses_to_start_without_opentelemetry(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    serve = [sys.executable, "-c", "from service.cli import main; main()", "serve"]
-    done = subprocess.run(serve, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    assert "OTEL_EXPORTER_OTLP_ENDPOINT is set" in done.stderr
-    assert "pip install 'dp-icl[otel]'" in done.stderr
+    told = dpicl.fails("serve")
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT is set" in told
+    assert "pip install 'dp-icl[otel]'" in told
