@@ -157,7 +157,10 @@ class _Nodes:
         self._ratios = np.exp(high), np.exp(low)
         self._probs = -np.expm1(low) / self._width, np.expm1(high) / self._width
         wider = np.maximum(self._width[1:], self._width[:-1])
-        self._correction = (1 + 1e-9) / 4 * wider * np.diff(self._probs[1])
+        # Of two probabilities that add up to 1 the smaller one changes without cancellation.
+        likelier, lower = (np.diff(probs) for probs in self._probs)
+        moved = np.where(self._probs[1][1:] < 0.5, lower, -likelier)
+        self._correction = (1 + 1e-9) / 4 * wider * moved
         self._margin = math.ceil(max(float(np.abs(places).max()) for places in self._places)) + 2
         self._fading = np.exp(step * np.arange(-self._margin, 0))
         index: Array = np.arange(-points, points + 1, dtype=np.float64)

@@ -155,7 +155,8 @@ def _choices(epsilon: float, t: float, count: int) -> Pair:
 
 def _choice(epsilon: float, t: float) -> Pair:
     likelier = math.expm1(t - epsilon) / math.expm1(-epsilon)
-    present: Array = np.array([likelier, 1 - likelier], dtype=np.float64)
+    rarer = math.exp(-epsilon) * math.expm1(t) / -math.expm1(-epsilon)  # 1 - likelier, without cancellation
+    present: Array = np.array([likelier, rarer], dtype=np.float64)
     absent: Array = np.array([likelier * math.exp(-t), -math.expm1(-t) / -math.expm1(-epsilon)], dtype=np.float64)
     return absent, present
 

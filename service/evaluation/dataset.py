@@ -13,7 +13,7 @@ from typing import Any
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
-from exemplar_store.callbacks import do_nothing
+from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.cohorts import FIRST
 from exemplar_store.store import Slots
 from service.embedding.embedder import Embed

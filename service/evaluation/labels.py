@@ -16,7 +16,7 @@ from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point, 
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
-from exemplar_store.callbacks import Progress, do_nothing
+from exemplar_store.knowledge_base import Progress, do_nothing
 from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.fitting import Labelled, fit

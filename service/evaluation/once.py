@@ -13,7 +13,7 @@ import numpy as np
 
 from aggregation.noise import FixedPoint, from_fixed_point
 from exemplar_store import Slot
-from exemplar_store.callbacks import Progress
+from exemplar_store.knowledge_base import Progress
 from service.engines.protocol import TaskSpec
 from service.evaluation.dataset import NAME
 from service.evaluation.evaluator import Pass

@@ -15,7 +15,7 @@ import yaml
 from accounting.mechanisms import TextMechanism
 from accounting.plan import TaskNoise, parse_plan
 from accounting.tasks import GenerateTask
-from exemplar_store.callbacks import Progress, do_nothing
+from exemplar_store.knowledge_base import Progress, do_nothing
 from service.embedding.embedder import TextEmbedder
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import Engine, Sentence, TaskSpec

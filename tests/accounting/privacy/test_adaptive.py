@@ -71,6 +71,19 @@ def test_it_lies_between_a_fixed_pair_and_the_envelope(answers, monkeypatch):
     assert found < 1.01 * PldAccountant().upper(events, 1e-6)
 
 
+@pytest.mark.parametrize("width", [20.0, 34.0, 37.0, 38.5, 40.08005956148784, 60.0, 100.0])
+def test_a_range_whose_smallest_probability_is_lost_in_one(width):
+    """``1 - e^-ε`` is 1 for a double; here both answers are asked with the same t, the best one."""
+    event = Event(BoundedRange(width), Sampling("units", 1.0), 2)
+    (((direction,), _),) = adaptive.groups(event, 1e-12)
+    losses = 2 * width - np.geomspace(1e-2, width, 200)
+    down = np.geomspace(1e-3, 5, 2000)[:, None]
+    exact = (np.expm1(-down) ** 2 * np.maximum(-np.expm1(losses - 2 * (width - down)), 0.0)).max(axis=0)
+    assert np.all(exact <= direction.upper(losses))
+    found = PldAccountant().bounds([event], 1e-4)
+    assert 0.98 * found.upper <= found.lower <= found.upper <= 2 * width * 1.001
+
+
 @pytest.mark.parametrize(("name", "coarser"), [("_NODES", 13), ("_STEP", 0.3)])
 def test_coarser_grids_only_raise_it_and_by_little(name, coarser, monkeypatch):
     event = Event(BoundedRange(1.0), Sampling("units", 0.1), 20)
