@@ -13,8 +13,8 @@ from typing import Any
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
-from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.cohorts import FIRST
+from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.store import Slots
 from service.embedding.embedder import Embed
 from service.engines.protocol import Engine, Output, TaskSpec, ZeroShot
