@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special
 
 from aggregation.noise import add_gaussian_noise, from_fixed_point
 from aggregation.votes import L2_SENSITIVITY, Contribution, Vote, sum_votes
@@ -94,6 +94,8 @@ def required_margin(sigma: float, labels: int, probability: float = 0.95) -> flo
     Raises:
         ValueError: the probability is not between 1/labels and 1.
     """
+    from scipy import optimize  # a quarter of a second, and few commands need it
+
     if not 1 / labels < probability < 1:
         raise ValueError(f"probability must lie between 1/labels and 1, not {probability}")
     return float(optimize.brentq(lambda m: probability_correct(m, sigma, labels) - probability, 0.0, 60.0 * sigma))

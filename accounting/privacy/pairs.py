@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
@@ -146,6 +146,8 @@ def _both(first: Pair, second: Pair) -> Pair:
 
 def _choices(epsilon: float, t: float, count: int) -> Pair:
     """So many choices from one sample: what matters is how many had the likelier outcome."""
+    from scipy import stats  # half a second, and few commands need it
+
     absent, present = _choice(epsilon, t)
     likelier = np.arange(count + 1)
     without, with_unit = (np.asarray(stats.binom.pmf(likelier, count, side[0])) for side in (absent, present))

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special
 
 from accounting.privacy.lattice import LATTICE
 
@@ -143,6 +143,8 @@ class PtrTest(SymmetricProfile):
     @cached_property
     def crossover(self) -> float:
         """The loss from which on ``delta0`` is the larger of the two; infinite if delta0 is 0."""
+        from scipy import optimize  # a quarter of a second, and few commands need it
+
         if self.delta0 == 0:
             return math.inf
         if self.gaussian.delta(0.0) <= self.delta0:
