@@ -10,7 +10,15 @@ import hypothesis.strategies as st
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 
 from accounting.ledger import tables
 from accounting.ledger.budgets import SignedTask
@@ -203,7 +211,7 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
 
         @initialize()
         def sign(self) -> None:
-            self.task = sign(ledger, engine, f"kb{next(number)}", answers=4)
+            self.task = sign(ledger, engine, f"kb{next(number)}", answers=2)
             self.spent = 0
             self.state: dict[str, str] = {}
             self.lease: dict[str, datetime] = {}
@@ -217,13 +225,13 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
             try:
                 outcome = ledger.charge(self.task, query, key_id="k")
             except AnswersExhaustedError:
-                assert self.spent == 4
+                assert self.spent == 2
                 assert query not in self.answers
                 assert twin is None or self.lease[twin] <= clock.now
-                return "none"
+                return multiple()
             if query in self.answers:
                 assert outcome == self.answers[query]
-                return "none"
+                return multiple()
             if twin is not None and clock.now < self.lease[twin]:
                 assert outcome == InFlight(twin, self.lease[twin])
                 return twin
@@ -234,44 +242,38 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
             self.state[outcome.id], self.query[outcome.id] = "charged", query
             self.lease[outcome.id] = outcome.lease_until
             assert outcome.lease_until == clock.now + timedelta(seconds=60)
-            assert outcome.answers_left == 4 - self.spent
+            assert outcome.answers_left == 2 - self.spent
             return outcome.id
 
         @rule(charge=held)
         def release(self, charge: str) -> None:
-            if self.state.get(charge) in ("charged", "lost"):
+            if self.state[charge] in ("charged", "lost"):
                 released = ledger.release(charge, {"charge": charge})
                 first = self.answers.setdefault(self.query[charge], released)
                 assert released == first  # a twin's, where that was quicker
                 self.state[charge] = "released" if first.charge_id == charge else "lost"
             else:
-                with pytest.raises((ChargeStateError, UnknownChargeError)):
+                with pytest.raises(ChargeStateError):
                     ledger.release(charge, {})
 
         @rule(charge=held)
         def void(self, charge: str) -> None:
-            if self.state.get(charge) == "charged":
+            if self.state[charge] == "charged":
                 ledger.void(charge)
                 self.state[charge] = "voided"
                 self.spent -= 1
             else:
-                with pytest.raises((ChargeStateError, UnknownChargeError)):
+                with pytest.raises(ChargeStateError):
                     ledger.void(charge)
 
-        @rule()
-        def wait(self) -> None:
-            clock.advance(35)  # two of these outlast a lease
-
-        @rule(hours=st.sampled_from([-5, 5]))
-        def jump(self, hours: int) -> None:
-            clock.advance(3600 * hours)
-
-        @rule()
-        def expire(self) -> None:
-            dead = [c for c, state in self.state.items() if state == "charged" and self.lease[c] <= clock.now]
-            assert ledger.expire_leases() >= len(dead)  # some of earlier histories may be among them
-            assert ledger.expire_leases() == 0
-            self.state |= dict.fromkeys(dead, "lost")
+        @rule(seconds=st.sampled_from([35, 35, -18_000, 18_000]), expire=st.booleans())
+        def wait(self, seconds: int, expire: bool) -> None:
+            clock.advance(seconds)  # two short waits outlast a lease, and clocks jump
+            if expire:
+                dead = [c for c, state in self.state.items() if state == "charged" and self.lease[c] <= clock.now]
+                assert ledger.expire_leases() >= len(dead)  # some of earlier histories may be among them
+                assert ledger.expire_leases() == 0
+                self.state |= dict.fromkeys(dead, "lost")
 
         @invariant()
         def the_ledger_counts_the_same(self) -> None:
