@@ -70,7 +70,7 @@ def make(
     *,
     padded: bool = True,
 ) -> Release:
-    """Make a signed task's one release, or return the one that is stored. Blocks for seconds.
+    """Make a signed task's one release, or return the one that is stored. Blocks a thread without a loop for seconds.
 
     Args:
         ledger: where it is charged and stored.

@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, sign_in
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -95,8 +96,13 @@ def test_a_plan_is_written_and_signed_without_script(service: Service, browser: 
     plan.fill(plan.input_value().replace("many", "40"))
     page.get_by_role("button", name="Preview").click()
     page.locator("#otherwise-summary").click()
-    page.get_by_role("button", name="Draw them").click()
-    expect(page.get_by_role("img", name=re.compile("twice"))).to_be_visible()
+
+    def drawn() -> bool:
+        """Without a script a page stays as it is, so whoever waits asks again."""
+        page.get_by_role("button", name="Draw them").click()
+        return page.get_by_role("img", name=re.compile("twice")).count() == 1
+
+    assert wait_for(drawn, 60)
     page.get_by_role("button", name="Sign this plan…").click()
     sign = page.get_by_role("button", name=re.compile("for good and sign"))
     page.get_by_label(re.compile("^To sign, write")).fill("Desk")
