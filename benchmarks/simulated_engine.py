@@ -17,7 +17,7 @@ import numpy as np
 from ray.serve import Application
 
 from exemplar_store import Slot
-from service.application import EmbedderDeployment, EngineDeployment, Ingress, deployment
+from service.application import Beside, EmbedderDeployment, EngineDeployment, Ingress, PrivateWork, deployment
 from service.engines.configs import NearestExemplarConfig
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
 from service.telemetry.logs import configure_logs
@@ -106,10 +106,13 @@ def application(
     Args:
         simulation: the engine.
         engine: options of its deployment, as Serve takes them.
-        ingress: likewise of the ingress.
+        ingress: likewise of the ingress; private work is done where it is.
         embedder: likewise of the embedder.
     """
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     embeds = EmbedderDeployment.options(**embedder, logging_config=quiet).bind(1)
     answers = SimulatedEngineDeployment.options(**engine, logging_config=quiet).bind(simulation)
-    return Ingress.options(**ingress, logging_config=quiet).bind(answers, embeds, NearestExemplarConfig())
+    beside = Beside(NearestExemplarConfig(), answers, embeds, None)
+    place = {"ray_actor_options": ingress["ray_actor_options"]}
+    work = PrivateWork.options(**place, logging_config=quiet).bind(beside)
+    return Ingress.options(**ingress, logging_config=quiet).bind(beside, work, None)
