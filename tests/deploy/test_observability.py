@@ -63,7 +63,9 @@ def parse(words: list[str]) -> None:
     """Read a command line as the command would, without running it; one that only names a command may lack the rest."""
     command = typer.main.get_command(app)
     while hasattr(command, "commands"):
-        command = command.commands[words.pop(0)]
+        name = words.pop(0)
+        command = command.get_command(typer.Context(command), name)
+        assert command is not None, name
     if words:
         command.make_context("dpicl", words)
 
