@@ -148,7 +148,7 @@ def _environment(this: World) -> dict[str, str]:
         "DPICL_DATABASE_URL": ledger,
         "DPICL_WITNESS_URL": f"sqlite:///{this.folder}/witness.sqlite",
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-        "DPICL_LATENCY_GRAIN_MS": "1000",
+        "DPICL_LATENCY_GRAIN_MS": "3000",  # slow machines need a second to answer
         "DPICL_QUERY_TIMEOUT_S": "5",
         "DPICL_LEASE_S": "90",
         "RAY_TMPDIR": str(this.folder),
