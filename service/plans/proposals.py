@@ -6,6 +6,7 @@ A proposal lapses when another plan of its knowledge base is signed: it was made
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -21,7 +22,6 @@ from service.records.records import Records
 from service.records.signed import read_signed
 from service.records.tables import proposals
 
-_AT_ONCE = 1000
 _TELL = [event.kind for event in (KeyCreated, KeyRotated, PersonSignedIn)]
 
 
@@ -106,12 +106,10 @@ def open_proposals(records: Records, knowledge_base: str) -> list[Proposal]:
 
 def may_approve(records: Records, proposal: Proposal, by: str) -> bool:
     """Whether somebody is another person than who proposed, as far as the trail can tell."""
-    known, last = Hands(), 0
-    while events := records.audit.events(kinds=_TELL, after=last, limit=_AT_ONCE):
-        for event in events:
-            if (happened := event.particulars) is not None:
-                known.note(happened)
-        last = events[-1].sequence
+    known = Hands()
+    for event in trail.every(partial(records.audit.events, kinds=_TELL)):
+        if (happened := event.particulars) is not None:
+            known.note(happened)
     return not known.are_one(proposal.proposed_by, by)
 
 
