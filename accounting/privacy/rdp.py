@@ -47,6 +47,7 @@ from accounting.privacy.subsampling import amplify
 from accounting.privacy.token_ensemble import TokenEnsemble
 
 _ORDERS: Array = 1 + np.geomspace(0.05, 1023, 100)
+_STRIDE = 9
 _TOLERANCE = 1e-3  # of divergences found by branch and bound
 _CUT = 1e-3  # blocks' grids are cut where this share of δ is left, over all answers
 _STEP_PER_DEVIATION = 0.02
@@ -67,11 +68,14 @@ class RdpAccountant(Accountant):
         if not merge(events):
             return 0.0
         delta *= LATTICE
-        rough, lost = _compose(events, delta, _ORDERS, tolerance=math.inf)
-        if lost >= delta:
-            return math.inf
+        orders = _ORDERS[::_STRIDE]
+        for _ in range(2):  # of all orders, and then of those beside the best
+            rough, lost = _compose(events, delta, orders, tolerance=math.inf)
+            if lost >= delta:
+                return math.inf
+            best = np.array([rdp_privacy_accountant.compute_epsilon(orders, rough, delta - lost)[1]])
+            orders = _ORDERS[max(0, _ORDERS.searchsorted(best[0]) - _STRIDE + 1) :][: 2 * _STRIDE - 1]
         # Which order is best may be found out roughly; at that order the divergence must be an upper bound.
-        best = np.array([rdp_privacy_accountant.compute_epsilon(_ORDERS, rough, delta - lost)[1]])
         rdp, _ = _compose(events, delta, best, _TOLERANCE)
         return LATTICE_LOSS + float(rdp_privacy_accountant.compute_epsilon(best, rdp, delta - lost)[0])
 

@@ -60,7 +60,7 @@ async def scores_of(arguments: argparse.Namespace, task: ClassifyTask, rows: lis
     shown = [{**row, task.label_field: words[row[task.label_field]]} for row in train[: arguments.slots * task.shots]]
     exemplars = [Exemplar({name: row[name] for name in names}, None) for row in shown]
     slots: list[Slot] = [tuple(exemplars[at : at + task.shots]) for at in range(0, len(exemplars), task.shots)]
-    config = VllmConfig(name="vllm", model=arguments.model, dtype="bfloat16", chat=arguments.chat, timeout_s=3600)
+    config = VllmConfig(name="vllm", model=arguments.model, dtype=arguments.dtype, chat=arguments.chat, timeout_s=3600)
     engine: Any = open_engine(config, Embedder())
     try:
         plan = load_plan(arguments.plan.read_text())
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=24)
     parser.add_argument("--shots", type=int, help="unless given, the plan's")
     parser.add_argument("--words", nargs="+", help="for the labels, in their order")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="float32 without AVX512")
     parser.add_argument("--chat", type=lambda text: text == "true", default=False)
     arguments = parser.parse_args()
     (task,) = load_plan(arguments.plan.read_text()).tasks.values()

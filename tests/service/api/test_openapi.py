@@ -30,7 +30,7 @@ from tests.service.api.test_authorisation import KEYS
 from tests.service.conftest import development, rows
 
 TOLD = [("Billing", "I was charged twice in March."), ("Technical", "The app does not start any more.")]
-EXAMPLES = 10
+EXAMPLES = 5
 """Of each operation, beside those that the document gives and those at the edges of what it allows."""
 
 OF_OTHER_ROLES = {
