@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -43,14 +44,27 @@ LONG = (
     "tests/service/api/test_openapi.py",
     "tests/service/engines/test_openai_compatible.py",
 )
-"""Files that take long: the last process begins with them, so that nobody waits for one in the end."""
+"""Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
 
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
 
 
+AT_ONCE = 2
+"""Processes that test whole services. Further ones take what waits for nothing, in the time that those leave."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _number(getattr(config, "workerinput", {}).get("workerid", "gw0")) >= AT_ONCE:
+        os.nice(5)
+
+
+def _number(worker: str) -> int:
+    return int(worker.removeprefix("gw"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole services first: tests are shared out in this order, and by the last process from its end."""
+    """Whole services first: tests are shared out in this order, and by the last processes from its end."""
     items.sort(
         key=lambda item: [*(not item.nodeid.startswith(first) for first in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
     )
@@ -62,14 +76,14 @@ def pytest_collection_finish() -> None:
 
 
 class Sharing(LoadScopeScheduling):
-    """With ``-n``: each process takes the next file, the last one from the end, where no file needs a whole service."""
+    """With ``-n``: each process takes the next file, the last ones from the end, where no whole service is needed."""
 
     def _split_scope(self, nodeid: str) -> str:
         together = {VLLM: "vLLM", ONE_SERVICE: ONE_SERVICE}
         return next((name for those, name in together.items() if nodeid.startswith(those)), nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node is self.nodes[-1]:
+        if _number(node.gateway.id) >= AT_ONCE:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
