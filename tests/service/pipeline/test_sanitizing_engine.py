@@ -240,7 +240,7 @@ async def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may
         assert server.asked == []
         records.store.allow_remote_engine("toys", True)
         await finish(records, stages, await begin(records, rehearsal, "ana", stages), padded=False)
-        assert len(server.asked) > 10
+        assert server.asked  # how often, is left to chance
     with records.database.connect() as connection:
         assert [connection.execute(sa.select(table)).all() for table in (sanitized_texts, text_costs)] == [[], []]
 
