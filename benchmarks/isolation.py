@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--slots", type=int, nargs="+", default=[10, 44, 100])
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--quick", action="store_true", help="ten slots only")
@@ -281,7 +281,8 @@ def describe(config: VllmConfig) -> str:
     import vllm
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    return f"vLLM {vllm.__version__} on {device}, dtype {config.dtype}; isolation: {isolation.sentence}"
+    dtype = isolation.arguments.get("dtype", config.dtype)
+    return f"vLLM {vllm.__version__} on {device}, dtype {dtype}; isolation: {isolation.sentence}"
 
 
 if __name__ == "__main__":

@@ -111,7 +111,6 @@ class VllmEngine:
                 AsyncEngineArgs(
                     model=config.model,
                     revision=config.revision,
-                    dtype=config.dtype,
                     quantization=config.quantization,
                     load_format=config.load_format,
                     max_model_len=config.max_model_len,
@@ -122,7 +121,7 @@ class VllmEngine:
                     enable_prefix_caching=config.prefix_caching,
                     disable_log_stats=True,
                     scheduler_cls="service.engines.vllm.scheduler.scheduler",
-                    **{"enforce_eager": bool(config.enforce_eager), **isolation.arguments},
+                    **{"dtype": config.dtype, "enforce_eager": bool(config.enforce_eager), **isolation.arguments},
                 ),
                 # A query is a batch: many prompts to be done as one, not one to be begun soon.
                 usage_context=UsageContext.LLM_CLASS,

@@ -83,6 +83,13 @@ def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
         assert isolate(config).arguments["enforce_eager"] is eager
 
 
+@pytest.mark.parametrize(("flags", "wide"), [("avx2", True), ("avx2 avx512_f", False), ("neon", False)])
+def test_without_avx512_products_are_of_32_bits(monkeypatch, flags, wide) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags.split(), True))
+    assert isolate(STRICT).arguments.get("dtype") == ("float32" if wide else None)
+    assert "dtype" not in isolate(STRICT.model_copy(update={"dtype": "bfloat16"})).arguments  # as its operator says
+
+
 def test_a_cache_larger_than_the_memory_is_refused() -> None:
     with pytest.raises(EngineUnavailableError, match=r"too little memory to load m with kv_cache_gib: 1000000: it"):
         isolate(STRICT.model_copy(update={"kv_cache_gib": 1_000_000}))
