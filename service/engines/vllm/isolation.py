@@ -93,7 +93,9 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     return Isolation(
-        "on the CPU each prompt was measured to give the same bits whatever shares its batch",
+        "on this CPU, without AVX512, a text's last bits were seen to depend on what shares its batch"
+        if wide
+        else "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
         # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole. vLLM's
         # own choice, a process for the scheduler and one for the model, makes each spin while it waits for the other,

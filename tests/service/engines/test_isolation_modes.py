@@ -87,6 +87,7 @@ def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
 def test_without_avx512_products_are_of_32_bits(monkeypatch, flags, wide) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags.split(), True))
     assert isolate(STRICT).arguments.get("dtype") == ("float32" if wide else None)
+    assert ("were seen to depend" in isolate(STRICT).sentence) == wide
     assert "dtype" not in isolate(STRICT.model_copy(update={"dtype": "bfloat16"})).arguments  # as its operator says
 
 
