@@ -76,8 +76,9 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     if os.environ.get(_BATCH_INVARIANT, "0") != "0":
         raise EngineUnavailableError(f"unset {_BATCH_INVARIANT}: vLLM on a CPU dies of it at its first prompt")
     has = torch.cpu.get_capabilities()
-    # oneDNN has no products of 16 bits for AVX2: with 32 SmolLM2 answered five times as fast.
-    wide = config.dtype == "auto" and has.get("avx2") and not has.get("avx512_f")
+    avx2_only = has.get("avx2") and not has.get("avx512_f")
+    # oneDNN has no products of 16 bits for it: with 32 SmolLM2 answered five times as fast.
+    wide = avx2_only and config.dtype == "auto"
     weights = sum(file.stat().st_size for file in Path(config.model).glob("*.safetensors"))
     needed = (config.kv_cache_gib << 30) + weights * (2 if wide else 1)
     require_memory(needed, f"load {config.model} with kv_cache_gib: {config.kv_cache_gib}")
@@ -93,8 +94,8 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     return Isolation(
-        "on this CPU, without AVX512, a text's last bits were seen to depend on what shares its batch"
-        if wide
+        "on a CPU without AVX512 texts were seen to depend on what shares their batch, and labels were not"
+        if avx2_only
         else "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
         # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole. vLLM's
