@@ -146,7 +146,7 @@ class VllmEngine:
         self._rooms: dict[str, tuple[int, int]] = {}
         self._reading = asyncio.Lock()
         self._this = secrets.token_hex(8)
-        self._longest = int(self._llm.model_config.max_model_len)
+        self._longest = min(int(self._llm.model_config.max_model_len), isolation.longest)
         self._number = itertools.count()
         self._admission = Admission(config.max_queued_prompts)
         self._trie = lru_cache(maxsize=256)(self._make_trie)

@@ -6,6 +6,8 @@ cost speed and remove that. ``benchmarks/isolation.py`` measures whether it hold
 """
 
 import os
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +33,12 @@ class Isolation:
     Attributes:
         sentence: for people.
         arguments: for vLLM's engine arguments.
+        longest: tokens of a prompt and its answer for which it holds, if fewer than the model can take.
     """
 
     sentence: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    longest: int = sys.maxsize
 
 
 def isolate(config: VllmConfig) -> Isolation:
@@ -76,9 +80,8 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     if os.environ.get(_BATCH_INVARIANT, "0") != "0":
         raise EngineUnavailableError(f"unset {_BATCH_INVARIANT}: vLLM on a CPU dies of it at its first prompt")
     has = torch.cpu.get_capabilities()
-    avx2_only = has.get("avx2") and not has.get("avx512_f")
-    # oneDNN has no products of 16 bits for it: with 32 SmolLM2 answered five times as fast.
-    wide = avx2_only and config.dtype == "auto"
+    # Without AVX512 oneDNN has no products of 16 bits: with 32 SmolLM2 answered five times as fast.
+    wide = has.get("avx2") and not has.get("avx512_f") and config.dtype == "auto"
     weights = sum(file.stat().st_size for file in Path(config.model).glob("*.safetensors"))
     needed = (config.kv_cache_gib << 30) + weights * (2 if wide else 1)
     require_memory(needed, f"load {config.model} with kv_cache_gib: {config.kv_cache_gib}")
@@ -94,9 +97,7 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     return Isolation(
-        "on a CPU without AVX512 texts were seen to depend on what shares their batch, and labels were not"
-        if avx2_only
-        else "on the CPU each prompt was measured to give the same bits whatever shares its batch",
+        "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
         # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole. vLLM's
         # own choice, a process for the scheduler and one for the model, makes each spin while it waits for the other,
@@ -109,4 +110,16 @@ def _on_cpu(config: VllmConfig) -> Isolation:
             **({"dtype": "float32"} if wide else {}),
             **({"distributed_executor_backend": _ONE_PROCESS} if one_process else {}),
         },
+        longest=_longest_whole(has),
     )
+
+
+def _longest_whole(has: Mapping[str, Any]) -> int:
+    """Tokens that vLLM's attention on a CPU never cuts, as :mod:`.cpu_worker` has it compute.
+
+    Its tile for a few rows fits into half of a core's second-level cache: 8 bytes for each of a head's numbers, at most
+    256 of them, and 4 for each token (csrc/cpu/cpu_attn_impl.hpp, ``calcu_tile_size_with_constant_q``).
+    """
+    rows = 32 if has.get("amx_tile") else 16
+    cache = (has.get("l2_cache_size") or 256 * 1024) // 2
+    return (cache - rows * 256 * 8) // (rows * 4) // 32 * 32

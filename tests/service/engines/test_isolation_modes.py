@@ -87,10 +87,13 @@ def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
 def test_without_avx512_products_are_of_32_bits(monkeypatch, flags, wide) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags.split(), True))
     assert isolate(STRICT).arguments.get("dtype") == ("float32" if wide else None)
-    chosen = isolate(STRICT.model_copy(update={"dtype": "bfloat16"}))
-    assert "dtype" not in chosen.arguments  # as its operator says
-    for isolation in (chosen, isolate(STRICT)):
-        assert ("were seen to depend" in isolation.sentence) == wide
+    assert "dtype" not in isolate(STRICT.model_copy(update={"dtype": "bfloat16"})).arguments  # as its operator says
+
+
+def test_prompts_are_no_longer_than_attention_leaves_whole(monkeypatch) -> None:
+    for size, amx, longest in ((512 << 10, False, 3584), (2 << 20, True, 7680), (0, False, 1536)):  # 0: unknown
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"l2_cache_size": size, "amx_tile": amx})  # noqa: B023
+        assert isolate(STRICT).longest == longest
 
 
 def test_a_cache_larger_than_the_memory_is_refused() -> None:
