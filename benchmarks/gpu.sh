@@ -23,7 +23,7 @@ if [ -n "${WHEELS:-}" ]; then
   "$PYTHON" -m pip install -q --no-index --no-deps "$WHEELS"/*.whl
 fi
 [ -x "$PYTHON" ] || { echo "no Python at .venv/bin/python: set PYTHON or WHEELS" >&2; exit 2; }
-export PYTHONPATH=$PWD PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 QUICK=${QUICK:+--quick}
 
 write() {  # What there is so far: a machine may be lent for less time than all of it takes.

@@ -6,6 +6,7 @@ import numpy as np
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar, StructuredOutputOptions
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, validate_xgrammar_grammar
+from xgrammar import GrammarMatcher
 
 from service.engines.lock_step import Writing
 from service.engines.protocol import UnanswerableQueryError
@@ -60,7 +61,8 @@ class Grammars:
         try:
             wanted = StructuredOutputsParams(**{kind.name.lower(): text})
             validate_xgrammar_grammar(SamplingParams(structured_outputs=wanted))
-            grammar = self._backend.compile_grammar(kind, text, {end})
+            grammar = self._backend.compile_grammar(kind, text)
+            grammar.matcher = GrammarMatcher(grammar.ctx, override_stop_tokens=[end])
         except Exception as error:
             why = str(error).partition("\n")[0]
             raise UnanswerableQueryError(f"an admin must change this task's grammar: {why}") from error

@@ -23,7 +23,7 @@ _LOGGING = Path(__file__).with_name("logging.json")
 _BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _BINDING = "VLLM_CPU_OMP_THREADS_BIND"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-_EXTENSION = "service.engines.vllm.cpu_worker.Extension"
+_WORKER = "service.engines.vllm.{}_worker.Extension"
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def isolate(config: VllmConfig) -> Isolation:
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     if not torch.cuda.is_available():
         return _on_cpu(config)
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # CPUs have the first one, on which all of this is tested
     if config.isolation == "best_effort":
         return Isolation(
             "best effort: what shares a prompt's batch on the GPU may change its output in the last digits, and now "
@@ -72,7 +73,8 @@ def isolate(config: VllmConfig) -> Isolation:
     # FlashAttention 3, the default on Hopper, was seen to break the invariance.
     attention = {"attention_config": {"flash_attn_version": 2}} if capability[0] == 9 else {}
     return Isolation(
-        "strict: batch-invariant kernels compute each prompt the same whatever shares its batch", attention
+        "strict: batch-invariant kernels compute each prompt the same whatever shares its batch",
+        {"worker_extension_cls": _WORKER.format("gpu"), **attention},
     )
 
 
@@ -105,7 +107,7 @@ def _on_cpu(config: VllmConfig) -> Isolation:
         {
             "enable_chunked_prefill": False,
             "block_size": 32,
-            "worker_extension_cls": _EXTENSION,
+            "worker_extension_cls": _WORKER.format("cpu"),
             "enforce_eager": config.enforce_eager is not False,
             **({"dtype": "float32"} if wide else {}),
             **({"distributed_executor_backend": _ONE_PROCESS} if one_process else {}),

@@ -78,6 +78,11 @@ class InStep(Scheduler):  # type: ignore[misc]
                 self._arriving[number] = here + 1, since
         super().add_request(request)
 
+    def _update_request_as_session(self, session: Request, update: Any) -> None:
+        # vLLM 0.26 (GPUs) would keep the next full block under the hash of the token that the session did not take.
+        del session.block_hashes[session.num_computed_tokens // self.hash_block_size :]
+        super()._update_request_as_session(session, update)
+
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Nothing, for now, makes vLLM look for what has arrived a millisecond later."""
         now, most = time.monotonic(), self.max_num_scheduled_tokens

@@ -29,8 +29,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
 def test_strict_on_a_gpu_is_batch_invariant(monkeypatch, capability) -> None:
     gpu(monkeypatch, capability)
     isolation = isolate(STRICT)
+    worker = {"worker_extension_cls": "service.engines.vllm.gpu_worker.Extension"}
     on_hopper = {"attention_config": {"flash_attn_version": 2}}
-    assert isolation.arguments == (on_hopper if capability == (9, 0) else {})
+    assert isolation.arguments == (worker | on_hopper if capability == (9, 0) else worker)
     assert isolation.sentence.startswith("strict")
     assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
     assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
