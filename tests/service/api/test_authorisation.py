@@ -139,35 +139,29 @@ KEYS = [
 """What takes a key, and of which roles."""
 _TOYS = "/admin/knowledge-bases/toys"
 _TABS = {_TOYS, *(f"{_TOYS}/{tab}" for tab in ("plans", "usage", "cohorts", "settings"))}
+_KB = "/admin/knowledge-bases/{name}"
+_BROWSED = ("", "/plans", "/plans/{version:number}", "/usage", "/settings", "/cohorts")
 BROWSE = [
+    *(Entry("GET", _KB + tab, 200) for tab in _BROWSED),
     Entry("GET", "/admin/", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/plans", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/plans/{version:number}", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/usage", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/settings", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/cohorts", 200),
     Entry("GET", "/admin/groups", 200),
     Entry("GET", "/admin/bundles", 200),
     Entry("GET", "/admin/bundles/{bundle}", 404),
     Entry("POST", "/admin/sign-out", 303),
 ]
 AUDIT_PAGES = [
-    Entry("GET", "/admin/knowledge-bases/{name}/releases", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/exemplars", 200),
+    *(Entry("GET", f"{_KB}/{tab}", 200) for tab in ("releases", "exemplars")),
     Entry("GET", "/admin/audit", 200),
     Entry("GET", "/admin/audit/export", 200),
-    Entry("GET", "/admin/audit/verify", 200),
-    Entry("POST", "/admin/audit/verify", 200),
+    *(Entry(method, "/admin/audit/verify", 200) for method in ("GET", "POST")),
 ]
+_DECIDED = ("exemplars", "cohorts", "forget", "archive", "plan")
+_STUDIED = ("curves", "steady", "try", "rehearse", "rehearse/start", "confirm", "sign")
 DECIDE_PAGES = [
+    *(Entry("POST", f"{_KB}/{form}", 422) for form in (*_DECIDED, *(f"plan/{step}" for step in _STUDIED))),
     Entry("GET", "/admin/new-knowledge-base", 200),
     Entry("POST", "/admin/new-knowledge-base", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/exemplars", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/cohorts", 422),
     Entry("POST", "/admin/knowledge-bases/{name}/cohorts/{number:number}/close", 409),
-    Entry("POST", "/admin/knowledge-bases/{name}/forget", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/archive", 422),
     Entry("POST", "/admin/knowledge-bases/{name}/remote-engine", 303),
     Entry("GET", "/admin/keys", 200),
     Entry("POST", "/admin/keys", 422),
@@ -181,14 +175,6 @@ DECIDE_PAGES = [
     Entry("POST", "/admin/sanitising", 200),
     Entry("GET", "/admin/plans", 200),
     Entry("GET", "/admin/knowledge-bases/{name}/plan", 200),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/curves", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/steady", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/try", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse/start", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/confirm", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/sign", 422),
     Entry("POST", "/admin/knowledge-bases/{name}/proposals/{proposal}/approve", 303),
 ]
 PAGES = [
