@@ -4,7 +4,7 @@
 # and each table's rows. Exits with 1 if anything failed.
 #
 #     benchmarks/gpu.sh MODEL OUT.json                        # a folder, .gguf file or smollm2
-#     WHEELS=folder benchmarks/gpu.sh MODEL OUT.json          # first installs the wheels in it, into a new environment
+#     WHEELS=folder benchmarks/gpu.sh MODEL OUT.json          # first installs its wheels, setuptools 77 among them, into a new environment
 #     DATA=folder QUERIES=200 benchmarks/gpu.sh MODEL OUT.json   # with tables: FOLDER/agnews, trec, sst2 (train, test)
 #     QUICK=1 benchmarks/gpu.sh MODEL OUT.json                # a rehearsal, also on a CPU
 #
@@ -21,6 +21,7 @@ if [ -n "${WHEELS:-}" ]; then
   python3 -m venv --system-site-packages "$WORK/venv"  # the machine's own torch fits its driver
   PYTHON=$WORK/venv/bin/python
   "$PYTHON" -m pip install -q --no-index --no-deps "$WHEELS"/*.whl
+  "$PYTHON" -m pip install -q --no-index --no-deps --no-build-isolation .  # for `dpicl`, and its version
 fi
 [ -x "$PYTHON" ] || { echo "no Python at .venv/bin/python: set PYTHON or WHEELS" >&2; exit 2; }
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
