@@ -1,4 +1,4 @@
-"""A causal language model by transformers, and how its attention heads are read and steered.
+"""A causal language model by transformers, on a GPU if there is one, and how its attention heads are read and steered.
 
 The output u_h of head h, before the output projection, becomes u_h + ‖u_h‖·v_h (equation 4 of the paper, its scale
 inside v) from the prompt's last token on. The model's own weights stay as they are.
@@ -40,7 +40,7 @@ class SteeredModel:
         self._prompt = prompt
         self._tokenizer = AutoTokenizer.from_pretrained(folder)  # nosec B615  (a local folder)
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)  # nosec B615
-        self._model = model.eval().requires_grad_(False)
+        self._model = model.eval().requires_grad_(False).to("cuda" if torch.cuda.is_available() else "cpu")
         config = model.config.get_text_config()
         self.layers: list[nn.Linear] = [module for name, module in model.named_modules() if name.endswith(".o_proj")]
         self.heads = int(config.num_attention_heads)
@@ -62,12 +62,12 @@ class SteeredModel:
             ends = torch.tensor([len(prompt) - 1 for prompt in prompts])
 
             def keep(_: nn.Module, given: tuple[Tensor], seen: list[Tensor] = seen, ends: Tensor = ends) -> None:
-                seen.append(given[0][torch.arange(len(ends)), ends])
+                seen.append(given[0][torch.arange(len(ends)), ends].cpu())
 
             with ExitStack() as hooks:
                 for layer in self.layers:
                     hooks.enter_context(layer.register_forward_pre_hook(keep))
-                self._forward(prompts)
+                self._forward(prompts, ends[:, None])
             states.append(_by_head(torch.stack(seen, dim=1), self.heads))
         return torch.cat(states)
 
@@ -91,18 +91,16 @@ class SteeredModel:
         if all(len(option) == 1 for option in self._options):
             ends = torch.tensor([len(prompt) - 1 for prompt in prompts])
             with self._steered(vectors, heads, ends):
-                logits = self._forward(prompts)[torch.arange(len(prompts)), ends]
+                logits = self._forward(prompts, ends[:, None])[:, 0]
             return logits.log_softmax(-1).gather(1, torch.tensor([option[0] for option in self._options])[wanted])
         repeats = wanted.shape[1]
         answers = [self._options[at] for at in wanted.flatten().tolist()]
         whole = [prompts[at // repeats] + answer for at, answer in enumerate(answers)]
         ends = torch.tensor([len(tokens) - len(answer) - 1 for tokens, answer in zip(whole, answers, strict=True)])
         with self._steered(None if vectors is None else vectors.repeat_interleave(repeats, 0), heads, ends):
-            said = self._forward(whole).log_softmax(-1)
-        sums = [
-            said[row, end : end + len(answer)].gather(1, torch.tensor(answer)[:, None]).sum()
-            for row, (end, answer) in enumerate(zip(ends.tolist(), answers, strict=True))
-        ]
+            places = ends[:, None] + torch.arange(max(map(len, answers)))
+            said = self._forward(whole, places.clamp(max=max(map(len, whole)) - 1)).log_softmax(-1)
+        sums = [said[row, range(len(answer)), answer].sum() for row, answer in enumerate(answers)]
         return torch.stack(sums).view(len(texts), repeats)
 
     @property
@@ -125,11 +123,18 @@ class SteeredModel:
         """Prompts as the model reads them."""
         return self._tokenizer([self._prompt.format(text=text) for text in texts]).input_ids
 
-    def _forward(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        """Logits, (N, longest, vocabulary); padded on the right, where it changes nothing before."""
+    def _forward(self, sequences: Sequence[Sequence[int]], places: Tensor) -> Tensor:
+        """Logits at some places of each sequence (N, m), on the CPU (N, m, vocabulary): those of all would fill memory.
+
+        Sequences are padded on the right, where it changes nothing before.
+        """
         ids = pad_sequence([torch.tensor(tokens) for tokens in sequences], batch_first=True)
         mask = pad_sequence([torch.ones(len(tokens), dtype=torch.long) for tokens in sequences], batch_first=True)
-        return self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        device, rows = self._model.device, torch.arange(len(ids))[:, None]
+        head = self._model.get_output_embeddings()
+        with head.register_forward_pre_hook(lambda _, given: (given[0][rows, places],)):
+            said = self._model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
+        return said.logits.cpu()
 
     @contextmanager
     def _steered(self, vectors: Tensor | None, heads: Sequence[Head], ends: Tensor) -> Iterator[None]:
@@ -154,8 +159,8 @@ def _steer(table: Tensor, ends: Tensor) -> Any:
 
     def add(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
         u = _by_head(given[0], table.shape[1])
-        here = torch.arange(u.shape[1]) >= ends[:, None]
-        moved = u + here[:, :, None, None] * u.norm(dim=-1, keepdim=True) * table[:, None]
+        here = (torch.arange(u.shape[1]) >= ends[:, None]).to(u.device)
+        moved = u + here[:, :, None, None] * u.norm(dim=-1, keepdim=True) * table[:, None].to(u.device)
         return (moved.flatten(-2),)
 
     return add

@@ -12,6 +12,7 @@ import shutil
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -135,6 +136,12 @@ def _unpacked(gguf: Path, digest: str, name: str, *, int8: bool) -> Path:
     raise EngineUnavailableError(f"{folder} is damaged: delete it, and it is made again")
 
 
+def _begins(file: Any) -> bool:
+    """Whether a `gguf.GGUFReader`'s model wants a token before each text; llama.cpp's default where it does not say."""
+    says, kind = (file.get_field(f"tokenizer.ggml.{name}") for name in ("add_bos_token", "model"))
+    return bool(says.contents() if says else kind and kind.contents() == "llama")
+
+
 def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
     """Write a file's model and tokenizer.
 
@@ -150,9 +157,11 @@ def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
         raise EngineUnavailableError(f"GGUF files need {error.name}: pip install accelerate gguf") from error
     where = {"gguf_file": gguf.name, "local_files_only": True}
     try:
-        size = 2 * sum(int(tensor.n_elements) for tensor in GGUFReader(gguf).tensors)
+        file = GGUFReader(gguf)
+        size = 2 * sum(int(tensor.n_elements) for tensor in file.tensors)
         require_memory(2 * size, f"unpack {gguf}")  # its tensors, once by file and once by layer
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)  # nosec B615  (a local file)
+        begins = {"add_bos_token": True} if _begins(file) else {}  # which transformers does not read
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where, **begins)  # nosec B615  (a local file)
         model = AutoModelForCausalLM.from_pretrained(  # nosec B615
             gguf.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
         )

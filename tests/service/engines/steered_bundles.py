@@ -36,8 +36,8 @@ def right(reference: SteeredModel, text: str, vectors: np.ndarray | None) -> np.
     """The probabilities of the options' first tokens, which differ, steered by a profile's vectors."""
     prompt = reference._tokens([text])[0]
     steering = None if vectors is None else torch.tensor(SCALE * vectors)[None]
-    with torch.inference_mode(), reference._steered(steering, HEADS, torch.tensor([len(prompt) - 1])):
-        logits = reference._forward([prompt])[0, -1].double()
+    with torch.inference_mode(), reference._steered(steering, HEADS, (end := torch.tensor([len(prompt) - 1]))):
+        logits = reference._forward([prompt], end[None])[0, 0].double()
     first = [option[0] for option in reference._options]
     assert len(set(first)) == len(first)
     return torch.softmax(logits[first], 0).numpy()

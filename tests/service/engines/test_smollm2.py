@@ -129,6 +129,16 @@ def test_a_damaged_file_in_the_cache_is_noticed(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
+def test_a_file_may_want_a_token_before_each_text(tmp_path: Path) -> None:
+    packaged = model_folder._packaged_file(*model_folder._PACKAGED["smollm2"])
+    content = bytearray(packaged.read_bytes())
+    content[content.index(b"add_bos_token") + len(b"add_bos_token") + 4] = True  # behind its type
+    (tmp_path / "wants.gguf").write_bytes(content)
+    made = model_folder.model_folder(str(tmp_path / "wants.gguf"))
+    tokenizer, without = map(AutoTokenizer.from_pretrained, (made, model_folder.model_folder("smollm2")))
+    assert tokenizer.encode("Yes") == [tokenizer.bos_token_id, *without.encode("Yes")]
+
+
 def test_files_that_are_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged = model_folder._packaged_file(*model_folder._PACKAGED["smollm2"])
     with packaged.open("rb") as file:
