@@ -97,8 +97,7 @@ def expected(folder: Path, text: str, row: torch.Tensor | None, tokens: list[int
     heads = [(layer, head) for layer in LAYERS for head in range(2)]
     vectors = None if row is None else row.reshape(1, 4, 32)
     with torch.inference_mode(), model._steered(vectors, heads, torch.tensor([len(prompt) - 1])):
-        places = len(prompt) - 1 + torch.arange(len(tokens))
-        said = model._forward([prompt + tokens], places[None])[0].log_softmax(-1)
+        said = model._forward([prompt + tokens], len(prompt) - 1 + torch.arange(len(tokens))[None])[0].log_softmax(-1)
     return said[range(len(tokens)), tokens].tolist()
 
 

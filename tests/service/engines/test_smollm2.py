@@ -103,10 +103,8 @@ def test_its_answers_are_those_of_transformers(exact: Path) -> None:
         engine.close()
     assert info.notice == "Answers come from the language model SmolLM2-135M-Instruct."
     assert "Paris" in said.texts[0]
-    tokenizer, model = (
-        AutoTokenizer.from_pretrained(exact),
-        AutoModelForCausalLM.from_pretrained(exact, dtype="float32"),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(exact)
+    model = AutoModelForCausalLM.from_pretrained(exact, dtype="float32")
     for slot, label in zip(slots, labels, strict=True):
         shown = [f"Review: {one.fields['text']}\nSentiment: {one.fields['mood']}" for one in slot]
         text = "\n\n".join([*shown, f"Review: {QUERY['text']}\nSentiment:"])
@@ -118,11 +116,9 @@ def test_its_answers_are_those_of_transformers(exact: Path) -> None:
 
 def test_a_damaged_file_in_the_cache_is_noticed(folder: Path) -> None:
     weights = folder / "model.safetensors"
-    with weights.open("r+b") as file:
-        file.seek(-1000, 2)
-        byte = file.read(1)
-        file.seek(-1000, 2)
-        file.write(bytes([byte[0] ^ 1]))
+    content = bytearray(weights.read_bytes())
+    content[-1000] ^= 1
+    weights.write_bytes(content)
     assert refusal("smollm2") == f"{folder} is damaged: delete it, and it is made again"
     (folder / "sha256").unlink()
     assert "delete it" in refusal("smollm2")
@@ -130,13 +126,11 @@ def test_a_damaged_file_in_the_cache_is_noticed(folder: Path) -> None:
 
 
 def test_a_file_may_want_a_token_before_each_text(tmp_path: Path) -> None:
-    packaged = model_folder._packaged_file(*model_folder._PACKAGED["smollm2"])
-    content = bytearray(packaged.read_bytes())
+    content = bytearray(model_folder._packaged_file(*model_folder._PACKAGED["smollm2"]).read_bytes())
     content[content.index(b"add_bos_token") + len(b"add_bos_token") + 4] = True  # behind its type
     (tmp_path / "wants.gguf").write_bytes(content)
-    made = model_folder.model_folder(str(tmp_path / "wants.gguf"))
-    tokenizer, without = map(AutoTokenizer.from_pretrained, (made, model_folder.model_folder("smollm2")))
-    assert tokenizer.encode("Yes") == [tokenizer.bos_token_id, *without.encode("Yes")]
+    tokenizer = AutoTokenizer.from_pretrained(model_folder.model_folder(str(tmp_path / "wants.gguf")))
+    assert tokenizer.encode("Yes")[:-1] == [tokenizer.bos_token_id]
 
 
 def test_files_that_are_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +141,7 @@ def test_files_that_are_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for content in (b"", b"Dear model,", beginning):
         given.write_bytes(content)
         assert f"{given} is damaged, or no model that transformers reads" in refusal(given)
-    limit = tmp_path / "memory.max"
-    limit.write_text("100000000")
+    (limit := tmp_path / "memory.max").write_text("100000000")
     monkeypatch.setattr(memory, "_LIMIT", limit)
     assert f"too little memory to unpack {packaged}: it takes 0.5 GiB, and 0.1 are left" == refusal("smollm2")
 

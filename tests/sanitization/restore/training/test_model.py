@@ -95,9 +95,8 @@ def test_states_are_what_the_projection_sees(model: SteeredModel) -> None:
     states = model.states(TEXTS, batch=2)
     assert states.shape == (3, len(model.layers), model.heads, model.head_size)
     seen: list[torch.Tensor] = []
-    hook = model.layers[1].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    model._forward(model._tokens(TEXTS[2:]), torch.zeros(1, 1, dtype=torch.int64))
-    hook.remove()
+    with model.layers[1].register_forward_pre_hook(lambda _, given: seen.append(given[0])):
+        model._forward(model._tokens(TEXTS[2:]), torch.zeros(1, 1, dtype=torch.int64))
     torch.testing.assert_close(states[2, 1].flatten(), seen[0][0, -1], atol=1e-5, rtol=0)
 
 
