@@ -114,8 +114,8 @@ class Calibration(Strict):
     prior: float = Field(default=1.0, ge=0, le=10)
     """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
     decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=is_none)
-    """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 7 for
-    hard votes, and 17 over the square root of the number of labels for soft ones."""
+    """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 8 for
+    hard votes and 17 for soft ones, over the square root of the number of labels."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
     """The share of the votes that a label gains by being right."""
     echo: float = Field(default=1.0, ge=0, le=2)
@@ -182,7 +182,7 @@ class RnmGaussianMechanism(LabelMechanism):
     def decisiveness(self, labels: int) -> float:
         """As written in the calibration, or what it is unless written, with so many labels."""
         written = self.calibration and self.calibration.decisiveness
-        return written or (7.0 if self.vote == "hard" else 17.0 / math.sqrt(labels))
+        return written or (8.0 if self.vote == "hard" else 17.0) / math.sqrt(labels)
 
     def __str__(self) -> str:
         how = "posterior" if self.decide == "posterior" else f"argmax, prior weight {self.prior_weight:g}"
