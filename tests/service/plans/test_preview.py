@@ -242,17 +242,18 @@ def released(decide: str, sigma: float, lead: float, zero_shot: list[float]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sigma", [4.0, 15.0])
-def test_what_is_said_of_the_posterior_holds_for_it(sigma: float) -> None:
+@pytest.mark.parametrize(("sigma", "decisiveness", "least"), [(4.0, 7, 0.9), (15.0, 7, 0.9), (15.0, "null", 0.87)])
+def test_what_is_said_of_the_posterior_holds_for_it(sigma: float, decisiveness: object, least: float) -> None:
     """With zero-shot undecided the lead stated suffices; against a contrary one about as much more suffices."""
-    seen = topic("{type: rnm_gaussian}", sigma)
+    decide = f"posterior, calibration: {{decisiveness: {decisiveness}}}"
+    seen = topic(f"{{type: rnm_gaussian, decide: {decide}}}", sigma)
     error = 5 * math.sqrt(0.05 * 0.95 / 4000)
     assert "and zero-shot undecided" in seen.slots_mean
-    assert released("posterior", sigma, seen.needed, [1, 1, 1]) == pytest.approx(0.95, abs=error)
+    assert released(decide, sigma, seen.needed, [1, 1, 1]) == pytest.approx(0.95, abs=error)
     (more,) = [int(word) for word in re.findall(r"the lead must be about (\d+) slots larger", seen.notes)]
     contrary = [1 / 9, 4 / 9, 4 / 9]
-    assert released("posterior", sigma, seen.needed, contrary) < 0.95 - error
-    assert released("posterior", sigma, seen.needed + more, contrary) >= 0.9 - error
+    assert released(decide, sigma, seen.needed, contrary) < 0.95 - error
+    assert released(decide, sigma, seen.needed + more, contrary) >= least
 
 
 @pytest.mark.parametrize(
