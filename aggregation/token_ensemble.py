@@ -66,7 +66,9 @@ class TokenEnsemble:
             moved = np.maximum(np.asarray(slot, np.float64), _LEAST) - np.maximum(public, _LEAST)
             if moved.shape != public.shape or not np.isfinite(moved).all():
                 return None
-            clipped = np.clip(moved - np.median(moved), -self.clip, self.clip)
+            ordered = np.sort(moved)  # a tenth of what numpy.median takes for so few
+            median = (ordered[(moved.size - 1) // 2] + ordered[moved.size // 2]) / 2
+            clipped = np.clip(moved - median, -self.clip, self.clip)
             return np.asarray(np.rint(clipped * (GRID / self.clip)), np.int64)
         except (TypeError, ValueError):  # whatever a slot hands in
             return None

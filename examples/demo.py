@@ -39,7 +39,7 @@ def main() -> None:
 
         say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
         fields = [option for name in ("text", "team", "desk", "reply") for option in ("--field", name)]
-        fields += ["--response-field", "reply"]
+        fields += [] if language_model else ["--response-field", "reply"]  # whose embeddings that engine compares
         dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", "--yes", *fields)
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 
@@ -58,7 +58,7 @@ def main() -> None:
             dpicl("budget", "--url", str(client.base_url))
             ask_questions(client, what, arguments.questions, arguments.started)
             if language_model:
-                ask_for_sentences(client)
+                ask_for_sentences(client, arguments.questions)
             else:
                 ask_for_words(client)
             use_up(client)
@@ -114,11 +114,11 @@ def ask_for_words(client: httpx.Client) -> None:
             print(f"      {answer['method']}")
 
 
-def ask_for_sentences(client: httpx.Client) -> None:
+def ask_for_sentences(client: httpx.Client, number: int) -> None:
     """Ask for replies that the model writes with the private tickets' say."""
     say("Whole sentences: the model writes them, and the private tickets have a say in every token")
     questions = read_questions()
-    for question in (questions[0], questions[17]):
+    for question in (questions[0], questions[17])[:number]:
         began = time.monotonic()
         answer = post(client, "support.reply", question["text"]).raise_for_status().json()
         print(f"  {question['text']!r}\n    zero-shot {answer['zero_shot']!r}")

@@ -38,13 +38,11 @@ VLLM = (
 WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
 """Tests of whole services, which wait a third of their time."""
 
-LONG = (
-    "tests/privacy/test_wired.py",
-    "tests/privacy/test_latency.py",
-    "tests/service/api/test_openapi.py",
-    "tests/service/engines/test_openai_compatible.py",
-)
+LONG = ("tests/privacy/test_wired.py", "tests/privacy/test_latency.py", "tests/service/api/test_openapi.py")
 """Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
+
+UNTRACED = ("tests/benchmarks/", "tests/deploy/", "tests/e2e/", "tests/privacy/")
+"""Attacks and whole services: they do not count for coverage, which would slow them down, some to less than half."""
 
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
@@ -66,13 +64,17 @@ def _number(worker: str) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole services first: tests are shared out in this order, and by the last processes from its end."""
     items.sort(
-        key=lambda item: [*(not item.nodeid.startswith(first) for first in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
+        key=lambda item: [*(not item.nodeid.startswith(of) for of in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
     )
+    for item in items:
+        if item.nodeid.startswith(UNTRACED) or item.get_closest_marker("slow"):
+            item.add_marker("no_cover")
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: the garbage collector need not look through it each time."""
+    """What is imported by now stays: the garbage collector need not look through it, nor look so often."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 class Sharing(LoadScopeScheduling):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
 _DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wait for the engine four times
 _LOOK_EVERY_S = 1.0
-_ASK_EVERY_S = 0.25
+_ASK_EVERY_S = 1.0  # Serve pickles a class for each deployment and answer, which delays what starts
 _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 _LOOK_AGAIN_S = 0.1  # Serve, which stops a replica once nothing is asked, looks after 2 s if left alone
 _HOW_TO_ASK = """

@@ -87,6 +87,14 @@ class Embedder:
         """
         return self._run(self._embed_whole, texts, self._public)
 
+    def embed_together(self, texts: Sequence[str]) -> np.ndarray:
+        """Embed public texts, many at once: of words it takes a tenth of the time.
+
+        Returns:
+            As :meth:`embed`, but the last bits may depend on the other texts.
+        """
+        return self._whole.encode(list(texts), batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """Embed the beginnings of texts that must not show in how long this takes: private ones.
 

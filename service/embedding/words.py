@@ -43,14 +43,14 @@ def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabu
 
     Args:
         count: how many words, at most about 21,700.
-        folder: keeps the embeddings: some milliseconds of processor time a word the first time, none later.
-        embed: what embeds them then; unless given, an embedder of its own.
+        folder: keeps the embeddings.
+        embed: what embeds them the first time; unless given, an embedder of its own.
     """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(packaged_model() / "tokenizer.json"))
     words = list(whole_words(tokenizer.get_vocab()))[:count]
-    return Vocabulary(words, embedded_once(words, folder, embed))
+    return Vocabulary(words, embedded_once(words, folder, embed or (lambda given: Embedder().embed_together(given))))
 
 
 def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None) -> np.ndarray:
