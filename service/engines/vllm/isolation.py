@@ -93,6 +93,8 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     if _BINDING not in os.environ:
         os.environ[_BINDING] = "nobind"
         os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // config.tensor_parallel_size))
+    # Threads that wait for each other would spin, and whatever else runs on their cores would hold them up twice.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     one_process = config.tensor_parallel_size == 1 and os.environ[_BINDING] == "nobind"  # it would bind no threads
     # Attention over a long prompt would be split among threads that a small batch leaves idle: seen with two threads.
     os.environ["VLLM_CPU_ATTN_SPLIT_KV"] = "0"
