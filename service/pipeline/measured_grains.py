@@ -241,23 +241,23 @@ async def largest_work(
             took += (time.monotonic() - started) * most / count
         return took
 
-    async def median(spec: TaskSpec, *, loaded: bool) -> tuple[float, float]:
+    async def median(spec: TaskSpec, about_s: float = 0.0) -> tuple[float, float]:
         """Seconds of a run, and to read a slot ahead."""
         if not warm:
-            return await median_s(lambda: once(uncached(spec)), engine, loaded=loaded), 0.0
+            return await median_s(lambda: once(uncached(spec)), engine, about_s), 0.0
         asked, slots = uncached(spec), await privately(open_slots)
         try:
             started = time.monotonic()
             kept = await keeper.keep(asked, slots)
             took = time.monotonic() - started
-            return await median_s(lambda: once(replace(asked, kept=kept)), engine, loaded=loaded), took / count
+            return await median_s(lambda: once(replace(asked, kept=kept)), engine, about_s), took / count
         finally:
             await keeper.keep(asked, [])
 
     typical_s = 0.0
-    if local:  # first, being the shorter: the largest slots find everything loaded
-        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, tokens)), loaded=False)
-    work_s, block_s = await median(spec, loaded=local)
+    if local:  # first, being the shorter
+        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, tokens)))
+    work_s, block_s = await median(spec, typical_s)
     return Work(work_s=work_s, tokens=tokens, typical_s=typical_s, block_s=block_s, cold=cold)
 
 
@@ -355,17 +355,17 @@ def _dimension(knowledge_base: KnowledgeBase) -> int:
     return _LARGE_DIMENSION if knowledge_base.embedding_dimension is None else knowledge_base.embedding_dimension
 
 
-async def median_s(once: Callable[[], Awaitable[float]], engine: EngineInfo, *, loaded: bool = False) -> float:
+async def median_s(once: Callable[[], Awaitable[float]], engine: EngineInfo, about_s: float = 0.0) -> float:
     """The median of a few runs; of one where each is paid for.
 
     Args:
         once: a run, and the seconds that it took.
         engine: that it asks.
-        loaded: whether the first run finds loaded what others find; otherwise it does not count.
+        about_s: what a run takes, if something like it is known: a first one that takes up to twice that counts.
     """
     took = [await once()]
     if not engine.remote:
-        took = took if loaded else []
+        took = [first for first in took if first <= 2 * about_s]  # a longer one has loaded what the others find
         while len(took) < _RUNS and sum(took) < _ENOUGH_S:
             took.append(await once())
     return statistics.median(took)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -65,9 +66,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def padded(
-    folder: Path, calibrated: CalibratedPlan, engine: MajorityEngine | RepeatingEngine, url: str = "", **settings
-) -> Services:
+def padded(folder: Path, calibrated: CalibratedPlan, engine, url: str = "", **settings) -> Services:
     url = url or f"sqlite:///{folder / 'service.sqlite'}"
     records = make_records(folder, epsilon=200, settings=Settings(database_url=url, development=True, **settings))
     sign(records, calibrated, "test")
@@ -269,6 +268,12 @@ def test_a_language_model_is_measured_with_a_question_like_the_public_texts(tmp_
     assert measured.times(46) > 1
     (query,) = measured_grains.ordinary_queries(task)
     assert query["text"] not in texts
+
+
+async def test_a_first_run_that_may_have_loaded_something_does_not_count() -> None:
+    for about_s, median in ((0.0, 3.0), (4.0, 3.0), (4.5, 9.0)):
+        runs = AsyncMock(side_effect=[9.0, 3.0])
+        assert await measured_grains.median_s(runs, EngineInfo("a model", "", True, ""), about_s) == median
 
 
 async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_they_are_charged(

@@ -145,11 +145,7 @@ def test_nothing_is_signed_where_it_cannot_be_run(records, brief) -> None:
 
 @pytest.mark.slow
 def test_it_ends_after_a_whole_number_of_grains(records, brief, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
+    sleep = AsyncMock()
     monkeypatch.setattr(rehearsing, "longest_question_s", AsyncMock(return_value=0.5))
     monkeypatch.setattr(rehearsing, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))  # and nobody else's
     for took, outcome in ((20.0, nullcontext()), (60.0, nullcontext()), (60.0, pytest.raises(RuntimeError))):
@@ -160,8 +156,9 @@ def test_it_ends_after_a_whole_number_of_grains(records, brief, monkeypatch: pyt
         with outcome:
             run(records, brief, padded=True)
         # 20 questions of half a second, and a second to read
-        assert (took + slept[-1]) % 11 == pytest.approx(0)
-        assert 0 < slept[-1] < 11
+        (slept,) = sleep.await_args.args
+        assert (took + slept) % 11 == pytest.approx(0)
+        assert 0 < slept < 11
 
 
 def test_one_that_takes_long_is_not_shown_as_lost(records, brief, monkeypatch: pytest.MonkeyPatch) -> None:
