@@ -42,7 +42,7 @@ LONG = ("tests/privacy/test_wired.py", "tests/privacy/test_latency.py", "tests/s
 """Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
 
 UNTRACED = ("tests/benchmarks/", "tests/deploy/", "tests/e2e/", "tests/privacy/")
-"""Attacks and whole services: they do not count for coverage, which would slow them down, some to less than half."""
+"""Attacks and whole services: with the service's slow tests, they would run half as fast if coverage were measured."""
 
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         key=lambda item: [*(not item.nodeid.startswith(of) for of in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
     )
     for item in items:
-        if item.nodeid.startswith(UNTRACED) or item.get_closest_marker("slow"):
+        if item.nodeid.startswith(UNTRACED) or ("/service/" in item.nodeid and item.get_closest_marker("slow")):
             item.add_marker("no_cover")
 
 
