@@ -42,7 +42,7 @@ LONG = ("tests/privacy/test_wired.py", "tests/privacy/test_latency.py", "tests/s
 """Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
 
 UNTRACED = ("tests/benchmarks/", "tests/deploy/", "tests/e2e/", "tests/privacy/")
-"""Attacks and whole services: with the service's slow tests, they would run half as fast if coverage were measured."""
+"""Attacks and whole services: as the service's slow tests, of which some would take half as long again, not traced."""
 
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
