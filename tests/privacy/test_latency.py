@@ -22,8 +22,8 @@ from service.pipeline.latency import Departure
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from tests.privacy.audit import epsilon_lower_bound
 
-ANSWERS = 32
-"""Of 32 and 0 exceeding ones the bound on ε is 0.25, of 1 and 0 none; it is wrong once in 10⁸."""
+ANSWERS = 40
+"""Of 40 and 0 exceeding ones the bound on ε is 0.5, of 1 and 0 none; it is wrong once in 10⁸."""
 
 
 class Stopwatch(Departure):
