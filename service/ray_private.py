@@ -85,3 +85,11 @@ def deploy(schema: ServeDeploySchema) -> None:
         global_logging_config=schema.logging_config,
     )
     client.deploy_apps(schema, _blocking=False)
+
+
+def statuses() -> dict[str, Any]:
+    """By application. The public ``serve.status`` pickles a class for each deployment, which delays what starts."""
+    from ray.serve.context import _get_global_client
+
+    client: Any = _get_global_client()
+    return {status.name: status for status in client.list_serve_statuses()}

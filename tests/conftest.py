@@ -41,9 +41,6 @@ WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
 LONG = ("tests/privacy/test_wired.py", "tests/privacy/test_latency.py", "tests/service/api/test_openapi.py")
 """Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
 
-UNTRACED = ("tests/benchmarks/", "tests/deploy/", "tests/e2e/", "tests/privacy/")
-"""Attacks and whole services: as the service's slow tests, of which some would take half as long again, not traced."""
-
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
 
@@ -61,13 +58,17 @@ def _number(worker: str) -> int:
     return int(worker.removeprefix("gw"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole services first: tests are shared out in this order, and by the last processes from its end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whole services first: tests are shared out in this order, and by the last processes from its end.
+
+    With ``--cov=NAME`` only a package's own tests count for it: tracing makes some take half as long again.
+    """
+    covered = [name for name in config.getoption("cov_source", None) or () if isinstance(name, str)]
     items.sort(
         key=lambda item: [*(not item.nodeid.startswith(of) for of in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
     )
     for item in items:
-        if item.nodeid.startswith(UNTRACED) or ("/service/" in item.nodeid and item.get_closest_marker("slow")):
+        if covered and not item.nodeid.startswith(tuple(f"tests/{name}/" for name in covered)):
             item.add_marker("no_cover")
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
 _DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wait for the engine four times
 _LOOK_EVERY_S = 1.0
-_ASK_EVERY_S = 1.0  # Serve pickles a class for each deployment and answer, which delays what starts
+_ASK_EVERY_S = 0.5
 _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 _LOOK_AGAIN_S = 0.1  # Serve, which stops a replica once nothing is asked, looks after 2 s if left alone
 _HOW_TO_ASK = """
@@ -247,14 +247,12 @@ def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
     Raises:
         ValueError: one of them cannot start; says why.
     """
-    from ray import serve as ray_serve
-
     while not stop.wait(_ASK_EVERY_S):
-        applications = ray_serve.status().applications
-        states = {name: applications[name] for name in names if name in applications}
+        statuses = ray_private.statuses()
+        states = {name: statuses[name].app_status for name in names if name in statuses}
         for name, state in states.items():
             if state.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-                reasons = [d.message for d in state.deployments.values() if d.message] or [state.message]
+                reasons = [d.message for d in statuses[name].deployment_statuses if d.message] or [state.message]
                 raise ValueError(f"{name} did not start: {reasons[0].strip().splitlines()[-1]} (see above)")
         if len(states) == len(names) and all(state.status == "RUNNING" for state in states.values()):
             return True

@@ -213,6 +213,8 @@ class Answering:
             question = await self._checked(signed, fields, key_id)
             answer = (await self._answer(question, key_id, idempotency_key)).shown(abstain_below)
             return await self._realigned(question, answer)
+        except EngineUnavailableError as error:  # it is asked before the charge, or the charge is void
+            raise EngineUnavailableError(f"{error}; nothing was charged") from error
         finally:
             self._in_flight -= 1
 
@@ -452,4 +454,4 @@ def refusal(error: BaseException) -> tuple[str, Exception]:
             return ProblemKind.TEXT_BUDGET_EXHAUSTED.slug, error
         case EngineBusyError():
             return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
-    return "engine-unavailable", EngineUnavailableError("the engine does not answer; nothing was charged")
+    return "engine-unavailable", EngineUnavailableError("the engine does not answer")
