@@ -52,6 +52,9 @@ AT_ONCE = 2
 def pytest_configure(config: pytest.Config) -> None:
     if _number(getattr(config, "workerinput", {}).get("workerid", "gw0")) >= AT_ONCE:
         os.nice(5)
+    if hasattr(config, "workerinput") and config.pluginmanager.hasplugin("_cov"):
+        # pytest-cov starts one as if here were no worker, then the worker's: no_cover would pause only the second.
+        config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
 def _number(worker: str) -> int:
@@ -63,12 +66,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     With ``--cov=NAME`` only a package's own tests count for it: tracing makes some take half as long again.
     """
-    covered = [name for name in config.getoption("cov_source", None) or () if isinstance(name, str)]
+    counting = tuple(f"tests/{name}" for name in config.getoption("cov_source", None) or ("",))
     items.sort(
         key=lambda item: [*(not item.nodeid.startswith(of) for of in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
     )
     for item in items:
-        if covered and not item.nodeid.startswith(tuple(f"tests/{name}/" for name in covered)):
+        if not item.nodeid.startswith(counting):
             item.add_marker("no_cover")
 
 
@@ -155,10 +158,8 @@ def postgres_server() -> Iterator[str]:
 
     impatient = starter.pgexec
 
-    def patient(*args: Any, **options: Any) -> str:
-        if "timeout" in options:  # ten seconds to start, too few for a busy machine
-            options["timeout"] = 120
-        return impatient(*args, **options)
+    def patient(*args: Any, **options: Any) -> str:  # ten seconds to start are too few for a busy machine
+        return impatient(*args, **options | ({"timeout": 120} if "timeout" in options else {}))
 
     starter.pgexec = patient
     folder = tempfile.TemporaryDirectory(prefix="dpicl-postgres-", ignore_cleanup_errors=True)
