@@ -211,24 +211,23 @@ def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(tmp_path
 
 async def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(tmp_path, calibrated, monkeypatch):
     """Something else may have kept the machine busy when the service started."""
-    engine = SlowEngine()
-    services = padded(tmp_path, calibrated, engine, latency_grain_ms=150)
+    engine = SlowEngine(0.6)
+    services = padded(tmp_path, calibrated, engine, latency_grain_ms=800)
     monkeypatch.setattr("service.pipeline.measured_grains.REFUSED_FOR_S", 0.05)
     task = services.records.ledger.budgets.task("toys.colour")
     with pytest.raises(GrainTooSmallError):
         await services.grains.of(task)
     engine.takes_s = 0.0
     await asyncio.sleep(0.1)
-    assert (await services.grains.of(task)).grain_s == 0.15
+    assert (await services.grains.of(task)).grain_s == 0.8
     async with services.grains._turn:  # another task is being measured
-        assert (await asyncio.wait_for(services.grains.of(task), 1)).grain_s == 0.15
+        assert (await asyncio.wait_for(services.grains.of(task), 1)).grain_s == 0.8
 
 
 async def test_a_machine_that_became_slower_is_measured_again(services: Services, engine: SlowEngine) -> None:
     """An answer that comes late says so, and the next one has a grain that hides the work again."""
     task = services.records.ledger.budgets.task("toys.colour")
-    assert (await services.grains.of(task)).grain_s == 0.1
-    engine.takes_s = 0.3
+    engine.takes_s = 3 * (await services.grains.of(task)).grain_s
     await services.answering.answer("toys.colour", "q", key_id="k")
     assert (await services.grains.of(task)).grain_s >= 2 * engine.takes_s
 
