@@ -76,6 +76,7 @@ class Embedder:
         self._bounded.register_forward_pre_hook(_one_more_piece)
         alone = partial(ThreadPoolExecutor, threads, initializer=torch.set_num_threads, initargs=(1,))
         self._public, self._private = alone("embedder"), alone("embedder-private")
+        self._threads = threads
         self._dimension = len(self._embed_whole(""))  # sets the tokenizers up, before threads share them
         self._embed_beginning(None)
 
@@ -88,12 +89,15 @@ class Embedder:
         return self._run(self._embed_whole, texts, self._public)
 
     def embed_together(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed public texts, many at once: of words it takes a tenth of the time.
+        """Embed public texts, many at once: of words it takes a tenth of the time, of tickets two thirds.
 
         Returns:
             As :meth:`embed`, but the last bits may depend on the other texts.
         """
-        return self._whole.encode(list(texts), batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+        share = -(-len(texts) // self._threads) or 1
+        parts = [list(texts[first : first + share]) for first in range(0, len(texts), share)]
+        encode = partial(self._whole.encode, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+        return np.concatenate([np.empty((0, self._dimension), np.float32), *self._public.map(encode, parts)])
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """Embed the beginnings of texts that must not show in how long this takes: private ones.
