@@ -213,7 +213,8 @@ class Answering:
             question = await self._checked(signed, fields, key_id)
             answer = (await self._answer(question, key_id, idempotency_key)).shown(abstain_below)
             return await self._realigned(question, answer)
-        except EngineUnavailableError as error:  # it is asked before the charge, or the charge is void
+        except EngineUnavailableError as error:
+            # Before the charge, or its charge is void: nothing that follows the sample raises this.
             raise EngineUnavailableError(f"{error}; nothing was charged") from error
         finally:
             self._in_flight -= 1
