@@ -95,6 +95,9 @@ def _on_cpu(config: VllmConfig) -> Isolation:
         os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // config.tensor_parallel_size))
     # Threads that wait for each other would spin, and whatever else runs on their cores would hold them up twice.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    eager = config.enforce_eager is not False
+    if eager:  # vLLM would still compile a few small functions at its first prompts, and die where there is no compiler
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"
     one_process = config.tensor_parallel_size == 1 and os.environ[_BINDING] == "nobind"  # it would bind no threads
     # Attention over a long prompt would be split among threads that a small batch leaves idle: seen with two threads.
     os.environ["VLLM_CPU_ATTN_SPLIT_KV"] = "0"
@@ -110,7 +113,7 @@ def _on_cpu(config: VllmConfig) -> Isolation:
             "enable_chunked_prefill": False,
             "block_size": 32,
             "worker_extension_cls": _WORKER.format("cpu"),
-            "enforce_eager": config.enforce_eager is not False,
+            "enforce_eager": eager,
             **({"dtype": "float32"} if wide else {}),
             **({"distributed_executor_backend": _ONE_PROCESS} if one_process else {}),
         },

@@ -35,9 +35,12 @@ QUERY = {"text": "I loved every minute of it."}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One with empty caches, and without a compiler."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        for cache in ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+            environment.setenv(cache, str(tmp_path_factory.mktemp("cache")))
+        environment.setenv("CXX", "none")
         yield
 
 
