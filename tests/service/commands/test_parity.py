@@ -195,8 +195,10 @@ def _pages() -> set[str]:
     }
 
 
-for module in pkgutil.iter_modules(service.commands.__path__):
-    import_module(f"service.commands.{module.name}")
+@pytest.fixture(scope="module", autouse=True)
+def every_command() -> None:
+    for module in pkgutil.iter_modules(service.commands.__path__):
+        import_module(f"service.commands.{module.name}")
 
 
 def test_every_command_has_a_line() -> None:

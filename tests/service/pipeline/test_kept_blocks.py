@@ -20,7 +20,7 @@ from tests.service.conftest import embed, nearly_noiseless, rows, states
 from tests.service.pipeline.test_answering import BLOCKS_PLAN
 from tests.service.pipeline.test_measured_grains import LanguageModel, padded
 
-READING_S, ANSWER_S = 2.0, 0.05
+READING_S, ANSWER_S = 0.1, 0.05
 
 
 class KeepingEngine(LanguageModel):
@@ -30,7 +30,7 @@ class KeepingEngine(LanguageModel):
         super().__init__(ANSWER_S)
         self.kept: dict[str, list[Slot]] = {}
         self.calls: list[tuple[str, int]] = []
-        self.has_room, self.this, self.takes_s_to_read = "", "first", 0.0
+        self.has_room, self.this, self.takes_s_to_read, self.takes_s_to_measure = "", "first", 0.0, 0.1
 
     async def describe(self) -> EngineInfo:
         return replace(await super().describe(), keeps_blocks=True)
@@ -39,7 +39,8 @@ class KeepingEngine(LanguageModel):
         return self.has_room
 
     async def keep(self, task, blocks: Sequence[Slot]) -> str:
-        await asyncio.sleep(READING_S if "measurements" in task.knowledge_base else self.takes_s_to_read)
+        measuring = blocks and "measurements" in task.knowledge_base
+        await asyncio.sleep(self.takes_s_to_measure if measuring else self.takes_s_to_read)
         self.calls.append((task.knowledge_base, len(blocks)))
         self.kept[task.knowledge_base] = list(blocks)
         return self.this
@@ -90,10 +91,11 @@ def ask(services: Services, query: str):
 
 
 async def test_blocks_are_read_before_the_first_answer_and_again_after_each_change(services, engine) -> None:
+    engine.takes_s_to_measure = 2.0
     (measured,) = await services.grains.all()
     assert (measured.blocks, measured.cold, measured.beside) == (8, "", 0)
-    assert measured.work_s < READING_S  # which is not in it: warm blocks are measured
-    assert measured.block_s * 22 >= READING_S  # 22 made up: as many as a sample may have
+    assert measured.work_s < 2.0  # which is not in it: warm blocks are measured
+    assert measured.block_s * 22 >= 2.0  # 22 made up: as many as a sample may have
     assert private(engine) == [8]
     await ask(services, "one")
     await ask(services, "two")
