@@ -59,8 +59,8 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --n
 MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/embedding/test_embedding.py \
   service/engines/test_cpu_worker.py service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py \
   service/engines/test_vllm.py service/evaluation/test_model_attacks.py service/adapters/test_presidio.py
-test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
-	$(PYTEST) -n 4 $(ARGS)
+test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
+	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, language model or browser, without the slow ones
 	$(PYTEST) -n 3 -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy $(MODELS)) $(ARGS)
@@ -83,6 +83,7 @@ vulnerabilities: $(VENV)/.installed  ## Look up what the images install for know
 types: $(VENV)/.installed  ## Static types
 	$(BIN)/mypy
 
+check: ALL := 1
 check: lint types vulnerabilities test  ## What CI runs, except both demos and its coverage limit
 
 # What it leaves out is no benchmark.

@@ -74,7 +74,7 @@ def benchmarks() -> list[str]:
     return [script.stem for script in scripts if "__main__" in script.read_text(encoding="utf-8")]
 
 
-@pytest.mark.slow
+@pytest.mark.lengthy
 @pytest.mark.parametrize("name", PRINTS)
 def test_a_quick_run_prints_its_figures(name: str, left_behind: set[psutil.Process], tmp_path: Path) -> None:
     output = tmp_path / "output"

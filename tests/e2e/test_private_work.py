@@ -16,6 +16,8 @@ import yaml
 from service.cli.serve import DEFAULT_CONFIG
 from tests.e2e.test_redaction import Service, ask_well, leaks, planted, shown
 
+pytestmark = pytest.mark.lengthy
+
 ALTERED = """
 from exemplar_store import ExemplarStore
 from service import application

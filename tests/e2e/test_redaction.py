@@ -29,6 +29,8 @@ from tests.e2e.serving import calibrated, embedder, opened, started
 from tests.processes import answers, wait_for
 from tests.service.telemetry.trace_receiver import TraceReceiver, receiving
 
+pytestmark = pytest.mark.lengthy
+
 PLAN = """
 knowledge_base: toys
 budget: {epsilon: 4, delta: 1.0e-4}

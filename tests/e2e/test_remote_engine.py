@@ -27,7 +27,7 @@ from service.services import open_services
 from tests.processes import answers, free_ports, wait_for
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, states
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lengthy
 
 KEY = "a-key-of-this-test"
 STORY = TaskSpec(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from accounting.plan import calibrate_plan, load_plan
 from service.plans.signing import sign
@@ -21,6 +22,8 @@ from tests.e2e.kuberay import Pod, ray_started
 from tests.e2e.serving import DPICL
 from tests.processes import wait_for
 from tests.service.conftest import PLAN, make_records
+
+pytestmark = pytest.mark.lengthy
 
 IMAGE = ROOT / "deploy" / "images" / "cpu.Dockerfile"
 OF_THE_FILE_SYSTEM = {"PATH", "HOME", "MPLCONFIGDIR"}

@@ -26,6 +26,8 @@ from tests.laws import ALPHA, p_value
 from tests.service.engines.chat_server import saying
 
 WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
+pytestmark = pytest.mark.lengthy
+
 SECRET = ("zebrafish", "quagga", "okapi")
 """No words that can come out of a sanitiser."""
 REMOTE_KEY = "for-the-remote-model"  # pragma: allowlist secret

@@ -191,7 +191,7 @@ def use_up(service: Running) -> list[Asked]:
     return [*asked, *ask_on(0)]  # a question refused while another was in flight, whose charge was then voided
 
 
-@pytest.mark.slow
+@pytest.mark.lengthy
 def test_a_replica_and_a_node_die_under_load(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         first = service.alive()

@@ -17,6 +17,8 @@ from sanitization.restore.training.model import SteeredModel
 from tests.e2e.serving import configured, opened, own, started, stops
 from tests.service.engines.steered_bundles import PROFILES, publish, right
 
+pytestmark = pytest.mark.lengthy
+
 TEXTS = [f"Number {number} has ___ since {day}." for number in range(6) for day in ("Monday", "dawn")]
 OPTIONS = ["measles", "diabetes", "flu", "gout", "ague", "palsy", "scurvy", "typhus"]
 CLEAR = 1e-3

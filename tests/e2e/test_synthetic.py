@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.documented import reader, run
 from tests.e2e.serving import DPICL
 from tests.processes import free_ports
+
+pytestmark = pytest.mark.lengthy
 
 EXEMPLARS = [
     {"text": text, "team": "Shipping", "reply": "Shipping leaves with the van at noon."}

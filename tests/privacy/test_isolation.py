@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.lengthy
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "isolation.py"
 
 
@@ -22,7 +24,6 @@ def table() -> list[tuple[str, list[int]]]:
     return [(line, [int(row[0]), *map(int, row[-3:])]) for line, row in rows]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1600)  # of a quarter of an hour on processors without AVX512
 def test_no_slot_changes_another(table) -> None:
     rows = [row for line, row in table if "unseeded" not in line]

@@ -22,6 +22,8 @@ from service.pipeline.latency import Departure
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from tests.privacy.audit import epsilon_lower_bound
 
+pytestmark = pytest.mark.lengthy
+
 ANSWERS = 40
 """Of 40 and 0 exceeding ones the bound on ε is 0.5, of 1 and 0 none; it is wrong once in 10⁸."""
 

@@ -21,7 +21,7 @@ from service.engines.protocol import Prompt, TaskSpec
 from service.engines.vllm import memory, model_folder
 from tests.service.engines.test_model_folder import refusal
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lengthy
 
 CODE = "from service.engines.vllm.model_folder import model_folder; print(model_folder('smollm2'))"
 ROOT = Path(__file__).parents[3]
