@@ -56,13 +56,16 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # Processes share the files as tests/conftest.py says, and the cores, so none needs threads. What one compiles of the code
 # the others read, and so do the services that they start. Whole services often wait: two at once, and two processes more.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
-MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/embedding/test_embedding.py \
-  service/engines/test_cpu_worker.py service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py \
-  service/engines/test_vllm.py service/evaluation/test_model_attacks.py service/adapters/test_presidio.py
+MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/adapters/test_presidio.py \
+  service/api/test_openapi.py service/api/test_sanitizing.py service/cli/test_restore.py service/cli/test_sanitize.py \
+  service/dashboard/test_dashboard_sanitising.py service/embedding service/engines/test_cpu_worker.py \
+  service/engines/test_extraction.py service/engines/test_nearest_exemplar.py service/engines/test_smollm2.py \
+  service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
+  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/pipeline/test_sanitizing_engine.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
-test-fast: $(VENV)/.installed  ## Tests that need no Ray, language model or browser, without the slow ones
+test-fast: $(VENV)/.installed  ## Tests that need no Ray, model or browser, without the slow ones
 	$(PYTEST) -n 3 -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy $(MODELS)) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code

@@ -277,6 +277,7 @@ def test_counts_used_cost_less_than_the_plan(calibrated: CalibratedPlan) -> None
     assert 0 < some < calibrated.epsilon["pld"].upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["calibrated", "calibrated_texts"])
 def test_the_signed_document_reads_back_the_same(of: str, request: pytest.FixtureRequest) -> None:
     before = request.getfixturevalue(of)
@@ -313,6 +314,7 @@ def test_every_text_mechanism_is_calibrated_by_its_own_parameters(calibrated_tex
     assert noise["tested"].noise_multiplier > noise["reply"].noise_multiplier
 
 
+@pytest.mark.slow
 def test_text_tasks_keep_the_promise_by_every_accountant_there_is_for_them(calibrated_texts: CalibratedPlan) -> None:
     assert set(calibrated_texts.epsilon) == {"pld", "rdp"}
     assert 0.99 * 3 < calibrated_texts.epsilon["pld"].upper <= 3

@@ -51,6 +51,7 @@ def test_all_texts_on_a_topic_are_paid_for() -> None:
     assert 0.99 <= alone <= 1.0
 
 
+@pytest.mark.slow
 def test_a_release_of_everybody_may_cost_more_than_an_answer_of_a_sample() -> None:
     large = texts(mechanism={"weight": 10, "tokens": 40}, ensemble=2).replace("epsilon: 1.0", "epsilon: 12.0")
     assert calibrate_plan(load_plan(large), 1000).noise["reviews"].mechanism.mu > 1

@@ -60,6 +60,7 @@ class TestReferenceNumbers:
 
 
 class TestAgainstTheLibrary:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("z", "q", "count"), [(1.0, 0.01, 64), (0.6, 0.2, 16), (4.0, 0.05, 128)])
     def test_poisson_sampled_gaussians(self, z, q, count):
         """The lower bound lies between the library's two, and the upper one is its own."""

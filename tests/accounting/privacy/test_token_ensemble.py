@@ -41,6 +41,7 @@ def randomised_responses(width, tokens, losses):
     return np.array([np.maximum(present - math.exp(x) * absent, 0).sum() for x in losses])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "tokens"), [(0.08, 100), (0.2, 40), (0.11, 320)])
 def test_randomised_responses_nearly_attain_it(width, tokens):
     losses = np.linspace(0, 6, 25) * TokenEnsemble(width, tokens).mu

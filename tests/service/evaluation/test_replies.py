@@ -75,6 +75,7 @@ NOISELESS = 4
 """Rows of the table that come of replies alone."""
 
 
+@pytest.mark.slow
 def test_other_noise_votes_and_calibrations_ask_nothing(
     dpicl: Shell, command: Command, server: ChatServer, monkeypatch: pytest.MonkeyPatch, plan_file: Path
 ) -> None:

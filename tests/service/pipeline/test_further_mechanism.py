@@ -131,6 +131,7 @@ def test_a_type_keeps_its_meaning() -> None:
         mechanisms.register(Other)
 
 
+@pytest.mark.slow
 def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:
     shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["preview"]["tasks"]
     assert (shown["story"]["mechanism"], shown["story"]["llm_calls"]) == ("candidate_vote", 20 + 4)
