@@ -59,9 +59,9 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --n
 MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/adapters/test_presidio.py \
   service/api/test_openapi.py service/api/test_sanitizing.py service/cli/test_restore.py service/cli/test_sanitize.py \
   service/dashboard/test_dashboard_sanitising.py service/embedding service/engines/test_cpu_worker.py \
-  service/engines/test_extraction.py service/engines/test_nearest_exemplar.py service/engines/test_smollm2.py \
-  service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
-  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/pipeline/test_sanitizing_engine.py
+  service/engines/test_extraction.py service/engines/test_isolation_modes.py service/engines/test_nearest_exemplar.py \
+  service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
+  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/pipeline/test_sanitizing_engine.py service/pipeline/test_written_texts.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
