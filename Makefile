@@ -61,7 +61,8 @@ MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.
   service/dashboard/test_dashboard_sanitising.py service/embedding service/engines/test_cpu_worker.py \
   service/engines/test_extraction.py service/engines/test_isolation_modes.py service/engines/test_nearest_exemplar.py \
   service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
-  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/pipeline/test_sanitizing_engine.py service/pipeline/test_written_texts.py
+  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/pipeline/test_sanitizing_engine.py \
+  service/pipeline/test_written_texts.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 

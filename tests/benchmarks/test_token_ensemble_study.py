@@ -53,7 +53,6 @@ def study(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], d
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.slow
 def test_each_condition_is_shown_what_is_its_own(engine: Counting, data: Path, monkeypatch, capsys) -> None:
     lines = study(monkeypatch, capsys, data, "--set", "topics")
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
@@ -69,7 +68,6 @@ def test_each_condition_is_shown_what_is_its_own(engine: Counting, data: Path, m
     assert [float(row[1].split(", ")[0]) for row in rows[-3:]] == pytest.approx([1, 3, 8], abs=0.01)
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_where_another_ended(engine: Counting, data: Path, monkeypatch, capsys) -> None:
     run = ["--set", "products", "--condition", "token_ensemble:8,answers=50"]
     first = study(monkeypatch, capsys, data, *run, "--questions", "2")

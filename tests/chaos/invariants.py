@@ -12,7 +12,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +194,6 @@ def _plain(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _digest(key: bytes, question: str) -> bytes:
     """As the pipeline makes it of a query with one field, ``text``."""
     return hmac.digest(key, json.dumps({"text": " ".join(question.split())}).encode(), hashlib.sha256)
-
-
-def _unix(at: datetime) -> float:
-    return at.timestamp()
 
 
 def _leaks(world: World) -> Iterable[str]:

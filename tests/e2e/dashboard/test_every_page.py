@@ -1,12 +1,9 @@
 """Every page of a dashboard with eight weeks behind it, light and dark, on a desk and on a phone."""
 
-import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, shoot, sign_in
-
-pytestmark = pytest.mark.slow
 
 SHOWN = {
     "/admin/": "overview",

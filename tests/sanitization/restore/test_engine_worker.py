@@ -14,8 +14,6 @@ from examples.tiny_model import make_tiny_model
 from sanitization.restore.steering import BEGIN, ROW, TABLE
 from sanitization.restore.training.model import SteeredModel
 
-pytestmark = pytest.mark.slow
-
 ROWS, TOKENS = 6, 30
 LAYERS = (0, 1)
 WORDS = ("the", "parcel", "never", "came", "please", "refund", "my", "invoice", "lamp", "basil", "courier", "today")

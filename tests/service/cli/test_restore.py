@@ -71,7 +71,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return Settings()
 
 
-@pytest.mark.slow
 def test_a_useless_bundle_is_not_published(job: Path, environment: Settings) -> None:
     done = run("publish", job / "job", "--signing-key", job / "key.pem", fails=True)
     assert "not published" in str(done.exception)

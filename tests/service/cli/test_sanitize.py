@@ -74,7 +74,6 @@ def test_json(texts: list[object]) -> None:
     assert [json.loads(line) for line in lines[:-1]] == said["items"][:2]
 
 
-@pytest.mark.slow
 def test_whole_texts(texts: list[object], tmp_path: Path) -> None:
     file = tmp_path / "public.txt"
     public = ["Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?"]
@@ -174,7 +173,6 @@ def test_attack(glove: Path, cache: Path) -> None:
     assert "needs --texts" in CliRunner().invoke(app, ["sanitize", "attack", "--mechanism", "whole_rr"]).output
 
 
-@pytest.mark.slow
 def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     """Words that follow each other in a circle, in texts of two lengths: context tells, and length survives."""
     words = letter_words(60).words
@@ -211,7 +209,6 @@ def never(_: object) -> np.ndarray:
     pytest.fail("embedded again")
 
 
-@pytest.mark.slow
 def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     words = minilm_words(60, cache)
     assert words.words[:3] == ("the", "of", "and")
@@ -220,7 +217,6 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     assert minilm_words(59, cache).words == words.words[:59]
 
 
-@pytest.mark.slow
 def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     page = DOCS / "sanitization.md"
     commands = "".join([*blocks(page, "sh"), f"python {DOCS.parent}/examples/sanitising.py\n"])

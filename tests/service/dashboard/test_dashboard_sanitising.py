@@ -38,7 +38,6 @@ def moved(browser: Browser, text: str, epsilon: str, mechanism: str) -> str:
     return page
 
 
-@pytest.mark.slow
 def test_before_the_words_are_there(browser: Browser) -> None:
     assert "still being embedded" in browser.get("/sanitising").text
     browser.services.sanitizers.prepare()

@@ -25,8 +25,6 @@ from service import application
 from service.embedding.embedder import BOUNDED_CHARACTERS, BOUNDED_PIECES, Embedder
 from service.embedding.model import EmbeddingModelError, digest, folder_of, identity, packaged_model
 
-pytestmark = pytest.mark.slow
-
 TICKETS = Path(__file__).parents[3] / "examples" / "support" / "tickets.jsonl"
 
 TEXTS = [

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 ROWS = """
 import torch
 from vllm import _custom_ops as ops

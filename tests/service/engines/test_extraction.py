@@ -171,7 +171,6 @@ def test_lines_that_are_all_alike_teach_nothing(engine, vectors, zero_shot):
     assert contributions(engine, [slot], zero_shot) == [nearest]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slot_is_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
     rng = np.random.default_rng(seed)
@@ -209,7 +208,6 @@ extraction.extract([Exemplar({"d": d, "r": total}, np.full(1, 0.7)) for d, total
 """
 
 
-@pytest.mark.slow
 def test_scores_do_not_depend_on_the_processs_hash_seed():
     """Two replicas give bit-identical scores: no sum runs in the order of a set."""
 

@@ -18,8 +18,6 @@ from service.pipeline.restoring import Mode, RedactedText, Restoring, SteeringNo
 from tests.service.conftest import MajorityEngine
 from tests.service.engines.steered_bundles import publish, right
 
-pytestmark = pytest.mark.slow
-
 
 class Running:
     """The engine, and the service's way to it."""

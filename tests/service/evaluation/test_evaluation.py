@@ -172,7 +172,7 @@ def test_accuracies_and_their_errors_are_what_they_say(tmp_path: Path) -> None:
     assert {row.accuracy_of_80 is None for row in argmax} == {True}
 
 
-def testsureness_against_a_count_by_hand() -> None:
+def test_sureness_against_a_count_by_hand() -> None:
     right = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1]], float)
     probability = np.array([[0.95, 0.91, 0.93, 0.85, 0.85], [0.65, 0.62, 0.35, 0.31, 1.0]])
     found = sureness(right, probability)

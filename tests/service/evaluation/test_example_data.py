@@ -83,7 +83,6 @@ def test_public_texts_are_none_of_the_questions():
     assert not public & {row["text"] for name in ("questions.jsonl", "tickets.jsonl") for row in read(name)}
 
 
-@pytest.mark.slow
 def test_the_tickets_make_answers_better(store):
     """Through the real store and the real engine, without noise: from 66 % zero-shot to about 85 %."""
     engine = NearestExemplarEngine(Embedder())
@@ -104,7 +103,6 @@ def test_the_tickets_make_answers_better(store):
     assert informed > 0.72  # several deviations of what the sampling does to it
 
 
-@pytest.mark.slow
 def test_slots_agree_on_the_house_rule(store):
     """Without noise: its three words are the commonest of the slots' replies to about nine questions of ten."""
     engine = NearestExemplarEngine(Embedder())

@@ -20,7 +20,7 @@ from tests.service.conftest import embed, nearly_noiseless, rows, states
 from tests.service.pipeline.test_answering import BLOCKS_PLAN
 from tests.service.pipeline.test_measured_grains import LanguageModel, padded
 
-READING_S, ANSWER_S = 0.1, 0.05
+ANSWER_S = 0.05
 
 
 class KeepingEngine(LanguageModel):

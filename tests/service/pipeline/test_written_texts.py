@@ -280,7 +280,6 @@ def test_made_up_slots_are_measured(services: Services, scribe: Scribe, unmade: 
     assert states(services.records) == {}
 
 
-@pytest.mark.slow
 def test_the_command_line_signs_beside_an_engine(dpicl, records: Records, scribe, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("DPICL_DATABASE_URL", str(records.database.url))
     monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")

@@ -34,7 +34,6 @@ from tests.service.conftest import (
 
 RED = [{"text": f"toy {i}", "label": "red"} for i in range(8)]
 FIELDS = {"embedded_field": "text", "response_field": None, "asker": ""}
-MIXED = [*RED, {"text": "a boat", "label": "blue"}, {"text": "a ship", "label": "blue"}]
 
 
 def text_plan(mechanism: str, epsilon: float = 80, answers: int = 2) -> CalibratedPlan:

@@ -18,8 +18,6 @@ from sanitization.restore.training.job import Job, JobError, publish, read_repor
 from sanitization.restore.training.model import SteeredModel
 from tests.sanitization.restore.made_up import KEY
 
-pytestmark = pytest.mark.slow
-
 WORLD = World(illnesses=4)
 SETTINGS: dict[str, Any] = {
     "name": "clinic",
