@@ -82,6 +82,7 @@ def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
     for given, eager in ((None, True), (True, True), (False, False)):
         config = STRICT.model_copy(update={"enforce_eager": given})
         assert isolate(config).arguments["enforce_eager"] is eager
+        assert (os.environ.pop("TORCH_COMPILE_DISABLE", "") == "1") is eager
 
 
 @pytest.mark.parametrize(("flags", "wide"), [("avx2", True), ("avx2 avx512_f", False), ("neon", False)])
