@@ -1,5 +1,6 @@
 """Every page of a dashboard with eight weeks behind it, light and dark, on a desk and on a phone."""
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser import Window
@@ -42,6 +43,7 @@ def look(window: Window, path: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROWEST["width"], path
 
 
+@pytest.mark.lengthy
 def test_every_page_in_any_light_and_size(lived: Service, browser: Browser) -> None:
     window = Window(browser, has_touch=True, reduced_motion="reduce")
     page = window.page

@@ -100,6 +100,7 @@ def as_it_is(_context: schemathesis.SerializationContext, value: object) -> byte
     return str(value).encode(errors="surrogatepass")
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("role", ["admin", "analyst"])
 def test_what_is_sent_and_what_is_answered_conform(services: Services, role: str) -> None:
     _, token = services.records.keys.create(role, role)
