@@ -217,6 +217,7 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     assert minilm_words(59, cache).words == words.words[:59]
 
 
+@pytest.mark.lengthy
 def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     page = DOCS / "sanitization.md"
     commands = "".join([*blocks(page, "sh"), f"python {DOCS.parent}/examples/sanitising.py\n"])
