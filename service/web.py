@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import sqlalchemy as sa
 import structlog
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import RedirectResponse
 
 from service.api import (
@@ -38,6 +38,12 @@ from service.telemetry.responses import Counted
 from service.telemetry.tracing import Traced, open_tracing
 
 log = structlog.get_logger()
+
+_API = APIRouter(dependencies=[Depends(given_once)])
+"""REST, which FastAPI analyses here and not again for each application."""
+
+for face in (answers, surface, texts, releases, budgets, knowledge_bases, plans, keys, audit, health, problems):
+    _API.include_router(face.router)
 
 _ASK_ENGINE_EVERY_S = 1.0
 _PREPARE_AGAIN_S = 10.0
@@ -85,7 +91,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         version=version("dp-icl"),
         description=DESCRIPTION,
         lifespan=lifespan,
-        dependencies=[Depends(given_once)],
+        routes=_API.routes,
         # They would run another host's script where an admin's session is open; the documentation has the reference.
         docs_url=None,
         redoc_url=None,
@@ -99,8 +105,6 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too
-    for face in (answers, surface, texts, releases, budgets, knowledge_bases, plans, keys, audit, health, problems):
-        app.include_router(face.router)
     document.install(app)
 
     @app.get("/", include_in_schema=False)
