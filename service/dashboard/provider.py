@@ -41,6 +41,7 @@ class Provider:
         self._client_id = settings.oidc_client_id or ""
         self._secret = settings.oidc_secret
         self._roles = settings.oidc_roles
+        self._certificates = httpx2.create_ssl_context()  # read once: a sign-in opens five clients
 
     async def begin(self, redirect_uri: str, going: str) -> tuple[str, Attempt]:
         """Where the browser goes to sign in, and what it must keep meanwhile.
@@ -108,7 +109,12 @@ class Provider:
             client_id=self._client_id,
             client_secret=self._secret,
             server_metadata_url=f"{self.issuer.rstrip('/')}/.well-known/openid-configuration",
-            client_kwargs={"scope": "openid profile email", "code_challenge_method": "S256", "timeout": _TIMEOUT_S},
+            client_kwargs={
+                "scope": "openid profile email",
+                "code_challenge_method": "S256",
+                "timeout": _TIMEOUT_S,
+                "verify": self._certificates,
+            },
         )
         described = await client.load_server_metadata()
         if described.get("issuer") != self.issuer:
