@@ -223,7 +223,7 @@ def new_postgres(databases: Databases) -> Iterator[Callable[[], str]]:
         databases.drop(url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, once on a SQLite file and once on PostgreSQL; processes may share it."""
     if request.param == "sqlite":

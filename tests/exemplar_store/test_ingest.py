@@ -317,6 +317,7 @@ def ingest_and_die(url: str, statement: int) -> None:
     store.ingest("tickets", said(*map(str, range(1000))) + said("t", unit="bo") + said("t", unit="cy"))
 
 
+@pytest.mark.slow
 def test_an_upload_whose_process_is_killed_leaves_nothing(engine, database_url, tickets):
     for was_killed in killed(ingest_and_die, database_url, 4, 3):
         assert counts(engine) == ((0, 0, 0) if was_killed else (3, 1002, 3))

@@ -61,6 +61,7 @@ def test_it_composes_where_every_unit_is_drawn():
 FIGURES = {(100, 1): (0.79, 0.15, 0.50, 1.73), (100, 2): (1.68, 0.34, 1.11, 3.90), (100, 4): (3.64, 1.03, 2.88, 10.3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FIGURES)
 def test_it_costs_what_was_computed_elsewhere(case):
     (slots, clip), figures = case, FIGURES[case]

@@ -159,6 +159,7 @@ def test_another_bundle_under_the_name_is_refused(server: Server, tmp_path: Path
         client(server, tmp_path, bundle="clinic@2").ask(TEXT, ["fever"])
 
 
+@pytest.mark.slow
 def test_attention_weighs_spans(server: Server, tmp_path: Path) -> None:
     """With real MiniLM: shares are positive, and a longer span receives more than a single letter."""
     from sanitization.restore.weights import attention

@@ -292,6 +292,7 @@ def named(value: Entry | set[str]) -> str:
     return str(value) if isinstance(value, Entry) else ", ".join(sorted(value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entry", "roles"), KEYS, ids=named)
 def test_the_api_answers_the_right_keys_alone(world: World, entry: Entry, roles: set[str]) -> None:
     session, csrf = world.session()
@@ -322,6 +323,7 @@ def test_the_api_answers_the_right_keys_alone(world: World, entry: Entry, roles:
         assert world.send(entry, bearer(world.tokens[role])).status_code == entry.status, role
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entry", "roles"), PAGES, ids=named)
 def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry, roles: set[str]) -> None:
     others = {role: world.session(role) for role in world.signing_in.keys() - roles}

@@ -162,6 +162,7 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
         assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
 
 
+@pytest.mark.slow
 def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
     shop = sqlite3.connect(tmp_path / "shop.sqlite", isolation_level=None)

@@ -24,7 +24,6 @@ def toys(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
 def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path, plan_file, toys) -> None:
     options = ("--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
     trial = json.loads(dpicl.ok("plan", "try", plan_file, *options, "--repeats", 7, "--json"))

@@ -92,6 +92,7 @@ def test_only_what_there_is_is_changed(records: Records) -> None:
             call()
 
 
+@pytest.mark.slow
 def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_postgres: Callable[[], str]) -> None:
     records = make_records(tmp_path, settings=unwitnessed(new_postgres()))
     budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=5.0, delta=1.5e-4))

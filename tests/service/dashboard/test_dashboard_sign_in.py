@@ -182,7 +182,6 @@ def test_the_look_is_chosen_without_script(stranger: Browser) -> None:
     assert 'data-theme="auto"' in stranger.get("/sign-in").text
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_time_passes")
 def test_a_network_of_ipv6_counts_as_one_address(services: Services) -> None:
     def attempt(address: str) -> int:

@@ -14,8 +14,6 @@ from exemplar_store import Exemplar
 from service.engines.protocol import NotKeptError, ZeroShot
 from tests.service.engines.test_vllm import CALIBRATION, CLASSIFY, GENERATE, QUERY, Running, exemplar, slot
 
-pytestmark = pytest.mark.slow
-
 TASK = replace(CLASSIFY, calibration=CALIBRATION, slot_tokens=300)
 BLOCKS = [slot(number, 4) for number in range(6)]
 CACHE = 120  # pieces of 32 tokens

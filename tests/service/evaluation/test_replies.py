@@ -75,7 +75,6 @@ NOISELESS = 4
 """Rows of the table that come of replies alone."""
 
 
-@pytest.mark.slow
 def test_other_noise_votes_and_calibrations_ask_nothing(
     dpicl: Shell, command: Command, server: ChatServer, monkeypatch: pytest.MonkeyPatch, plan_file: Path
 ) -> None:
@@ -101,7 +100,6 @@ def test_other_noise_votes_and_calibrations_ask_nothing(
     assert {FOOD[ROWS] in one.prompt.splitlines()[-1] for one in new} == {True}
 
 
-@pytest.mark.slow
 def test_what_replies_depend_on_asks_again(dpicl: Shell, command: Command, server: ChatServer, dataset: Path) -> None:
     def asked_again(*options: object, **change: Any) -> int:
         """Of how many rows; an answer without exemplars shows the question alone."""
@@ -132,7 +130,6 @@ def test_what_replies_depend_on_asks_again(dpicl: Shell, command: Command, serve
         assert asked_again() == rows, name
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on(dpicl: Shell, command: Command, server: ChatServer) -> None:
     reached, killed = threading.Event(), threading.Event()
 
@@ -290,7 +287,6 @@ def test_sentences_are_kept_and_words_of_which_none_is_made_stay(kept, server: C
         made("a", "server that is down")
 
 
-@pytest.mark.slow
 def test_texts_are_measured_too(dpicl: Shell, command: Command, server: ChatServer, dataset: Path) -> None:
     """Slots and, afterwards, sentences are asked for on one event loop: the engine's connections belong to it."""
     (dataset / "plan.yaml").write_text(TEXT_PLAN.format(mechanism="type: keyword_joint_em, k: 1", epsilon=8, answers=2))

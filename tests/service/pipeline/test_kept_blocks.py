@@ -90,6 +90,7 @@ def ask(services: Services, query: str):
     return services.answering.answer("toys.colour", query, key_id="k")
 
 
+@pytest.mark.slow
 async def test_blocks_are_read_before_the_first_answer_and_again_after_each_change(services, engine) -> None:
     engine.takes_s_to_measure = 2.0
     (measured,) = await services.grains.all()

@@ -275,6 +275,7 @@ async def test_a_first_run_that_may_have_loaded_something_does_not_count() -> No
         assert await measured_grains.median_s(runs, EngineInfo("a model", "", True, ""), about_s) == median
 
 
+@pytest.mark.slow
 async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_they_are_charged(
     tmp_path: Path, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

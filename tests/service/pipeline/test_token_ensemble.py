@@ -132,6 +132,7 @@ def test_slots_are_asked_again_for_the_words_before():
     assert "words before it" in with_words.outlook().notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 0.5])
 def test_a_suggested_number_of_tokens_or_slots_fits_the_same_budget(epsilon):
     """As well as "about" says: such slots can be heard where so many agree as often do."""

@@ -68,6 +68,7 @@ def words(mechanism: str, noise: object, **changes: object) -> str:
     return outlook.in_words(task.answers, task.ensemble)
 
 
+@pytest.mark.slow
 def test_every_mechanism_shows_its_own_numbers(described: PlanPreview, calibrated: CalibratedPlan) -> None:
     assert {name: list(task.noise) for name, task in described.tasks.items()} == {
         "topic": ["noise_multiplier", "noise_votes"],

@@ -3,7 +3,6 @@
 import time
 from dataclasses import replace
 
-import pytest
 import sqlalchemy as sa
 import yaml
 
@@ -29,7 +28,6 @@ def test_a_row_for_each_change(records: Records) -> None:
     assert seen == ["strict", "best effort", "strict"]
 
 
-@pytest.mark.slow
 def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
     describe, late = services.engine.describe, iter([True, False])
 

@@ -256,6 +256,7 @@ def test_the_witness_lies_beside_a_sqlite_database_unless_told(database: str, to
     assert witness_url(Settings(database_url=database, witness_url=told)) == where
 
 
+@pytest.mark.slow
 def test_a_postgresql_database_wants_to_know_where_its_witness_is(new_postgres: Callable[[], str]) -> None:
     url = new_postgres()
     records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))

@@ -65,7 +65,6 @@ def test_what_the_ledger_leans_on_is_there(engine: sa.Engine):
         connection.exec_driver_sql("DELETE FROM budgets")
 
 
-@pytest.mark.slow
 def test_processes_that_start_together_may_all_migrate(database_url: str, engine: sa.Engine):
     engine.dispose()
     together = FRESH.Barrier(4)
