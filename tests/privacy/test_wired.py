@@ -543,6 +543,7 @@ BUGS = {
 }
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("name", BUGS)
 def test_the_bug_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a check that finds nothing on the service as it is."""
