@@ -40,7 +40,7 @@ def open_provider(settings: Settings) -> Provider | None:
     """What people sign in with; None: with keys alone.
 
     Raises:
-        ValueError: its library is not installed, or its secret cannot be read.
+        ValueError: its library is not installed, or its secret or certificates cannot be read.
     """
     if settings.oidc_issuer is None:
         return None

@@ -34,6 +34,9 @@ class Provider:
 
     Args:
         settings: with ``oidc_issuer``.
+
+    Raises:
+        ValueError: the secret or the certificates of authorities cannot be read.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -41,7 +44,10 @@ class Provider:
         self._client_id = settings.oidc_client_id or ""
         self._secret = settings.oidc_secret
         self._roles = settings.oidc_roles
-        self._certificates = httpx2.create_ssl_context()  # read once: a sign-in opens five clients
+        try:
+            self._certificates = httpx2.create_ssl_context()  # read once: a sign-in opens five clients
+        except OSError as error:
+            raise ValueError(f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from None
 
     async def begin(self, redirect_uri: str, going: str) -> tuple[str, Attempt]:
         """Where the browser goes to sign in, and what it must keep meanwhile.

@@ -40,7 +40,6 @@ def idp() -> Iterator[Provider]:
 def browser(tmp_path: Path, idp: Provider) -> Iterator[Browser]:
     idp.person = {"sub": "248289761001", "name": "Jane Doe", "groups": ["staff"]}
     browser = Browser(serving(tmp_path, oidc_issuer=idp.issuer, **KNOWN))
-    browser.client.cookies.clear()
     yield browser
     idp.forge, idp.signing, idp.described = lambda _claims: None, idp.published, {}
 
@@ -314,3 +313,9 @@ def test_the_secret_may_be_in_a_file(tmp_path: Path) -> None:
         _ = settings.oidc_secret
     file.write_text(f"{SECRET}\n")
     assert settings.oidc_secret == SECRET
+
+
+def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(ValueError, match="SSL_CERT_FILE"):
+        Browser(serving(tmp_path, oidc_issuer="https://idp.example", **KNOWN))

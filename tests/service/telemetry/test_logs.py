@@ -16,19 +16,17 @@ LEVELS = ("debug", "info", "warning", "error", "critical", "exception")
 
 def calls() -> list[tuple[Path, ast.Call]]:
     """Every call of a logger in the product."""
-    found = []
-    for package in ("accounting", "aggregation", "exemplar_store", "sanitization", "service"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Attribute)
-                    and node.func.attr in LEVELS
-                    and isinstance(node.func.value, ast.Name)
-                    and node.func.value.id in ("log", "logger", "logging")
-                ):
-                    found.append((path, node))
-    return found
+    return [
+        (path, node)
+        for package in ("accounting", "aggregation", "exemplar_store", "sanitization", "service")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in LEVELS
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("log", "logger", "logging")
+    ]
 
 
 def test_every_event_is_documented_with_what_it_carries() -> None:
@@ -38,8 +36,7 @@ def test_every_event_is_documented_with_what_it_carries() -> None:
         assert events, f"{path}:{call.lineno}: an event is a fixed text"
         for event in events:
             told[event] = {keyword.arg for keyword in call.keywords}
-    text = (ROOT / "docs" / "observability.md").read_text()
-    table = text[text.index("| event |") :]
+    table = (ROOT / "docs" / "observability.md").read_text().partition("| event |")[2]
     rows = re.findall(r"^\| `(\w+)` \| ([`\w, ]+) \| ", table, flags=re.M)
     documented = {event: set(re.findall(r"\w+", names)) for event, names in rows}
     assert documented == told
