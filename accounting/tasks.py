@@ -1,5 +1,6 @@
 """Tasks as a plan writes them: what is asked, how slots are drawn, and by which mechanism an answer is released."""
 
+import math
 import string
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
@@ -168,6 +169,11 @@ class _Task(Strict):
     def exemplar_fields(self) -> tuple[str, ...]:
         """The fields an exemplar must have."""
         return placeholders(self.prompt.exemplar)
+
+    @property
+    def most_slots(self) -> int:
+        """Most slots of a query. More than so many blocks are never used: it is as good as impossible to draw them."""
+        return self.ensemble + (6 * math.isqrt(self.ensemble) + 6 if self.sampling == "blocks" else 0)
 
     @property
     def slot_room(self) -> int:

@@ -322,6 +322,7 @@ class ExemplarStore:
         *,
         probability: float,
         blocks: int,
+        most: int | None = None,
         max_exemplars: int,
         cohorts: Sequence[int] = FIRST,
         arrived: int | None = None,
@@ -335,6 +336,9 @@ class ExemplarStore:
         whenever it is drawn, until an exemplar of its units is ingested or forgotten; and adding or removing a unit
         changes the content of one slot.
 
+        If more than ``most`` blocks are drawn, the sample is empty. Whether that happens depends on the coins alone,
+        not on any unit: all other blocks' coins fixed, a unit's block is drawn as before, or never used.
+
         How many slots there are is random and depends on no exemplar, empty slots included. It is still no public
         number: who knew it would know better than ``probability`` whether a unit took part.
 
@@ -344,6 +348,7 @@ class ExemplarStore:
             name: the knowledge base.
             probability: of each block, 0 to 1, a public number.
             blocks: number of blocks, a public number that stays the same for all of a task's queries.
+            most: how many of them a sample may have, a public number; None: any number.
             max_exemplars: most exemplars in a slot.
             cohorts: numbers of those whose units may be drawn.
             arrived: as in :meth:`sample_slots`.
@@ -361,6 +366,8 @@ class ExemplarStore:
         with self._read() as connection:
             row, keys = self.keyring.open(connection, name)
             drawn = sampling.poisson_sample(blocks, probability)
+            if most is not None and drawn.size > most:
+                drawn = drawn[:0]
             positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]

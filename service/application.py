@@ -131,9 +131,10 @@ class EngineDeployment:
             return None
 
     async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> Any:
-        """See :class:`service.engines.protocol.KeepsBlocks`; a replica does not know what others keep."""
+        """See :class:`service.engines.protocol.SetsRoomAside`; a replica does not know what others set aside."""
         if (replicas := serve.get_replica_context().world_size) > 1:
-            return f"blocks are not kept by {replicas} engine replicas: run one, on more or larger GPUs"
+            what = "blocks are not kept by" if blocks else "slots do not write together on"
+            return f"{what} {replicas} engine replicas: run one, on more or larger GPUs"
         return await self.ask("room", task, tokens, blocks, most)
 
     async def check_health(self) -> None:
@@ -181,8 +182,13 @@ class RemoteEngine:
         return await self._ask("reconstruct", task, query, keywords, ordered, zero_shot)
 
     async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
-        """Set room aside for blocks."""
+        """Set room aside."""
         return await self._call("room", task, tokens, blocks, most)
+
+    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
+        """Take places for slots that write together."""
+        turn: str = await self._ask("turn", task, tokens, takes_s)
+        return turn
 
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
         """Read blocks ahead."""

@@ -67,6 +67,9 @@ class VllmConfig(_LanguageModel):
     """Memory for the key-value cache on a CPU."""
     max_num_seqs: int = Field(default=256, ge=1)
     """Prompts computed at once."""
+    max_writing_slots: int = Field(default=200, ge=1)
+    """Slots that may write an answer together, beside prompts: at least as many as a plan's ensemble of
+    ``token_ensemble`` may draw. Each holds a place and a part of the cache until the answer is written."""
     prefix_caching: bool = True
     """Keep the beginnings of prompts, which pays where a task samples by blocks."""
     enforce_eager: bool | None = None

@@ -74,7 +74,8 @@ class TaskSpec:
 
     Attributes:
         name: the task's address, for messages.
-        ensemble: how many slots the plan announces for a query.
+        ensemble: how many slots the plan announces for a query, on the average.
+        most_slots: how many slots a query may have at most; 0: as many as it has.
         slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.
         calibration: public queries. A language model that scores labels divides a prompt's scores by their mean with
             these in place of the query; none: it does not.
@@ -94,6 +95,7 @@ class TaskSpec:
         responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
         writing: of free text, how slots write one answer together; None: each gives one of its own.
         kept: what :meth:`KeepsBlocks.keep` returned, if the slots are blocks that it keeps; else empty.
+        turn: what :meth:`WritesTogether.turn` returned, if the slots write together and their places are taken.
         asker: the key or person whose text the query is, for what is remembered of people's texts. Empty for a text
             that is nobody's: made up, or an exemplar's. Nothing of these is remembered.
     """
@@ -110,6 +112,7 @@ class TaskSpec:
     document_field: str | None = None
     responses_embedded: bool = False
     ensemble: int = 1
+    most_slots: int = 0
     slot_tokens: int = 0
     calibration: tuple[Mapping[str, str], ...] = ()
     measuring: bool = False
@@ -117,6 +120,7 @@ class TaskSpec:
     latency_grain_s: float = 0.0
     writing: Writing | None = None
     kept: str = ""
+    turn: str = ""
     asker: str = ""
 
 
@@ -171,6 +175,9 @@ class EngineInfo:
         reads_embeddings: whether slots' exemplars must come with their embeddings.
         keeps_blocks: whether it is a :class:`KeepsBlocks`.
         writes_together: whether it is a :class:`WritesTogether`.
+        writing_slots: how many slots may write together; 0 if it is not one.
+        cache_tokens: tokens that its cache has room for; 0 if it has none.
+        model_tokens: tokens of a prompt and its answer at most; 0 if it counts none.
     """
 
     name: str
@@ -182,6 +189,9 @@ class EngineInfo:
     reads_embeddings: bool = False
     keeps_blocks: bool = False
     writes_together: bool = False
+    writing_slots: int = 0
+    cache_tokens: int = 0
+    model_tokens: int = 0
 
 
 class Engine(Protocol):
@@ -246,11 +256,49 @@ class Engine(Protocol):
         ...
 
 
-class WritesTogether(Engine, Protocol):
+class SetsRoomAside(Engine, Protocol):
+    """An engine whose room is promised to tasks before they are answered."""
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """Set room aside for a task, by public numbers alone.
+
+        Args:
+            task: that needs it. Without ``blocks``, for its slots to write together.
+            tokens: of a question's prompt without exemplars.
+            blocks: how many of its blocks are to be kept.
+            most: how many slots one sample may have.
+
+        Returns:
+            Why there is too little, and what to do; empty if there is enough, which then is this task's.
+        """
+        ...
+
+
+class WritesTogether(SetsRoomAside, Protocol):
     """An engine whose slots can write one answer together, a language model that tells its log-probabilities."""
+
+    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
+        """Wait until all slots that a query may have can write together, and take their places.
+
+        To be called before the sample is drawn. Who waits, and for how long, depends on public numbers alone.
+
+        Args:
+            task: with its ``writing`` and ``most_slots``.
+            tokens: of the question's prompt without exemplars.
+            takes_s: seconds for which the places stay taken, even if the answer is written sooner.
+
+        Returns:
+            The answer's :attr:`TaskSpec.turn`.
+
+        Raises:
+            EngineUnavailableError: there is no room for so many slots, whoever else is there.
+        """
+        ...
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
         """The released answer; empty if that is what was drawn. Randomness is drawn by :attr:`TaskSpec.writing`.
+
+        Without a turn it takes one first, and gives it back as soon as the answer is written: for what is public.
 
         Raises:
             EngineUnavailableError: the engine has died, or where slots are made up, one did not answer.
@@ -258,22 +306,8 @@ class WritesTogether(Engine, Protocol):
         ...
 
 
-class KeepsBlocks(Engine, Protocol):
+class KeepsBlocks(SetsRoomAside, Protocol):
     """An engine that can read blocks of exemplars ahead, so that answers find them read."""
-
-    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
-        """Set room aside for a task's blocks, by public numbers alone.
-
-        Args:
-            task: that has them.
-            tokens: of a question's prompt without exemplars.
-            blocks: how many are to be kept.
-            most: how many one sample may have.
-
-        Returns:
-            Why there is too little, and what to do; empty if there is enough, which then is this task's.
-        """
-        ...
 
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
         """Read a task's blocks ahead, and keep them until it is called for this task again.

@@ -329,8 +329,9 @@ class Answering:
                 question.digest,
                 key_id=key_id,
                 idempotency_key=idempotency_key,
-                # The probe, its turn, the sample, the slots, perhaps each alone; then the grains, and the database.
-                lease_s=5 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
+                # The probe, two turns, the sample, the slots, perhaps each alone, and what they write together; then
+                # the grains, and the database.
+                lease_s=7 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
             )
         except AnswersExhaustedError:
             if (answer := await self._instead(question, key_id)) is not None:
@@ -356,6 +357,9 @@ class Answering:
         departure = Departure(spec.latency_grain_s)
         try:
             ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
+            times = question.measured.times(ready.zero_shot.tokens)
+            await asyncio.sleep(self.blocks.turns.take(question.measured, times))
+            ready = await ready.in_turn(times * question.measured.work_s)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.
@@ -371,10 +375,7 @@ class Answering:
             if isinstance(refused, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refused from error
-        times = question.measured.times(ready.zero_shot.tokens)
-        waits_s = self.blocks.turns.take(question.measured, times)
-        departure.fix(times, waits_s)
-        await asyncio.sleep(waits_s)
+        departure.fix(times)
 
         slots = await self._sample(question)
         answer = await ready.answer(slots)

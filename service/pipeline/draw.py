@@ -65,7 +65,8 @@ def draw(
     """
     if task.sampling == "blocks":
         # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
-        sample = partial(store.sample_blocks, blocks=public_size // task.shots)
+        blocks = public_size // task.shots
+        sample = partial(store.sample_blocks, blocks=blocks, most=blocks if probability == 1.0 else task.most_slots)
     else:
         sample = partial(store.sample_slots, ensemble=task.ensemble)
     return sample(

@@ -89,15 +89,14 @@ class Departure:
         self._charged = asyncio.get_running_loop().time()
         self._grains = 1
 
-    def fix(self, times: float = 1.0, waits_s: float = 0.0) -> None:
+    def fix(self, times: float = 1.0) -> None:
         """Fix the number of grains, once the public part is over: what comes now has at least half of one.
 
         Args:
             times: as long, where the question is longer than what was measured.
-            waits_s: seconds until its turn.
         """
         if self._grain_s > 0:
-            public = (asyncio.get_running_loop().time() + waits_s - self._charged) / self._grain_s
+            public = (asyncio.get_running_loop().time() - self._charged) / self._grain_s
             self._grains = max(1, math.ceil(public + 0.5 * times))
 
     async def wait(self) -> int:

@@ -10,13 +10,12 @@ a disk. A grain below twice that is refused, and so is a task whose made-up slot
 
 import asyncio
 import itertools
-import math
 import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from string import ascii_lowercase
 from typing import cast
 
@@ -27,12 +26,19 @@ from accounting.ledger.charges import Ledger
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
-from service.engines.protocol import EngineInfo, EngineUnavailableError, KeepsBlocks, TaskSpec, UnanswerableQueryError
+from service.engines.protocol import (
+    EngineInfo,
+    EngineUnavailableError,
+    KeepsBlocks,
+    SetsRoomAside,
+    TaskSpec,
+    UnanswerableQueryError,
+)
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s
-from service.pipeline.mechanisms.adapter import Author, Outputs
+from service.pipeline.mechanisms.adapter import Author, Outputs, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, described_spec
-from service.pipeline.stages import Ready, Stages
+from service.pipeline.stages import Ready, Stages, written_so
 from service.private_threads import privately
 from service.records.signed import identity, read_signed, read_task
 
@@ -43,7 +49,7 @@ REFUSED_FOR_S = 60.0
 
 _RUNS = 5
 _ENOUGH_S = 2.0  # spent on one task's runs
-_MOST_SLOTS = 100  # made up; larger ensembles are taken to cost in proportion
+_MOST_SLOTS = 100  # made up for engines that ask each slot by itself: larger ensembles cost these in proportion
 _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine takes
 _ORDINARY_WORDS = (15, 5)  # made up, each is about three tokens; longer questions get time in proportion
 _LARGE_DIMENSION = 1024  # of embeddings, where nobody knows yet which there will be
@@ -59,6 +65,13 @@ class NotMeasuredError(GrainTooSmallError):
             f"{what}, so nobody knows how long they take: they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's "
             f"timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
         )
+
+
+class NoRoomError(NotMeasuredError):
+    """The engine has no room for all slots that write together; the message says what to change."""
+
+    def __init__(self, problem: str) -> None:
+        GrainTooSmallError.__init__(self, problem)
 
 
 class MeasuredGrains(Grains):
@@ -157,7 +170,7 @@ class MeasuredGrains(Grains):
             beside=0 if blocks else spec.slot_tokens,
             alone=self._grain_s is None and (await self._stages.engine.describe()).is_llm,
             blocks=blocks,
-            rows_s=read_s * blocks / measured_slots(task)[1],
+            rows_s=read_s * blocks / task.most_slots,
             **asdict(work),
         )
         work_ms, grain_ms = round(1000 * work.work_s, 1), round(1000 * grain_s)
@@ -199,9 +212,13 @@ async def largest_work(
 
     Raises:
         NotMeasuredError: not all of these slots were answered.
+        NoRoomError: the engine has no room for all slots that write together.
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
     engine = await stages.engine.describe()
+    adapter = answer_adapter_of(task, noise)
+    if adapter.writing is not None:
+        await _check_room(stages, written_so(spec, adapter.writing), 0)
     queries, local = made_up_queries(task, _QUERY_WORDS), engine.is_llm and not engine.remote
     if local:  # it counts tokens
         queries = [*ordinary_queries(task), *made_up_queries(task, _ORDINARY_WORDS)]
@@ -209,7 +226,9 @@ async def largest_work(
     if ready is None:
         return Work()
     tokens = ready.zero_shot.tokens
-    count, most = measured_slots(task)
+    if adapter.writing is not None:
+        await _check_room(stages, written_so(spec, adapter.writing), tokens)
+    most, count = task.most_slots, measured_slots(task, local=local)
     open_slots = largest_slots(task, knowledge_base, count, engine)
     keeper, cold = cast(KeepsBlocks, stages.engine), ""
     if blocks and engine.keeps_blocks:
@@ -221,10 +240,10 @@ async def largest_work(
     number = itertools.count()
 
     async def once(asked: TaskSpec) -> float:
+        query = _rotated(ready.query, next(number)) if asked.kept else ready.query
+        run, took = await replace(ready, spec=asked, query=query).in_turn(0.0), 0.0
         started = time.monotonic()
         slots = await privately(open_slots)
-        query = _rotated(ready.query, next(number)) if asked.kept else ready.query
-        run, took = replace(ready, spec=asked, query=query), 0.0
         if run.first is not None:
             outputs = await run.ask(slots)
             ended = time.monotonic()
@@ -273,6 +292,16 @@ def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
     return -(-task.slot_room // 2)
 
 
+async def _check_room(stages: Stages, spec: TaskSpec, tokens: int) -> None:
+    """Whether all slots can write together; their room is set aside.
+
+    Raises:
+        NoRoomError: they cannot.
+    """
+    if problem := await cast(SetsRoomAside, stages.engine).room(spec, tokens, 0, spec.most_slots):
+        raise NoRoomError(problem)
+
+
 async def _written(work: Awaitable[str], stages: Stages) -> None:
     """Wait until made-up slots have written an answer of the greatest length.
 
@@ -318,17 +347,18 @@ async def largest_read_s(
         task: how many slots there are, and how large.
         knowledge_base: its fields and embeddings.
     """
-    count, most = measured_slots(task)
+    most, count = task.most_slots, measured_slots(task)
     dimension, response = _dimension(knowledge_base), knowledge_base.response_field is not None
     took = await privately(lambda: store.reading_s(count * task.slot_cap, dimension, response=response))
     return took * most / count
 
 
-def measured_slots(task: ClassifyTask | GenerateTask) -> tuple[int, int]:
-    """How many slots are made up, and how many a sample may have."""
-    # Where blocks are drawn their number is random: so many that more are as good as impossible.
-    most = task.ensemble + (6 * math.isqrt(task.ensemble) + 6 if task.sampling == "blocks" else 0)
-    return min(most, _MOST_SLOTS), most
+def measured_slots(task: ClassifyTask | GenerateTask, *, local: bool = False) -> int:
+    """How many slots are made up: as many as a sample may have where a language model here computes them together.
+
+    Its batch and its cache have room for so many, and no number of slots below that tells what one more would take.
+    """
+    return task.most_slots if local else min(task.most_slots, _MOST_SLOTS)
 
 
 def largest_slots(
@@ -415,8 +445,8 @@ async def first_query(
 
 
 def made_up_words() -> Iterator[str]:
-    """Different words of four letters."""
-    return map("".join, product(ascii_lowercase, repeat=4))
+    """Different words of four letters, and of five when there are no more of these."""
+    return map("".join, chain(product(ascii_lowercase, repeat=4), product(ascii_lowercase, repeat=5)))
 
 
 def made_up_text(words: Iterator[str], count: int) -> str:

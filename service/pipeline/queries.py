@@ -113,6 +113,7 @@ def task_spec(
         answer_field=task.answer_field,
         input_field=embedded_field,
         ensemble=task.ensemble,
+        most_slots=task.most_slots,
         slot_tokens=task.slot_room,
         knowledge_base=knowledge_base,
         latency_grain_s=latency_grain_s,

@@ -149,7 +149,7 @@ async def longest_question_s(
         return 0.0
     questioner = (Exemplar({**first.query, task.label_field: task.labels[0]}),)
     engine = await stages.engine.describe()
-    count, most = measured_slots(task)
+    most, count = task.most_slots, measured_slots(task, local=engine.is_llm and not engine.remote)
     slots = await privately(largest_slots(task, knowledge_base, count, engine))
 
     async def once() -> float:

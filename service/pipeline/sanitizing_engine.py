@@ -95,6 +95,14 @@ class SanitizingEngine:
         seen: _Seen = zero_shot.context.slots
         return await self.slots.contributions(task, seen.query, slots, seen.zero_shot)
 
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """See :meth:`service.engines.protocol.SetsRoomAside.room`."""
+        return await cast(WritesTogether, self.slots).room(task, tokens, blocks, most)
+
+    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
+        """See :meth:`service.engines.protocol.WritesTogether.turn`."""
+        return await cast(WritesTogether, self.slots).turn(task, tokens, takes_s)
+
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
         """See :meth:`service.engines.protocol.WritesTogether.write`."""
         seen: _Seen = zero_shot.context.slots
@@ -121,6 +129,9 @@ class SanitizingEngine:
             remote=local.remote,
             reads_embeddings=local.reads_embeddings,
             writes_together=local.writes_together,
+            writing_slots=local.writing_slots,
+            cache_tokens=local.cache_tokens,
+            model_tokens=local.model_tokens,
         )
 
     async def health(self) -> None:

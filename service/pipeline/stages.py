@@ -22,6 +22,7 @@ from service.engines.lock_step import Writing
 from service.engines.prompts import with_keywords
 from service.engines.protocol import (
     Engine,
+    EngineBusyError,
     EngineUnavailableError,
     Output,
     Sentence,
@@ -32,6 +33,7 @@ from service.engines.protocol import (
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 
 _RECONSTRUCT_ATTEMPTS = 3
+_KEYWORD_TOKENS = 16  # of a released word in a prompt, with room to spare
 T = TypeVar("T")
 
 
@@ -147,6 +149,29 @@ class Ready:
     def first(self) -> Aggregator | None:
         """What releases something of the slots' outputs; None where they only write together."""
         return self.mechanism.before if isinstance(self.mechanism, Author) else self.mechanism
+
+    async def in_turn(self, takes_s: float, *, patient: bool = False) -> Ready:
+        """The same with the places that all slots need to write together. Unless they do, nothing is waited for.
+
+        Args:
+            takes_s: seconds for which the places stay taken: what the largest slots take, since what these take is
+                private; 0 gives them back when the answer is written.
+            patient: whether to wait for other answers however long they take.
+
+        Raises:
+            service.engines.protocol.EngineBusyError: other answers are being written for too long.
+            service.engines.protocol.EngineUnavailableError: the engine has no room for so many slots.
+        """
+        if not isinstance(self.mechanism, Author):
+            return self
+        spec, engine = written_so(self.spec, self.mechanism.writing), cast(WritesTogether, self.stages.engine)
+        tokens = self.zero_shot.tokens + _KEYWORD_TOKENS * self.mechanism.words
+        try:
+            patience_s = None if patient else self.stages.timeout_s
+            turn = await asyncio.wait_for(engine.turn(spec, tokens, takes_s), patience_s)
+        except TimeoutError:
+            raise EngineBusyError("other answers are being written") from None
+        return replace(self, spec=replace(self.spec, turn=turn))
 
     async def answer(self, slots: Sequence[Slot]) -> Answer:
         """The slots' released answer."""

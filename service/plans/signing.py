@@ -1,6 +1,6 @@
 """From a plan as written to a plan that is signed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -8,7 +8,9 @@ from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError
 from accounting.ledger.events import Approval
+from accounting.mechanisms import TokenEnsembleMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError
+from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.embedding.embedder import Embed, embed_here
 from service.engines.grammar_check import grammar_problem
@@ -16,7 +18,7 @@ from service.pipeline.making import NAME_AN_ENGINE, NotMadeError, check_readable
 from service.pipeline.making import make as make_here
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
-from service.records.engine_record import last_engine
+from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.signed import read_task
 
@@ -118,9 +120,10 @@ def check_engine(records: Records, plan: Plan) -> None:
     """
     engine = last_engine(records.database)
     cannot = [
-        (f"tasks.{name}.mechanism.type", f"{engine.name} cannot write answers by {task.mechanism.type}; `vllm` can")
+        (f"tasks.{name}.{field}", problem)
         for name, task in plan.tasks.items()
-        if engine and not engine.writes_together and getattr(task.mechanism, "written_together", False)
+        if engine and isinstance(task, GenerateTask) and isinstance(task.mechanism, TokenEnsembleMechanism)
+        for field, problem in _writing_problems(engine, task, task.mechanism)
     ]
     cannot += [
         (f"tasks.{name}.mechanism.{field}", problem)
@@ -130,6 +133,32 @@ def check_engine(records: Records, plan: Plan) -> None:
     ]
     if cannot:
         raise PlanError(*cannot)
+
+
+def _writing_problems(
+    engine: EngineView, task: GenerateTask, mechanism: TokenEnsembleMechanism
+) -> Iterator[tuple[str, str]]:
+    """Why all slots that the task may draw cannot write together: the field and the problem.
+
+    The engine looks again with its own count of tokens before it answers.
+    """
+    if not engine.writes_together:
+        yield "mechanism.type", f"{engine.name} cannot write answers by {mechanism.type}; `vllm` can"
+        return
+    slots = task.most_slots
+    if slots > engine.writing_slots:
+        yield (
+            "ensemble",
+            f"up to {slots} slots write together, and the engine has places for {engine.writing_slots}: use a smaller "
+            f"ensemble, or raise the engine's max_writing_slots to {slots}",
+        )
+    needed = slots * min(task.slot_room + mechanism.longest, engine.model_tokens)
+    if needed > engine.cache_tokens:
+        yield (
+            "slot_tokens",
+            f"{slots} slots that write together take up to {needed} tokens of the engine's cache, which has room for "
+            f"{engine.cache_tokens}: use a smaller ensemble or smaller slot_tokens, or give the engine a larger cache",
+        )
 
 
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:

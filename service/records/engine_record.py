@@ -18,6 +18,9 @@ class EngineView(BaseModel):
     Attributes:
         remote: whether exemplars leave the deployment.
         writes_together: whether it can answer by `token_ensemble`.
+        writing_slots: how many slots may write an answer together.
+        cache_tokens: tokens that its cache has room for.
+        model_tokens: tokens of a prompt and its answer at most.
     """
 
     name: str
@@ -26,6 +29,9 @@ class EngineView(BaseModel):
     notice: str
     remote: bool = False
     writes_together: bool = False
+    writing_slots: int = 0
+    cache_tokens: int = 0
+    model_tokens: int = 0
 
     @classmethod
     def of(cls, info: EngineInfo) -> EngineView:

@@ -71,6 +71,9 @@ engines = sa.Table(
     sa.Column("notice", sa.Text, nullable=False),
     sa.Column("remote", sa.Boolean, nullable=False),
     sa.Column("writes_together", sa.Boolean, nullable=False),
+    sa.Column("writing_slots", sa.Integer, nullable=False, comment="that may write an answer together"),
+    sa.Column("cache_tokens", sa.BigInteger, nullable=False, comment="that its cache has room for; 0: it has none"),
+    sa.Column("model_tokens", sa.Integer, nullable=False, comment="of a prompt and its answer; 0: it counts none"),
     comment="Engines as they described themselves; a row where one differs from the one before.",
 )
 

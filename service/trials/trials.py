@@ -26,7 +26,7 @@ from service.pipeline.answering import BusyError, refusal
 from service.pipeline.latency import on_grain
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
-from service.pipeline.stages import Stages
+from service.pipeline.stages import Ready, Stages
 from service.trials.consensus import Consensus, consensus, likeliest
 
 MAX_EXEMPLARS = 200
@@ -183,7 +183,7 @@ class Trials:
         aggregator = ready.mechanism
         if isinstance(aggregator, Author):
             repeats, answered = min(repeats, _MOST_WRITTEN), sum(map(bool, slots))
-            drawn = [await ready.answer(slots) for _ in range(repeats)]
+            drawn = [await _written(ready, slots) for _ in range(repeats)]
             noiseless = await likeliest(aggregator, ready, slots)
         else:
             outputs = await ready.ask(slots)
@@ -206,6 +206,15 @@ class Trials:
             answered=answered,
             engine=engine,
         )
+
+
+async def _written(ready: Ready, slots: Sequence[Slot]) -> Answer:
+    """What public slots write; refused where the engine has no places for them in time."""
+    try:
+        ready = await ready.in_turn(0.0)
+    except Exception as error:
+        raise refusal(error)[1] from error
+    return await ready.answer(slots)
 
 
 def draw_slots(
@@ -234,6 +243,7 @@ def draw_slots(
     if task.sampling == "blocks":
         blocks = public_size // task.shots
         drawn = sampling.poisson_sample(blocks, probability)
+        drawn = drawn if drawn.size <= task.most_slots else drawn[:0]
         sizes = [sampling.poisson_sample(public_size, 1 / blocks).size for _ in drawn]
     else:
         drawn = sampling.poisson_sample(public_size, probability)

@@ -13,9 +13,10 @@ from exemplar_store import Slot
 from service.engines.protocol import TaskSpec, ZeroShot
 from service.evaluation import replies
 from tests.service.conftest import RepeatingEngine
+from tests.service.engines.roomy import Roomy
 
 
-class Counting(RepeatingEngine):
+class Counting(Roomy, RepeatingEngine):
     """Says how many exemplars it was shown. ``questions`` counts what it was asked without any."""
 
     questions = 0

@@ -64,6 +64,14 @@ def test_a_unit_that_comes_or_goes_changes_its_own_block_and_no_other(store, tic
         assert texts(store.sample_blocks("tickets", probability=1, blocks=10, max_exemplars=most)) == before
 
 
+def test_more_blocks_than_a_sample_may_have_are_an_empty_sample(store, tickets, rows, monkeypatch):
+    """Whoever is in them: the coins decide, and no block is used in place of another."""
+    store.ingest("tickets", rows(10))
+    for drawn, kept in ((3, 3), (4, 0)):
+        monkeypatch.setattr("exemplar_store.sampling.poisson_sample", lambda *_, drawn=drawn: np.arange(drawn))
+        assert len(store.sample_blocks("tickets", probability=0.5, blocks=6, most=3, max_exemplars=9)) == kept
+
+
 def test_blocks_do_not_depend_on_the_order_of_uploads(store, tickets, rows):
     upload = rows(30, each=2)
     store.ingest("tickets", upload)

@@ -42,6 +42,7 @@ from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.privacy.audit import epsilon_lower_bound
+from tests.service.engines.roomy import WRITES, Roomy
 
 EPSILON, DELTA = 0.8, 1e-3
 LOOKS = (65, 85)
@@ -72,7 +73,7 @@ class Noticed(AssertionError):  # noqa: N818  (what a check says)
     """A check found what must not be."""
 
 
-class Parrot:
+class Parrot(Roomy):
     """Says what is told to it: one number a label, or a text.
 
     ``mute`` abstains, ``fail`` breaks the engine's whole call, ``compare`` votes by the exemplar's embedding.
@@ -122,9 +123,7 @@ class Parrot:
         return Sentence(" ".join(keywords), "the words")
 
     async def describe(self) -> EngineInfo:
-        return EngineInfo(
-            "parrot", "each slot by itself", False, "", reads_embeddings=self.reads_embeddings, writes_together=True
-        )
+        return EngineInfo("parrot", "each slot by itself", False, "", reads_embeddings=self.reads_embeddings, **WRITES)
 
     async def health(self) -> None:
         pass

@@ -56,6 +56,7 @@ from service.engines.protocol import (
 from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
+from service.engines.vllm.places import Need, Places, Turn
 from service.engines.vllm.scheduler import LET_GO, PIN, PIN_TOKENS
 from service.engines.vllm.sessions import Session, one_token
 from service.engines.vllm.tokens import Tokenization, Tokens
@@ -72,8 +73,27 @@ _MOST_TOKEN_CHARACTERS = 16
 _LIKELIEST_ATTEMPTS = 20
 # Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
 _ANY = ("0", "a")
+# Beside slots that write, the public prompt has a place.
+_BESIDE_SLOTS = 1
+# Tokens of a question and its template: as many are set aside for a question to slots that write together.
+_LONG_QUESTION = 512
 # So many tokens at that beginning's end may be others before a third question.
 _BESIDE_QUESTION = 2
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Blocks of the cache that are set aside for a task.
+
+    Attributes:
+        kept: for exemplars that are read ahead.
+        beside: for the rest of an answer's prompts, where exemplars are.
+        writing: for slots that write together, and the public prompt.
+    """
+
+    kept: int = 0
+    beside: int = 0
+    writing: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +136,7 @@ class VllmEngine:
                     max_model_len=config.max_model_len,
                     tensor_parallel_size=config.tensor_parallel_size,
                     gpu_memory_utilization=config.gpu_memory_utilization,
-                    max_num_seqs=config.max_num_seqs,
+                    max_num_seqs=config.max_num_seqs + config.max_writing_slots + _BESIDE_SLOTS,
                     max_logprobs=MOST_ASKED,
                     enable_prefix_caching=config.prefix_caching,
                     disable_log_stats=True,
@@ -133,6 +153,7 @@ class VllmEngine:
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {_why(error)}") from error
         name = Path(config.model).name if Path(config.model).exists() else config.model
+        self._longest = min(int(self._llm.model_config.max_model_len), isolation.longest)
         self._info = EngineInfo(
             name="vllm",
             isolation=isolation.sentence,
@@ -140,13 +161,19 @@ class VllmEngine:
             notice=f"Answers come from the language model {name}.",
             keeps_blocks=config.prefix_caching,
             writes_together=True,
+            writing_slots=config.max_writing_slots,
+            cache_tokens=(self._cache_blocks - 1) * self._block_size,
+            model_tokens=self._longest,
         )
         self._kept: dict[tuple[str, str], dict[bytes, _Kept]] = {}
         self._favoured: dict[tuple[Any, ...], Sequence[np.ndarray]] = {}
-        self._rooms: dict[str, tuple[int, int]] = {}
+        self._rooms: dict[str, _Room] = {}
+        # What prompts take, and what slots that write together take: neither waits for the other.
+        self._prompt_places = Places(config.max_num_seqs, self._cache_blocks - 1)
+        self._writing_places = Places(config.max_writing_slots + _BESIDE_SLOTS, 0)
+        self._turns: dict[str, Turn] = {}
         self._reading = asyncio.Lock()
         self._this = secrets.token_hex(8)
-        self._longest = min(int(self._llm.model_config.max_model_len), isolation.longest)
         self._number = itertools.count()
         self._admission = Admission(config.max_queued_prompts)
         self._trie = lru_cache(maxsize=256)(self._make_trie)
@@ -167,6 +194,8 @@ class VllmEngine:
         prompt = prompts[0]
         for tokens in prompts:
             self._check_fits(tokens, task, task.slot_tokens)
+        if task.writing is not None and (problem := self._writing_problem(task, len(prompt), task.most_slots)):
+            raise UnanswerableQueryError(f"{problem}; or ask with a shorter text")
         asked = _without_exemplars(task)
         with self._admission.probe(task):
             if task.kind == "classify":
@@ -216,6 +245,7 @@ class VllmEngine:
         prompts = [own for own, _ in await self._asked(task, query, slots)]
         if task.measuring and not all(prompts):
             raise UnansweredError("no exemplars fill the largest slots")
+        turn = await self._turn(task, len(prompt), len(slots))
         same = {"group": next(self._number), "most": min(task.writing.top_k + len(ends), MOST_ASKED)}
         public = self._session(asked, prompt, **same)
         voices = [self._session(task, own[0], **same) for own in prompts if own]
@@ -235,7 +265,49 @@ class VllmEngine:
         finally:
             # One that took too long may still be giving up, and cannot be closed: that must not end the others' answer.
             await asyncio.gather(*(session.close() for session in (public, *voices)), return_exceptions=True)
+            turn.end()
         return tokens.text(said)
+
+    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
+        """See :meth:`service.engines.protocol.WritesTogether.turn`."""
+        name = secrets.token_hex(8)
+        self._turns = {other: turn for other, turn in self._turns.items() if not turn.lapsed}
+        self._turns[name] = await self._take(task, tokens, task.most_slots, takes_s)
+        return name
+
+    async def _turn(self, task: TaskSpec, tokens: int, slots: int) -> Turn:
+        """The turn that was taken for an answer, if it is as large as was announced; else one that is taken now."""
+        turn = self._turns.pop(task.turn, None)
+        if turn is not None and not turn.lapsed:
+            turn.begin()
+            need = self._sessions(task, tokens, slots)
+            if need.places <= turn.need.places and need.blocks <= turn.need.blocks:
+                return turn
+            turn.end()
+        turn = await self._take(task, tokens, max(slots, task.most_slots), 0.0)
+        turn.begin()
+        return turn
+
+    async def _take(self, task: TaskSpec, tokens: int, slots: int, takes_s: float) -> Turn:
+        if problem := self._writing_problem(task, tokens, slots):
+            raise EngineUnavailableError(problem)
+        need = self._sessions(task, tokens, slots)
+        await self._writing_places.take(need)
+        # More than is set aside for signed tasks, as a trial may need, is taken from prompts' room.
+        more = Need(0, need.blocks - self._writing_places.blocks)
+        if more.blocks <= 0:
+            return Turn(need, lambda: self._writing_places.give(need), takes_s, self._config.timeout_s)
+        try:
+            await self._prompt_places.take(more)
+        except BaseException:
+            self._writing_places.give(need)
+            raise
+
+        def give() -> None:
+            self._prompt_places.give(more)
+            self._writing_places.give(need)
+
+        return Turn(need, give, takes_s, self._config.timeout_s)
 
     def _tokens_of(self, task: TaskSpec) -> Tokenization:
         return self._tokens["classify" if task.writing else task.kind]  # both go on from the exemplars
@@ -283,24 +355,102 @@ class VllmEngine:
 
         While a task is measured, as many made-up blocks as a sample may have are kept beside its own.
         """
-        config = self._llm.vllm_config.cache_config
-        size, there = config.block_size, config.num_gpu_blocks or 0
-        if abs((config.kv_cache_size_tokens or 0) - size * there) > size:
+        if task.writing is not None and not blocks:
+            return self._room_to_write(task, tokens, most)
+        if not self._cache_is_uniform:
             return "blocks are not kept for this model: its layers cache in different ways"
+        size, there = self._block_size, self._cache_blocks
         own = len(self._tokens_of(task).prompts([render(task.prompt, _saying(""))])[0])
         pieces = (blocks + most) * ((own + task.slot_tokens) // size)
         beside = most * ((tokens + self._answer_tokens(task)) // size + 2)
-        others = [room for name, room in self._rooms.items() if name != task.name]
-        needed = pieces + sum(kept for kept, _ in others) + max(beside, *(extra for _, extra in others), 0) + 1
-        if needed <= there:
-            self._rooms[task.name] = pieces, beside
+        room = replace(self._rooms.get(task.name, _Room()), kept=pieces, beside=beside)
+        if (needed := self._needed(task.name, room)) <= there:
+            self._set_aside(task.name, room)
             return ""
-        times = needed / max(there, 1)
-        raised = f"kv_cache_gib to {math.ceil(self._config.kv_cache_gib * times)} (CPU) or gpu_memory_utilization (GPU)"
         return (
             f"keeping {blocks} blocks takes {needed * size} tokens of cache, and there is room for {there * size}: "
-            f"raise {raised}, or lower the task's slot_tokens"
+            f"raise {self._raised(needed)}, or lower the task's slot_tokens"
         )
+
+    def _room_to_write(self, task: TaskSpec, tokens: int, most: int) -> str:
+        """For a long question if possible: one for which nothing is set aside waits for other prompts, too."""
+        for length in (max(tokens, _LONG_QUESTION), tokens):
+            if not (problem := self._writing_problem(task, length, most)):
+                room = replace(self._rooms.get(task.name, _Room()), writing=self._sessions(task, length, most).blocks)
+                self._set_aside(task.name, room)
+                break
+        return problem
+
+    def _writing_problem(self, task: TaskSpec, tokens: int, most: int) -> str:
+        """Why so many slots cannot write together beside what is set aside for others; empty if they can."""
+        need, size = self._sessions(task, tokens, most), self._block_size
+        if most > self._config.max_writing_slots:
+            return (
+                f"up to {most} slots write together, and the engine has places for {self._config.max_writing_slots}: "
+                f"lower the task's ensemble, or raise the engine's max_writing_slots to {most}"
+            )
+        needed = self._needed(task.name, replace(self._rooms.get(task.name, _Room()), writing=need.blocks))
+        if needed <= self._cache_blocks:
+            return ""
+        return (
+            f"{most} slots that write together take up to {need.blocks * size} tokens of cache, {needed * size} with "
+            f"what others need, and there is room for {self._cache_blocks * size}: lower the task's ensemble or "
+            f"slot_tokens, or raise {self._raised(needed)}"
+        )
+
+    def _sessions(self, task: TaskSpec, tokens: int, slots: int) -> Need:
+        """What slots and the public prompt take while they write, at most.
+
+        Args:
+            task: with its ``writing``.
+            tokens: of the question's prompt without exemplars.
+            slots: how many there may be.
+        """
+        written = task.writing.longest if task.writing else 0
+        alone = min(tokens + written, self._longest)
+        each = min(alone + task.slot_tokens, self._longest) if task.slot_tokens else self._longest
+        size = self._block_size
+        return Need(slots + _BESIDE_SLOTS, slots * (each // size + 1) + _BESIDE_SLOTS * (alone // size + 1))
+
+    def _needed(self, name: str, room: _Room) -> int:
+        """Blocks of the cache that all tasks need, if one gets this room. vLLM has one block for itself."""
+        rooms = [room, *(other for task, other in self._rooms.items() if task != name)]
+        writing = max(other.writing for other in rooms)
+        one_prompt = self._longest // self._block_size + 1 if writing else 0
+        beside = max(one_prompt, *(other.beside for other in rooms))
+        return sum(other.kept for other in rooms) + beside + writing + 1
+
+    def _set_aside(self, name: str, room: _Room) -> None:
+        """Divide the cache: half of what keeps no blocks is for writing, if it is wanted, or as much as one needs."""
+        self._rooms[name] = room
+        rooms = self._rooms.values()
+        free = self._cache_blocks - sum(other.kept for other in rooms) - 1
+        writing = max(other.writing for other in rooms)
+        if writing:
+            prompts = max(self._longest // self._block_size + 1, *(other.beside for other in rooms))
+            writing = max(writing, min(free // 2, free - prompts))
+        self._writing_places.resize(writing)
+        self._prompt_places.resize(free - writing)
+
+    def _raised(self, blocks: int) -> str:
+        gib = math.ceil(self._config.kv_cache_gib * blocks / max(self._cache_blocks, 1))
+        return f"kv_cache_gib to {gib} (CPU) or gpu_memory_utilization (GPU)"
+
+    @property
+    def _block_size(self) -> int:
+        return int(self._llm.vllm_config.cache_config.block_size)
+
+    @property
+    def _cache_is_uniform(self) -> bool:
+        config, size = self._llm.vllm_config.cache_config, self._block_size
+        return abs((config.kv_cache_size_tokens or 0) - size * (config.num_gpu_blocks or 0)) <= size
+
+    @property
+    def _cache_blocks(self) -> int:
+        """As many blocks of prompts as the cache has room for, whichever way the model's layers cache."""
+        config = self._llm.vllm_config.cache_config
+        there = int(config.num_gpu_blocks or 0)
+        return there if self._cache_is_uniform else min(there, (config.kv_cache_size_tokens or 0) // self._block_size)
 
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
         """See :meth:`service.engines.protocol.KeepsBlocks.keep`."""
@@ -450,8 +600,10 @@ class VllmEngine:
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
         salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))
-        results = self._llm.generate(salted, parameters, str(next(self._number)))
-        (result,) = [result async for result in results]  # one: only the final one is asked for
+        need = Need(1, (len(prompt) + (parameters.max_tokens or 0)) // self._block_size + 1)
+        async with self._prompt_places.of(need):
+            results = self._llm.generate(salted, parameters, str(next(self._number)))
+            (result,) = [result async for result in results]  # one: only the final one is asked for
         return result.outputs[0]
 
     async def _public(self, work: Awaitable[T]) -> T:

@@ -67,6 +67,11 @@ class Author(Protocol):
         """What releases ``keywords`` of the same slots' outputs first, for the prompts; None: nothing does."""
         ...
 
+    @property
+    def words(self) -> int:
+        """How many keywords may be released first, at most."""
+        ...
+
     def answer(self, text: str, keywords: Sequence[str]) -> Answer:
         """What leaves, of what was written; no text: nothing was, or the engine failed."""
         ...

@@ -28,6 +28,7 @@ class Written:
     writing: Writing
     fallback: str
     before: Aggregator | None = None
+    words: int = 0
 
     def answer(self, text: str, keywords: Sequence[str]) -> Answer:
         """See :class:`.adapter.Author`."""
@@ -77,7 +78,8 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         """See :class:`.adapter.AnswerAdapter`."""
         words = self.words
         before = None if words is None else TestedKeywords(words, "", _unsaid)
-        return Written(self.writing, next(iter(public.zero_shot.texts), ""), before)
+        most = 0 if words is None else words.k_max
+        return Written(self.writing, next(iter(public.zero_shot.texts), ""), before, most)
 
     @property
     def words(self) -> KeywordPtr | None:

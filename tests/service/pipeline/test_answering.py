@@ -386,7 +386,7 @@ def signed(tmp_path, engine: MajorityEngine, plan: str) -> Services:
     ("plan", "sampler", "drawn"),
     [
         (PLAN, "sample_slots", {"probability": 20 / 60, "ensemble": 10, "max_exemplars": 4}),
-        (BLOCKS_PLAN, "sample_blocks", {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9}),
+        (BLOCKS_PLAN, "sample_blocks", {"probability": 28 / 60, "blocks": 8, "most": 22, "max_exemplars": 9}),
     ],
 )
 def test_who_can_be_drawn_is_as_signed_and_there_before_the_charge(tmp_path, monkeypatch, plan, sampler, drawn) -> None:

@@ -151,7 +151,8 @@ def test_longer_questions_than_were_measured_have_more_time() -> None:
 
     async def grains(times: float, waits_s: float) -> int:
         departure = Departure(5.0)
-        departure.fix(times, waits_s)
+        await asyncio.sleep(waits_s)
+        departure.fix(times)
         await departure.wait()
         return departure._grains
 

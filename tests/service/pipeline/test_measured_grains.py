@@ -33,6 +33,7 @@ from tests.service.conftest import (
     nearly_noiseless,
     states,
 )
+from tests.service.engines.roomy import Roomy
 
 SLOW_S = 0.12
 
@@ -160,7 +161,7 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
     """As many words as may leave are named, and asking takes its time beside writing."""
     named = []
 
-    class Writes(RepeatingEngine):
+    class Writes(Roomy, RepeatingEngine):
         async def contributions(self, task, query, slots, zero_shot):
             work.now += 3
             return await super().contributions(task, query, slots, zero_shot)

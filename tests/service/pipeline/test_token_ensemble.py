@@ -21,6 +21,7 @@ from service.pipeline.stages import Stages
 from service.plans.signing import check_engine
 from service.records.records import Records
 from tests.service.conftest import TEXT_PLAN
+from tests.service.engines.roomy import Roomy
 
 MECHANISM = "type: token_ensemble, tokens: 30"
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
@@ -68,7 +69,7 @@ def test_a_grammar_is_not_judged_where_nothing_can_read_it(monkeypatch):
     assert grammar_problem("regex", "(yes") == ""
 
 
-class Writes:
+class Writes(Roomy):
     """Slots name one word, and write nothing that matters; what they are asked is noted."""
 
     def __init__(self, *words):

@@ -43,6 +43,7 @@ def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
             time.sleep(0.01)
         expected = {"name": "majority", "isolation": "each slot by itself", "is_llm": False}
         expected |= {"notice": f"{UNPADDED} for tests", "remote": False, "writes_together": False}
+        expected |= {"writing_slots": 0, "cache_tokens": 0, "model_tokens": 0}
         assert client.get("/v1/budgets").json()["engine"] == expected
         plan = client.post("/v1/knowledge-bases/toys/plans?dry_run=true", content=yaml.safe_dump(yaml.safe_load(PLAN)))
         assert plan.json()["engine"] == expected

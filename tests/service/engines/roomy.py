@@ -1,0 +1,23 @@
+"""Of engines that tests make up: room for any number of slots to write together."""
+
+from typing import Any
+
+from service.engines.protocol import TaskSpec
+
+WRITES: dict[str, Any] = {
+    "writes_together": True,
+    "writing_slots": 10_000,
+    "cache_tokens": 10**9,
+    "model_tokens": 10**6,
+}
+"""What such an engine's description says."""
+
+
+class Roomy:
+    """Has room for all slots, always."""
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        return ""
+
+    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
+        return ""
