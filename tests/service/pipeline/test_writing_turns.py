@@ -28,9 +28,11 @@ class Writer(Roomy, RepeatingEngine):
     Attributes:
         problem: why there is no room for all slots.
         free: whether a turn can be had.
+        waits_s: how long a turn is waited for.
     """
 
     problem = ""
+    waits_s = 0.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,6 +53,7 @@ class Writer(Roomy, RepeatingEngine):
 
     async def turn(self, task, tokens, takes_s):
         await self.free.wait()
+        await asyncio.sleep(self.waits_s)
         self.turns.append((tokens, takes_s))
         self.events.append("turn")
         return f"turn {len(self.turns)}"
@@ -102,8 +105,7 @@ async def test_waiting_for_a_turn_counts_as_public_time(services: Services, engi
     """The number of grains is fixed after it: what follows has its half of one."""
     measured = (await services.grains.all())[0]
     loop = asyncio.get_running_loop()
-    engine.free.clear()
-    loop.call_later(1.6 * measured.grain_s, engine.free.set)
+    engine.waits_s = 1.6 * measured.grain_s
     began = loop.time()
     await services.answering.answer("toys.story", "a boat", key_id="k")
     assert loop.time() - began >= 3 * measured.grain_s
