@@ -13,22 +13,26 @@ UNAVAILABLE = (sa.exc.TimeoutError, sa.exc.OperationalError, sa.exc.InterfaceErr
 _WRITE = "write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, with %40 for @ in a password"
 
 
-def open_database(url: str) -> sa.Engine:
+def open_database(url: str, *, statement_timeout_s: float | None = None) -> sa.Engine:
     """Open a SQLite or PostgreSQL database with the durability and isolation the ledger relies on.
 
     SQLite: write-ahead log, ``synchronous=FULL`` (a committed charge survives a power cut), foreign keys, and every
     transaction begins with ``BEGIN IMMEDIATE`` so that two writers wait for each other rather than fail half-way.
-    PostgreSQL: READ COMMITTED whatever the server's default (the ledger takes the row locks it needs), and
-    ``synchronous_commit`` is turned on where the server's default is off.
+    PostgreSQL: READ COMMITTED whatever the server's default (the ledger takes the row locks it needs), and each
+    transaction turns ``synchronous_commit`` on where it is off. Nothing is left to a session: behind a transaction
+    pooler each transaction may meet another one.
 
     Args:
         url: as :func:`parse_url` takes it.
+        statement_timeout_s: seconds after which PostgreSQL ends a statement; None leaves that to the server.
 
     Raises:
         ValueError: it is not the URL of such a database.
     """
     parsed = parse_url(url)
-    return _open_sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _open_postgresql(parsed)
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite(parsed)
+    return _open_postgresql(parsed, statement_timeout_s)
 
 
 def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
@@ -54,20 +58,26 @@ def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
     return parsed
 
 
-def _open_postgresql(url: sa.URL) -> sa.Engine:
+def _open_postgresql(url: sa.URL, statement_timeout_s: float | None) -> sa.Engine:
     database = sa.create_engine(
-        url, hide_parameters=True, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_size=8, max_overflow=8
+        url,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        pool_size=8,
+        max_overflow=8,
+        # A statement that was prepared in one session is unknown in the pooler's next one.
+        connect_args={"prepare_threshold": None},
     )
+    # Stricter settings (a standby that must have applied it) stay as they are.
+    durable = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 
-    @sa.event.listens_for(database, "connect")
-    def configure(connection: Any, _record: Any) -> None:
-        with connection.cursor() as cursor:
-            # Stricter settings (a standby that must have applied it) stay as they are.
-            cursor.execute(
-                "SELECT set_config('synchronous_commit', 'on', false)"
-                " WHERE current_setting('synchronous_commit') = 'off'"
-            )
-        connection.commit()
+    @sa.event.listens_for(database, "begin")
+    def begin(connection: sa.Connection) -> None:
+        if not connection.get_execution_options().get("read_only", False):
+            connection.exec_driver_sql(durable)
+        if statement_timeout_s is not None:
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {round(1000 * statement_timeout_s)}")
 
     return database
 

@@ -35,7 +35,8 @@ log = structlog.get_logger()
 
 NONE = "none"
 _EVERY_S = 1.0
-_PATIENCE = {"connect_timeout": "5", "options": "-c statement_timeout=10s"}
+_CONNECT_S = "5"
+_STATEMENT_S = 10.0
 
 
 def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
@@ -55,11 +56,11 @@ def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
     parsed = parse_url(url, "DPICL_WITNESS_URL")
     if parsed == parse_url(settings.database_url):
         raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
-    if parsed.get_backend_name() == "postgresql":  # charges wait for it, but not indefinitely
-        parsed = parsed.update_query_dict(
-            {name: value for name, value in _PATIENCE.items() if name not in parsed.query}
-        )
-    witness = Witness(ledger, open_database(parsed.render_as_string(hide_password=False)))
+    # Charges wait for it, but not indefinitely.
+    if parsed.get_backend_name() == "postgresql" and "connect_timeout" not in parsed.query:
+        parsed = parsed.update_query_dict({"connect_timeout": _CONNECT_S})
+    opened = open_database(parsed.render_as_string(hide_password=False), statement_timeout_s=_STATEMENT_S)
+    witness = Witness(ledger, opened)
     witness.create()
     return witness
 
