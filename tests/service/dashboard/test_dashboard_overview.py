@@ -176,3 +176,24 @@ def test_the_first_hour_is_led_step_by_step(browser: Browser) -> None:
     done = [step for step in page.split("<li")[1:] if step.startswith(' class="done"')]
     assert any("Sign a plan" in step for step in done)
     assert not any("Hand out" in step for step in done)
+
+
+def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
+    """Of a knowledge base, a task and a key."""
+    records = browser.records
+    records.keys.create("ana", "analyst", quota=10)
+    (ana,) = [key for key in records.keys.list() if key.name == "ana"]
+    task = records.ledger.budgets.task("toys.colour@1")
+    for i in range(4):
+        records.ledger.charge(task, bytes([i]), key_id=ana.id)
+
+    def filled(path: str, about: str) -> str:
+        bar = rf'aria-label="{about}[^>]*>(?:<rect class="promised"[^>]*>)?<rect class="used" width="([\d.]+)"'
+        return re.search(bar, browser.get(path).text)[1]
+
+    assert filled("/", "4 of 20 answers used") == "20.0"
+    assert filled("/knowledge-bases/toys/plans", "4 of 20 answers used") == "20.0"
+    assert filled("/keys", "4 of 10 answers used") == "40.0"
+    (summary,) = summarise(records, datetime.now(UTC))
+    share = 100 * summary.used_epsilon / summary.budget.lifetime.epsilon
+    assert float(filled("/", "Of a lifetime ε of 8")) == pytest.approx(share, abs=0.01)
