@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
+from operator import attrgetter
 
 import sqlalchemy as sa
 import structlog
@@ -39,8 +40,11 @@ from service.telemetry.tracing import Traced, open_tracing
 
 log = structlog.get_logger()
 
-_API = APIRouter(dependencies=[Depends(given_once)])
-"""REST, which FastAPI analyses here and not again for each application."""
+_API = APIRouter(dependencies=[Depends(given_once)], generate_unique_id_function=attrgetter("name"))
+"""REST, which FastAPI analyses here and not again for each application.
+
+Operations are called like the functions that do them, so that generated clients have names to read and to rely on.
+"""
 
 for face in (answers, surface, texts, releases, budgets, knowledge_bases, plans, keys, audit, health, problems):
     _API.include_router(face.router)

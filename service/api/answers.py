@@ -130,7 +130,7 @@ ASKING_RESPONSES = may_meet(
 
 
 @router.post("/tasks/{task}/answers", summary="Ask", responses=ASKING_RESPONSES)
-async def ask(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerView:
+async def ask_task(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerView:
     """Answer one query under the task's budget.
 
     `task` is `knowledge_base.task`, or `knowledge_base.task@version` for a plan that is not the newest. A query that
@@ -151,7 +151,7 @@ async def ask(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerView:
         ProblemKind.ENGINE_UNAVAILABLE,
     ),
 )
-async def preview(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:
+async def preview_task(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:
     """See what a task makes of a query, on exemplars that are public.
 
     The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you

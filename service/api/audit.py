@@ -31,7 +31,7 @@ class EventView(BaseModel):
 
 
 @router.get("", summary="Read the audit trail, oldest first")
-async def events(
+async def list_events(
     caller: AuditKey,
     window: Paging,
     kind: Annotated[list[str] | None, Query(max_length=20, description="Only events of these kinds.")] = None,
@@ -55,10 +55,13 @@ async def events(
     summary="Export the audit trail",
     response_class=StreamingResponse,
     responses={
-        200: {"description": "One event a line; the last line says where the trail ended.", "content": {NDJSON: {}}}
+        200: {
+            "description": "One event a line; the last line says where the trail ended.",
+            "content": {NDJSON: {"schema": {"type": "string"}}},
+        }
     },
 )
-async def export(caller: AuditKey) -> StreamingResponse:
+async def export_events(caller: AuditKey) -> StreamingResponse:
     """Replay it anywhere with `dpicl audit verify FILE`."""
     return StreamingResponse(
         audit.export(caller.actor, caller.services.records),

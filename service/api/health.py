@@ -22,13 +22,13 @@ class Health(BaseModel):
 
 
 @router.get("/healthz", summary="The process answers")
-async def healthz() -> Health:
+async def check_health() -> Health:
     """Always 200 while the process serves requests."""
     return Health()
 
 
 @router.get("/readyz", summary="The service can answer")
-async def readyz(services: TheServices) -> Health:
+async def check_readiness(services: TheServices) -> Health:
     """200 if a query could be answered now, otherwise 503 naming what is missing. The check is up to a second old."""
     if missing := services.heartbeat.missing():
         kind = ProblemKind.DATABASE_UNAVAILABLE if missing == "database" else ProblemKind.ENGINE_UNAVAILABLE
@@ -55,10 +55,12 @@ async def _may_read(
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
-    responses={200: {"description": "Metrics.", "content": {"application/openmetrics-text": {}}}},
+    responses={
+        200: {"description": "Metrics.", "content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}
+    },
     dependencies=[Depends(_may_read)],
 )
-async def metrics(request: Request, services: TheServices) -> Response:
+async def get_metrics(request: Request, services: TheServices) -> Response:
     """Budgets, charges, refusals, responses, the audit trail, the engine: in Prometheus' text format or OpenMetrics.
 
     Public quantities only. Needs a key of any role unless the service runs with `DPICL_METRICS_OPEN=true`.

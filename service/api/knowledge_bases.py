@@ -28,15 +28,26 @@ _READERS = {
     "application/x-jsonlines": read_json_lines,
     "text/csv": read_csv,
 }
+_ANY_FILE = "application/octet-stream"
+"""What clients send that name no kind of file."""
 _ROWS = '{"unit_id": "customer-17", "text": "I was charged twice.", "label": "Billing"}\n'
+_BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
+"""Marks of encodings, and white space: what may stand before a file's first character."""
+_LINES = "JSON Lines: an object with strings a line."
+_TABLE = "CSV with a header."
+_FILE = "A file of either kind: JSON Lines if it begins with `{`, else CSV."
 _UPLOAD = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/x-ndjson": {"schema": {"type": "string"}, "example": _ROWS},
+            "application/x-ndjson": {"schema": {"type": "string", "description": _LINES}, "example": _ROWS},
             "text/csv": {
-                "schema": {"type": "string"},
+                "schema": {"type": "string", "description": _TABLE},
                 "example": "unit_id,text,label\ncustomer-17,Charged twice.,Billing\n",
+            },
+            _ANY_FILE: {
+                "schema": {"type": "string", "format": "binary", "description": _FILE},
+                "example": _ROWS,
             },
         },
     }
@@ -53,7 +64,7 @@ _REFUSED = may_meet(ProblemKind.KNOWLEDGE_BASE_EXISTS, ProblemKind.INVALID_KNOWL
 
 
 @router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_REFUSED)
-async def create(body: NewKnowledgeBase, caller: Admin, confirmed: Confirmed) -> KnowledgeBaseView:
+async def create_knowledge_base(body: NewKnowledgeBase, caller: Admin, confirmed: Confirmed) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
     return await caller.do(knowledge_bases.create, body, confirmed)
 
@@ -65,7 +76,7 @@ async def list_knowledge_bases(caller: AnyKey, window: Paging) -> Page[Knowledge
 
 
 @router.get("/{knowledge_base}", summary="Describe a knowledge base", responses=NO_KNOWLEDGE_BASE)
-async def get(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBaseView:
+async def get_knowledge_base(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBaseView:
     """What is public of it."""
     return await caller.do(knowledge_bases.describe, knowledge_base)
 
@@ -73,7 +84,9 @@ async def get(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBas
 @router.patch(
     "/{knowledge_base}", summary="Allow or forbid an engine outside the deployment", responses=NO_KNOWLEDGE_BASE
 )
-async def change(knowledge_base: KnowledgeBaseName, body: KnowledgeBaseChange, caller: Admin) -> KnowledgeBaseView:
+async def change_knowledge_base(
+    knowledge_base: KnowledgeBaseName, body: KnowledgeBaseChange, caller: Admin
+) -> KnowledgeBaseView:
     """Holds from the next query on; what a remote language model was shown before cannot be taken back."""
     return await caller.do(knowledge_bases.change, knowledge_base, body)
 
@@ -82,7 +95,7 @@ _ARCHIVING = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_
 
 
 @router.post("/{knowledge_base}/archive", summary="Archive a knowledge base, for ever", responses=_ARCHIVING)
-async def archive(
+async def archive_knowledge_base(
     knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin, confirmed: Confirmed
 ) -> KnowledgeBaseView:
     """It takes no plan, cohort or exemplar any more, and this cannot be undone. Plans that are signed go on, units can
@@ -108,7 +121,7 @@ _REFUSED_UPLOADS = may_meet(
     responses=_REFUSED_UPLOADS,
 )
 @streams_body
-async def upload(
+async def upload_exemplars(
     knowledge_base: KnowledgeBaseName, request: Request, caller: Admin, how: Annotated[Upload, Query()]
 ) -> Ingested:
     """All rows are stored, or none; an error names a bad row. Repeating an upload is harmless.
@@ -117,15 +130,16 @@ async def upload(
     a response field.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if (reader := _READERS.get(media_type)) is None:
+    if media_type not in (known := (*_READERS, _ANY_FILE)):
         raise Problem(
-            ProblemKind.UNSUPPORTED_MEDIA_TYPE, f"send one of {', '.join(_READERS)}, not {media_type or 'nothing'}"
+            ProblemKind.UNSUPPORTED_MEDIA_TYPE, f"send one of {', '.join(known)}, not {media_type or 'nothing'}"
         )
     # Before its body is read, so that what cannot be stored is not sent in vain.
     await caller.do(knowledge_bases.describe, knowledge_base)
     limit = caller.services.records.settings.max_upload_bytes
     too_large = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
     body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
+    reader = _READERS.get(media_type) or (read_json_lines if body.lstrip(_BEFORE_TEXT)[:1] == b"{" else read_csv)
     read = partial(reader, io.BytesIO(body))
     return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)
 
@@ -135,7 +149,7 @@ async def upload(
     summary="Forget a unit",
     responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.UNKNOWN_UNIT),
 )
-async def forget(
+async def forget_unit(
     knowledge_base: KnowledgeBaseName, unit: Annotated[str, Path(examples=["customer-17"])], caller: Admin
 ) -> Forgotten:
     """Delete all exemplars of a unit. Answers released before stay: the privacy guarantee covers them."""

@@ -80,7 +80,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 @router.post("", status_code=201, summary="Preview or sign a plan", openapi_extra=_BODY, responses=_RESPONSES)
 @streams_body
-async def post_plan(
+async def sign_plan(
     knowledge_base: KnowledgeBaseName,
     request: Request,
     response: Response,

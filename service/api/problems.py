@@ -133,7 +133,7 @@ _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no s
 
 
 @router.get("/{kind}", summary="Explain a kind of problem", responses=_UNKNOWN)
-async def explain(kind: Annotated[str, Path(examples=["answers-exhausted"])]) -> ProblemKindView:
+async def explain_problem(kind: Annotated[str, Path(examples=["answers-exhausted"])]) -> ProblemKindView:
     """For everybody, without a key."""
     if (known := _KINDS.get(kind)) is None:
         raise Problem(ProblemKind.NOT_FOUND, f"there is no kind of problem named {kind!r}")

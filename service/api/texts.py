@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1", tags=["texts"])
         ProblemKind.SANITIZER_UNAVAILABLE,
     ),
 )
-async def sanitize(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
+async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
     """Replace the words of texts at random, before they leave for a model that you do not trust.
 
     The same text of the same key always becomes the same, and is charged once. All texts are sanitised or none.
@@ -51,7 +51,7 @@ async def sanitize(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
         ProblemKind.ENGINE_UNAVAILABLE,
     ),
 )
-async def answer(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:
+async def answer_redacted_text(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:
     """Answer as if the spans that were taken out had been what the profile says.
 
     Redact and draw with the Python client or `dpicl restore ask`, where the text is: this service never sees the spans.

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import regex
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from service.wording import figure
 
@@ -11,6 +13,25 @@ NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 Name = Annotated[str, Field(pattern=f"^{NAME}$", description="Small letters, digits, - and _.")]
 Scope = Annotated[str, Field(pattern=rf"^{NAME}(\.{NAME})?$")]
 """A knowledge base or one of its tasks."""
+
+_PRINTABLE = regex.compile(r"\P{C}*[^\p{C}\s]\P{C}*")
+
+
+def _printable(text: str) -> str:
+    if not _PRINTABLE.fullmatch(text):
+        raise PydanticCustomError("string_pattern_mismatch", "use printable characters, not all of them spaces")
+    return text
+
+
+Printable = Annotated[
+    str,
+    AfterValidator(_printable),
+    Field(json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$"}),
+]
+"""Something to read, such as a name.
+
+The published pattern is what every dialect of regular expressions can say of it: their classes of characters differ.
+"""
 
 _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import Scope, inputs
+from service.commands.fields import Printable, Scope, inputs
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
 from service.records.records import Records
 from service.records.roles import Actor, Right, Role, a, may
@@ -24,8 +24,7 @@ class NewKey(BaseModel):
     """A key to make."""
 
     model_config = inputs(name="ana", role="analyst", quota=500, rate_per_minute=60, scope=["support"])
-    name: str = Field(
-        pattern=r"^\P{C}*[^\p{C}\s]\P{C}*$",
+    name: Printable = Field(
         max_length=100,
         description="Its owner, a person or a program, in printable characters.",
     )

@@ -10,7 +10,7 @@ from sanitization.response import LARGEST_EPSILON
 from sanitization.tokens import Keepable
 from sanitization.whole import WholeName, kept
 from service.commands.command import command
-from service.commands.fields import ABSENT, inputs
+from service.commands.fields import ABSENT, Printable, inputs
 from service.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers
 from service.records.roles import Actor, Right
 from service.records.text_ledger import TextLedger
@@ -39,7 +39,7 @@ class TextsToSanitize(BaseModel):
         default=None,
         description="What is released as it is: unless given, stopwords and punctuation, and with `whole_rr` nothing.",
     )
-    conversation: Annotated[str, StringConstraints(pattern=r"^\P{C}{1,200}$")] | None = Field(
+    conversation: Annotated[Printable, StringConstraints(max_length=200)] | None = Field(
         default=None, description="A name under which the cost is counted, too."
     )
 

@@ -72,9 +72,19 @@ class Summary:
         return self.budget.knowledge_base
 
     @property
-    def current(self) -> list[tuple[TaskBudget, Forecast | None]]:
-        """The tasks that addresses without a version lead to."""
-        return [self.tasks[task.task] for _, task in newest(self.budget).values()]
+    def listed(self) -> list[tuple[TaskBudget, Forecast | None, bool]]:
+        """Tasks with their forecasts: those that an address without a version leads to, and what older plans left.
+
+        The last of each is whether a newer plan replaced it: its answers are paid for, and given to who names its
+        version.
+        """
+        current = [task.task for _, task in newest(self.budget).values()]
+        unused = [
+            address
+            for address, (task, expected) in self.tasks.items()
+            if task.asked and expected is not None and expected.left and address not in current
+        ]
+        return [(*self.tasks[address], address in unused) for address in [*current, *unused]]
 
 
 def _pressing(summary: Summary) -> tuple[bool, int, str]:

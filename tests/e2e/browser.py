@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
+MARKS = (Path(__file__).parent / "marks.js").read_text()
 PATIENCE_MS = 60_000
 """What a page that is right is given to appear: the machine may be busy."""
 
@@ -56,7 +57,10 @@ class Window:
             self.complaints.append(f"{request.url}: {request.failure}")
 
     def check(self) -> None:
-        """The page as it is now: accessible by axe's rules, no wider than the window, and no complaint so far."""
+        """The page as it is now: accessible by axe's rules, no wider than the window, and no complaint so far.
+
+        Axe looks at text; that bars, lines and their legends stand out is looked at here.
+        """
         self.page.wait_for_load_state("networkidle")
         wide = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert wide[0] <= wide[1], f"{self.page.url} is {wide[0]} wide in a window of {wide[1]}"
@@ -67,6 +71,7 @@ class Window:
             for one in found["violations"]
             for node in one["nodes"]
         ]
+        problems += self.page.evaluate(MARKS)
         assert not problems, f"{self.page.url}\n" + "\n".join(problems)
         assert self.complaints == [], self.page.url
 

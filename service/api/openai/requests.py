@@ -42,7 +42,34 @@ class Only:
         return core_schema.no_info_plain_validator_function(self._check)
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
-        return {"enum": [None, *self._neutral], "description": f"Anything else is refused: {self._why}."}
+        return {
+            "anyOf": [_schema_of(value) for value in (None, *self._neutral)],
+            "description": f"Anything else is refused: {self._why}.",
+        }
+
+
+def _schema_of(value: Any) -> dict[str, Any]:
+    """The JSON schema of a value alone. It names the type, too, by which generated clients go."""
+    match value:
+        case None:
+            return {"type": "null"}
+        case bool():
+            return {"type": "boolean", "enum": [value]}
+        case int():
+            return {"type": "integer", "enum": [value]}
+        case str():
+            return {"type": "string", "enum": [value]}
+        case list():
+            (of,) = [_schema_of(one) for one in value] or [{}]
+            return {"type": "array", "items": of, "minItems": len(value), "maxItems": len(value)}
+        case dict():
+            return {
+                "type": "object",
+                "properties": {name: _schema_of(one) for name, one in value.items()},
+                "required": list(value),
+                "additionalProperties": False,
+            }
+    raise TypeError(f"{value!r} has no JSON schema here")
 
 
 _NO_TOOLS = "an answer is one release, no tool can be called"

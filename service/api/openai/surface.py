@@ -60,9 +60,58 @@ class ChatCompletion(BaseModel):
     dp_icl: AnswerView
 
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"example": "data: {...}\n\ndata: [DONE]\n\n"}}}
+class Delta(BaseModel):
+    """What a chunk adds to the message."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: str | None = None
+
+
+class ChunkChoice(BaseModel):
+    """The one answer, in a chunk."""
+
+    index: Literal[0]
+    delta: Delta
+    logprobs: None
+    finish_reason: Literal["stop"] | None
+
+
+class ChatCompletionChunk(BaseModel):
+    """The data of an event of a stream. `dp_icl` comes with the end, `usage` in a chunk of its own where it is asked
+    for.
+    """
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str = Field(examples=["support.queue@1"])
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+    dp_icl: AnswerView | None = None
+
+
+_EVENTS = {
+    "schema": {
+        "type": "object",
+        "description": "With `stream`: one of the server-sent events.",
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "anyOf": [
+                    {
+                        "type": "string",
+                        "contentMediaType": "application/json",
+                        "contentSchema": {"$ref": "#/components/schemas/ChatCompletionChunk"},
+                    },
+                    {"type": "string", "const": "[DONE]", "description": "The last."},
+                ]
+            }
+        },
+    },
+    "example": "data: {...}\n\ndata: [DONE]\n\n",
 }
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": _EVENTS}}}
 
 
 @router.post(
@@ -71,7 +120,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     response_model=ChatCompletion,
     responses={**ASKING_RESPONSES, **_STREAM},
 )
-async def chat_completions(
+async def create_chat_completion(
     body: ChatRequest,
     asking: MayAsk,
     response: Response,

@@ -142,3 +142,17 @@ def test_the_look_is_kept_whatever_the_system_has(service: Service, browser: Bro
     expect(body).to_have_css("background-color", light)
     expect(window.page).to_have_url(re.compile("/admin/new-knowledge-base$"))
     assert window.complaints == []
+
+
+def test_columns_of_ones_own_take_no_second_try(service: Service, browser: Browser) -> None:
+    window = Window(browser, viewport=DESK, color_scheme="light")
+    page = window.page
+    sign_in(window, service)
+    page.goto(f"{service.url}/admin/new-knowledge-base")
+    columns = {"Name": "faq", "Public size": "900", "Fields of an exemplar": "question, answer"}
+    for label, entered in (columns | {"ε, all plans together": "6", "δ, all plans together": "1e-5"}).items():
+        page.get_by_label(label, exact=True).fill(entered)
+    page.get_by_role("button", name="Create the knowledge base").click()
+    expect(page.get_by_role("status")).to_contain_text("“faq” was created with its lifetime budget")
+    assert service.records.store.get("faq").embedded_field == "question"
+    window.check()

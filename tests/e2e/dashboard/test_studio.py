@@ -11,6 +11,13 @@ from tests.processes import wait_for
 
 EXAMPLES = "text,queue\nMy invoice is wrong,Billing\nThe app crashes,Technical\nI was charged twice,Billing\n"
 
+ON_TOP = """line => {
+  line.scrollIntoView({block: "center"});
+  const {left, top, height} = line.getBoundingClientRect();
+  return document.elementFromPoint(left + 20, top + height / 2).id;
+}"""
+"""The id of what is seen, and clicked, in the middle of a line."""
+
 
 @pytest.fixture(scope="module")
 def studio(service: Service) -> str:
@@ -43,6 +50,9 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
     line = written[: written.index("shots: 4")].count("\n") + 1
     expect(page.get_by_role("listitem").filter(has_text="tasks.label.shots")).to_contain_text(f"line {line}")
     assert page.get_by_role("button", name="Sign this plan…").count() == 0
+    wrong = page.locator(".lines .wrong")
+    assert wrong.evaluate("line => line.textContent.trim()") == "shots: none"
+    assert wrong.evaluate(ON_TOP) == "text", "the mark of a wrong line lies on what is written there"
     check(window)
 
     better = written.replace("answers: 500", "answers: 50").replace("first label", "Billing")

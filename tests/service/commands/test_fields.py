@@ -18,7 +18,7 @@ RIGHT: dict[type[BaseModel], dict[str, Any]] = {
 }
 WRONG: dict[type[BaseModel], dict[str, list[Any]]] = {
     NewKey: {
-        "name": ["", "  ", "a" * 101, "a\nb"],
+        "name": ["", "  ", "\u00a0", "a" * 101, "a\nb", "a\u202eb", "a\u200bb"],
         "role": ["king"],
         "quota": [-1, 2**53, True],
         "rate_per_minute": [0, 1_000_001],

@@ -160,6 +160,16 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
 
 
+def test_columns_of_ones_own_are_all_that_has_to_be_said(browser: Browser) -> None:
+    """What nobody unfolds is sent, too, and may not contradict what was entered."""
+    entries = re.findall(r'<input id="\w+" name="(\w+)"[^>]*? value="([^"]*)"', browser.get("/new-knowledge-base").text)
+    assert {"fields", "embedded_field", "response_field"} <= dict(entries).keys()
+    visible = {name: NEW[name] for name in ("name", "epsilon", "delta", "public_size")}
+    browser.done("/new-knowledge-base", dict(entries) | visible | {"fields": "question, answer"})
+    described = browser.records.store.get("notes")
+    assert (described.fields, described.embedded_field) == (("question", "answer"), "question")
+
+
 def test_a_weak_promise_is_asked_about(browser: Browser) -> None:
     weak = {**NEW, "epsilon": "1000", "public_size": "3"}
     asked = browser.post("/new-knowledge-base", weak)

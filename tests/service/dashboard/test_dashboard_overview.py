@@ -176,3 +176,53 @@ def test_the_first_hour_is_led_step_by_step(browser: Browser) -> None:
     done = [step for step in page.split("<li")[1:] if step.startswith(' class="done"')]
     assert any("Sign a plan" in step for step in done)
     assert not any("Hand out" in step for step in done)
+
+
+def test_answers_that_older_plans_left_are_shown(browser: Browser) -> None:
+    records = browser.records
+    spend(browser.services, 5)
+    sign(records, prepare(records, load_plan(PLAN)), "test")
+    (summary,) = summarise(records, datetime.now(UTC))
+    listed = [(task.task, expected and expected.left, replaced) for task, expected, replaced in summary.listed]
+    assert listed == [("toys.colour@2", 20, False), ("toys.colour@1", 15, True)]
+    assert "colour@1 older plan 15 answers left" in browser.said("/")
+    records.ledger.cohorts.archive("toys", by="test")
+    assert "colour@1 older plan 15 answers left" in browser.said("/")
+    spent = records.ledger.budgets.task("toys.colour@1")
+    for i in range(15):
+        records.ledger.charge(spent, bytes([100 + i]), key_id="k")
+    assert "older plan" not in browser.said("/")
+
+
+def test_more_tasks_than_fit_are_unfolded(browser: Browser) -> None:
+    records = browser.records
+    start, task = PLAN.replace("epsilon: 4, delta: 1.0e-4", "epsilon: 2, delta: 1.0e-5").split("  colour:\n")
+    four = start + "".join(f"  {name}:\n{task}" for name in ("a", "b", "c", "d"))
+    sign(records, prepare(records, load_plan(four)), "test")
+    at_once, further = browser.get("/").text.split('id="further-toys"')
+    assert [re.findall(r'<th scope="row"><code[^>]*>(\w+@\d)<', part) for part in (at_once, further)] == [
+        ["a@2", "b@2", "c@2", "d@2"],
+        ["colour@1"],
+    ]
+    assert "older plan" not in further  # no newer plan has a task of this name
+
+
+def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
+    """Of a knowledge base, a task and a key."""
+    records = browser.records
+    records.keys.create("ana", "analyst", quota=10)
+    (ana,) = [key for key in records.keys.list() if key.name == "ana"]
+    task = records.ledger.budgets.task("toys.colour@1")
+    for i in range(4):
+        records.ledger.charge(task, bytes([i]), key_id=ana.id)
+
+    def filled(path: str, about: str) -> str:
+        bar = rf'aria-label="{about}[^>]*>(?:<rect class="promised"[^>]*>)?<rect class="used" width="([\d.]+)"'
+        return re.search(bar, browser.get(path).text)[1]
+
+    assert filled("/", "4 of 20 answers used") == "20.0"
+    assert filled("/knowledge-bases/toys/plans", "4 of 20 answers used") == "20.0"
+    assert filled("/keys", "4 of 10 answers used") == "40.0"
+    (summary,) = summarise(records, datetime.now(UTC))
+    share = 100 * summary.used_epsilon / summary.budget.lifetime.epsilon
+    assert float(filled("/", "Of a lifetime ε of 8")) == pytest.approx(share, abs=0.01)
