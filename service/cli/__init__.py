@@ -72,8 +72,10 @@ def _explain(error: Exception) -> str | None:
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?"
     sqlalchemy = sys.modules.get("sqlalchemy.exc")
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
-        said = " ".join(str(getattr(error, "orig", None) or error).split())
-        return f"the database cannot be used: {said}. Is it running, and is DPICL_DATABASE_URL right?"
+        cause = getattr(error, "orig", None) or error
+        hint = "Is it running" if type(cause).__module__ != "sqlite3" else "Is its disk full or read-only"
+        said = " ".join(str(cause).split())
+        return f"the database cannot be used: {said}. {hint}, and is DPICL_DATABASE_URL right?"
     protocol = sys.modules.get("service.engines.protocol")
     if protocol and isinstance(error, protocol.EngineUnavailableError):
         return f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"

@@ -18,7 +18,7 @@ from accounting.ledger.witness import Witness
 from exemplar_store import EncryptionKeyError, MasterKey, load_key
 from service.cli.gathering import Commands
 from service.cli.output import Json, Yes, agreed, print_json, records, who
-from service.records.database import open_database, parse_url
+from service.records.database import MissingDatabaseError, open_database, parse_url, require_there
 from service.records.records import Records, audited, open_records
 from service.records.schema import SchemaError, migrate, require, revision
 from service.records.synthetic_store import KEY
@@ -45,11 +45,11 @@ def migrate_(
     """
     settings = Settings()
     check_witness(settings)
-    database = open_database(settings.database_url)
     if check or wait:
-        _require_within(wait, database)
+        database = _require_within(wait, settings.database_url)
         typer.echo(f"Revision {revision(database)}: nothing to do")
         return
+    database = open_database(settings.database_url)
     before, after = migrate(database)
     open_witness(settings, database)
     if before == after:
@@ -58,12 +58,15 @@ def migrate_(
         typer.echo(f"Migrated from {'an empty database' if before is None else f'revision {before}'} to {after}")
 
 
-def _require_within(seconds: float, database: sa.Engine) -> None:
+def _require_within(seconds: float, url: str) -> sa.Engine:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return require(database)
-        except (SchemaError, sa.exc.OperationalError):
+            require_there(url)
+            database = open_database(url)
+            require(database)
+            return database
+        except (MissingDatabaseError, SchemaError, sa.exc.OperationalError):
             if time.monotonic() >= deadline:
                 raise
             time.sleep(_LOOK_EVERY_S)
@@ -126,7 +129,9 @@ def backup(file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
 
 def _opened() -> tuple[Records, Witness, Loss | None]:
     configure_logs()
-    opened = open_records(Settings(), restored=True)
+    settings = Settings()
+    require_there(settings.database_url)
+    opened = open_records(settings, restored=True)
     if opened.witness is None:
         raise ValueError(f"DPICL_WITNESS_URL is {NONE!r} or not set: without a witness nothing can be compared")
     return opened, opened.witness, find_loss(opened.audit, opened.witness)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from service.cli.gathering import Commands
-from service.cli.output import Json, do, print_json, print_list, records
+from service.cli.output import Json, create_database, do, print_json, print_list, records
 from service.commands import keys
 from service.commands.keys import KeyLimits, NewKey, Rotation
 from service.records.api_keys import ApiKey
@@ -45,6 +45,7 @@ _COLUMNS: dict[str, Callable[[ApiKey], object]] = {
 @app.command()
 def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
     """Create a key and print its token, once: only a hash is kept."""
+    create_database()
     made = do(keys.create, wanted)
     if json:
         print_json(made)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from exemplar_store import Layout
 from service.cli.gathering import Commands, Options
-from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_json, print_list, progress
+from service.cli.output import Json, Name, Yes, agreed, confirmed, create_database, do, print_json, print_list, progress
 from service.commands import exemplars, knowledge_bases
 from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
@@ -76,6 +76,7 @@ _COLUMNS: dict[str, Callable[[KnowledgeBaseView], object]] = {
 @app.command()
 def create(wanted: Annotated[NewKnowledgeBase, _SHOWN], yes: Yes = False) -> None:
     """Create a knowledge base with its lifetime budget, which cannot be changed later."""
+    create_database()
     confirmed(lambda given: do(knowledge_bases.create, wanted, given), yes=yes)
     promise = f"ε = {wanted.epsilon:g}, δ = {wanted.delta:g}"
     typer.echo(f"Created {wanted.name} with {promise} for its lifetime. Fill it with `dpicl kb ingest`.")

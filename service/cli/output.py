@@ -36,14 +36,40 @@ SignedBy = Annotated[str | None, typer.Option(help="Who signs or approves. [defa
 
 @cache
 def records() -> Records:
-    """The database and key that the environment names, until the command ends."""
+    """The database and key that the environment names, until the command ends.
+
+    Raises:
+        service.records.database.MissingDatabaseError: there is no such database, and only :func:`create_database`
+            makes one.
+    """
     # An analyst's commands do without all of this, and its time to import.
+    from service.records.database import require_there
     from service.records.records import open_records
     from service.settings import Settings
     from service.telemetry.logs import configure_logs
 
     configure_logs()
-    return open_records(Settings())
+    settings = Settings()
+    require_there(settings.database_url)
+    return open_records(settings)
+
+
+def create_database() -> None:
+    """Create the database that the environment names, if there is none: for commands that a first session begins with.
+
+    Its key is checked first, so that a command that cannot go on leaves no empty database.
+    """
+    from service.records.database import MissingDatabaseError, require_there
+    from service.records.records import open_records
+    from service.settings import Settings
+    from service.telemetry.logs import configure_logs
+
+    settings = Settings()
+    try:
+        require_there(settings.database_url)
+    except MissingDatabaseError:
+        configure_logs()
+        open_records(settings).database.dispose()
 
 
 def close_records() -> None:

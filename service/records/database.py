@@ -35,6 +35,29 @@ def open_database(url: str, *, statement_timeout_s: float | None = None) -> sa.E
     return _open_postgresql(parsed, statement_timeout_s)
 
 
+class MissingDatabaseError(ValueError):
+    """There is no database where the settings say."""
+
+
+def require_there(url: str) -> None:
+    """Refuse a SQLite file that does not exist: opening it would make an empty one.
+
+    Args:
+        url: as :func:`parse_url` takes it.
+
+    Raises:
+        MissingDatabaseError: there is no such file.
+        ValueError: it is not the URL of a database.
+    """
+    parsed = parse_url(url)
+    in_memory = not parsed.database or parsed.database == ":memory:"
+    if parsed.get_backend_name() == "sqlite" and not in_memory and not Path(parsed.database or "").is_file():
+        raise MissingDatabaseError(
+            f"there is no database at {Path(parsed.database or '').absolute()}: correct DPICL_DATABASE_URL, or create "
+            "a knowledge base in a new database with `dpicl kb create`"
+        )
+
+
 def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
     """The parts of a database's URL. PostgreSQL's has the same driver however it is written.
 
@@ -110,6 +133,11 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
     return database
 
 
+def is_busy(error: BaseException | None) -> bool:
+    """Whether SQLite refused since the file is locked elsewhere. Waiting helps, as it does not on a full disk."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
     """Switch to the write-ahead log, once in a file's life.
 
@@ -120,7 +148,7 @@ def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:  # a full disk, say, is no reason to wait
                 raise
             time.sleep(0.02)

@@ -77,6 +77,14 @@ engines = sa.Table(
     comment="Engines as they described themselves; a row where one differs from the one before.",
 )
 
+heartbeats = sa.Table(
+    "heartbeats",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False, comment="1"),
+    sa.Column("at", sa.Float, nullable=False, comment="Unix time of the last one"),
+    comment="One row, written now and then: a database that cannot be written to takes no charge.",
+)
+
 rate_limits = sa.Table(
     "rate_limits",
     metadata,

@@ -12,11 +12,14 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from accounting.ledger.dialects import reading
+from accounting.ledger.dialects import insert, reading
 from service.engines.protocol import Engine
 from service.pipeline.restoring import Steerer
+from service.records.database import BUSY_TIMEOUT_S, is_busy
+from service.records.tables import heartbeats
 
 _EVERY_S = 1.0
+_WRITE_EVERY_S = 5.0
 _MISSED_S = 15.0
 """After so long without a sign of life, what has not failed outright counts as dead."""
 
@@ -34,7 +37,7 @@ class Heartbeat:
 
     def __init__(self, database: sa.Engine, engine: Engine, restore_engine: Steerer | None) -> None:
         self._looks: dict[Part, Callable[[], Awaitable[None]]] = {
-            "database": partial(asyncio.to_thread, _ping, database),
+            "database": partial(asyncio.to_thread, _Pulse(database).feel),
             "engine": engine.health,
         }
         if restore_engine is not None:
@@ -74,6 +77,39 @@ class Heartbeat:
             self._alive_until[what] = time.monotonic() + _MISSED_S
 
 
-def _ping(database: sa.Engine) -> None:
-    with reading(database) as connection:
-        connection.execute(sa.select(1))
+class _Pulse:
+    """The database's: it reads each time, and now and then it writes, since a full disk still lets everybody read."""
+
+    def __init__(self, database: sa.Engine) -> None:
+        self._database = database
+        self._writes_at = 0.0
+
+    def feel(self) -> None:
+        """Raise what the database raises."""
+        with reading(self._database) as connection:
+            connection.execute(sa.select(1))
+        if time.monotonic() >= self._writes_at:
+            try:
+                self._write()
+            except sa.exc.OperationalError as error:
+                if not is_busy(error.orig):
+                    raise
+            self._writes_at = time.monotonic() + _WRITE_EVERY_S
+
+    def _write(self) -> None:
+        row = {"number": 1, "at": time.time()}
+        dialect = self._database.dialect.name
+        beat = insert(dialect, heartbeats).values(row).on_conflict_do_update(index_elements=["number"], set_=row)
+        if dialect != "sqlite":
+            with self._database.begin() as connection:
+                connection.execute(beat)
+            return
+        # Whoever writes for long holds this up and is no bad sign. A transaction that only reads takes no lock first.
+        with reading(self._database) as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout=0")
+            try:
+                connection.execute(beat)
+                connection.commit()
+            finally:
+                connection.rollback()
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * BUSY_TIMEOUT_S}")

@@ -126,7 +126,7 @@ def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell) -> None:
 
 @pytest.mark.slow
 def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no knowledge base named 'toys'" in dpicl.fails("plan", "preview", plan_file)
+    assert "dpicl kb create" in dpicl.fails("plan", "preview", plan_file)
     monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:////nowhere/dpicl.sqlite")
     monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
@@ -198,14 +198,31 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
         (["ask", "toys.colour", "x", "--key", "k", "--url", "http://127.0.0.1:9"], "the service does not answer"),
         (["kb", "create", "Toys!", "--epsilon", "1", "--delta", "1e-5", "--public-size", "500"], "name"),
         (["kb", "create", "toys", "--epsilon", "0", "--delta", "1e-5", "--public-size", "500"], "epsilon"),
-        (["kb", "remote-engine", "nowhere", "--allow"], "no knowledge base named 'nowhere'"),
-        (["kb", "forget", "nowhere", "u", "--yes"], "no knowledge base named 'nowhere'"),
+        (["kb", "remote-engine", "nowhere", "--allow"], "there is no database at"),
+        (["budget"], "there is no database at"),
         (["plan", "preview", "missing.yaml"], "missing.yaml"),
         (["nonsense"], "No such command"),
     ],
 )
 def test_mistakes_are_explained_in_a_line(dpicl: Shell, args: list[str], message: str) -> None:
     assert message in dpicl.fails(*args)
+
+
+@pytest.mark.parametrize(
+    "args", [("kb", "remote-engine", "nowhere", "--allow"), ("kb", "forget", "nowhere", "u", "-y")]
+)
+def test_a_knowledge_base_that_is_not_there_is_named(dpicl: Shell, args: tuple[str, ...]) -> None:
+    create(dpicl)
+    assert "no knowledge base named 'nowhere'" in dpicl.fails(*args)
+
+
+def test_only_what_a_first_session_begins_with_makes_a_database(dpicl: Shell, tmp_path: Path) -> None:
+    """A mistyped path is reported, and leaves nothing."""
+    for command in (["budget"], ["kb", "list"], ["keys", "list"], ["audit", "verify"], ["migrate", "--check"]):
+        assert "there is no database at" in dpicl.fails(*command)
+    assert not list(tmp_path.glob("*.sqlite*"))
+    dpicl.ok("keys", "create", "ana")
+    assert "ana" in dpicl.ok("keys", "list")
 
 
 @pytest.mark.parametrize(
@@ -230,9 +247,9 @@ def test_a_database_that_cannot_be_used_is_a_line_without_its_password(
 
 def test_no_key_no_start(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPICL_DEVELOPMENT")
-    assert "openssl rand -base64 32" in dpicl.fails("budget")
+    assert "openssl rand -base64 32" in dpicl.fails("keys", "create", "ana")
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", "short")
-    assert "encryption key is" in dpicl.fails("budget")
+    assert "encryption key is" in dpicl.fails("keys", "create", "ana")
     monkeypatch.setenv("DPICL_LATENCY_GRAIN_MS", "many")
     assert "latency_grain_ms" in dpicl.fails("budget")
 

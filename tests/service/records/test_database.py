@@ -1,6 +1,7 @@
 """Opening the database: durability, isolation, transactions that wait for each other."""
 
 import multiprocessing
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,8 @@ from unittest.mock import Mock
 import pytest
 import sqlalchemy as sa
 
-from service.records.database import open_database
+from service.records import database
+from service.records.database import MissingDatabaseError, open_database, require_there
 from service.records.witness import check_witness, open_witness
 from service.settings import Settings
 from tests.processes import FRESH
@@ -101,6 +103,25 @@ def test_postgresql_has_the_installed_driver_and_needs_a_witness_however_it_is_w
 
 def test_a_missing_folder_is_made(tmp_path):
     open_database(f"sqlite:///{tmp_path / 'new' / 'folder' / 'x.sqlite'}").connect().close()
+
+
+def test_only_a_busy_file_is_waited_for(tmp_path):
+    """A disk that is full or cannot be written to stays so."""
+    busy, full = sqlite3.OperationalError("locked"), sqlite3.OperationalError("full")
+    busy.sqlite_errorcode, full.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY, sqlite3.SQLITE_FULL
+    cursor = Mock()
+    cursor.execute.side_effect = [busy, busy, full]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        database._use_write_ahead_log(cursor)
+    assert cursor.execute.call_count == 3
+
+
+def test_a_file_that_is_not_there_is_not_made_by_looking(tmp_path):
+    with pytest.raises(MissingDatabaseError, match="dpicl kb create"):
+        require_there(f"sqlite:///{tmp_path / 'mistyped.sqlite'}")
+    assert list(tmp_path.iterdir()) == []
+    for url in ("sqlite://", "postgresql://u@localhost/x"):
+        require_there(url)
 
 
 def test_memory_is_one_database_for_all_threads():

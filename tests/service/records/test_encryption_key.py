@@ -126,4 +126,5 @@ def test_made_up_data_keep_their_published_key(dpicl: Shell, tmp_path: Path, mon
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
     file = tmp_path / "next.key"
     file.write_text(NEW)
+    dpicl.ok("keys", "create", "ana")
     assert "marks a database as made up" in dpicl.fails("encryption", "rewrap", "--new-key-file", file)

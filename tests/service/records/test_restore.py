@@ -270,7 +270,7 @@ def test_a_postgresql_database_wants_to_know_where_its_witness_is(new_postgres: 
 
 def test_backing_up_says_what_it_cannot_do(dpicl: Shell, tmp_path: Path) -> None:
     assert "there is no database at" in dpicl.fails("ledger", "backup", tmp_path / "copy")
-    dpicl.ok("kb", "list")
+    dpicl.ok("keys", "create", "ana")
     dpicl.ok("ledger", "backup", tmp_path / "copy")
     assert "name a new file" in dpicl.fails("ledger", "backup", tmp_path / "copy")
     dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", "postgresql://localhost/dpicl")
