@@ -7,13 +7,14 @@ import prv_accountant
 import pytest
 from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism, PureDPMechanism
 
+from accounting.privacy.accountants import compare
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import GAUSSIAN, Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.grid import discretise
 from accounting.privacy.pld import Composition, PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian
-from accounting.privacy.prv import PrvAccountant, _Sampled
+from accounting.privacy.prv import MOST_DIFFERENT, PrvAccountant, _Sampled
 from accounting.privacy.subsampling import amplify
 
 AGNEWS = Sampling("units", 40 / 6920)
@@ -50,6 +51,17 @@ def test_what_it_refuses():
             accountant.bounds([event], 1e-5)
     with pytest.raises(UnsupportedEventsError, match="at least 1e-09"):
         accountant.bounds([Event(Gaussian(1.0), AGNEWS)], 1e-10)
+
+
+def test_more_different_releases_than_it_can_afford_are_left_to_the_others():
+    """Each has grids of its own. Equal ones are one, and whoever chose prv is told what to use."""
+    different = [Event(Gaussian(10.0 + number), AGNEWS, 10) for number in range(MOST_DIFFERENT + 1)]
+    assert PrvAccountant().unsupported(different[:-1]) is None
+    assert PrvAccountant().unsupported([*different[:-1], *different[:-1]]) is None
+    assert "use pld" in (PrvAccountant().unsupported(different) or "")
+    with pytest.raises(UnsupportedEventsError, match="different releases"):
+        PrvAccountant().upper(different, 1e-5)
+    assert set(compare(different, 1e-5)) == {"pld", "rdp"}
 
 
 def test_the_librarys_own_refusals_become_ours():
