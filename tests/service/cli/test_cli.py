@@ -254,6 +254,15 @@ def test_no_key_no_start(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "latency_grain_ms" in dpicl.fails("budget")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["/nonexistent", "./missing", "no.gguf"])
+def test_a_model_that_is_not_there_is_missed_before_ray_starts(dpicl: Shell, monkeypatch, model: str) -> None:
+    monkeypatch.setattr("service.local_ray.start", lambda: pytest.fail("Ray starts"))
+    message = dpicl.fails("serve", "--model", model, "--port", 18765)
+    assert "there is no model at" in message
+    assert len(message.splitlines()) <= 2  # the development key's warning is one
+
+
 def test_nothing_is_served_with_a_grain_of_zero(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPICL_LATENCY_GRAIN_MS", "0")
     message = dpicl.fails("serve", "--model", "m")
