@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,22 @@ def lean_start(within_s: float) -> Iterator[None]:
 
 def _no_dashboard(node: Any, **_: Any) -> None:
     node._webui_url = ""
+
+
+def relay_lines(relay: Callable[[str, str], None]) -> None:
+    """Pass on what Ray's processes print, line by line, in place of Ray, which puts a prefix before each line.
+
+    Args:
+        relay: takes the process's name and a line.
+    """
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher as lines
+
+    def each(printed: Mapping[str, Any]) -> None:
+        for line in printed.get("lines", ()):
+            relay(str(printed.get("actor_name") or printed.get("pid") or "ray"), line)
+
+    lines.remove_handler("ray_print_logs")
+    lines.add_handler("ray_print_logs", each)
 
 
 def local_node() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,7 +23,7 @@ from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.records.witness import check_witness, witness_url
 from service.settings import Settings
 from service.synthetic.setup import PLANS, SMALL_PLANS, Synthetic, synthetic_database
-from service.telemetry.logs import configure_logs
+from service.telemetry.logs import configure_logs, relay
 
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
@@ -177,6 +178,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         ray.init(namespace="serve", logging_level=logging.WARNING)
     else:
         local_ray.start()
+    if not sys.stderr.isatty():  # a program reads lines of JSON; a person reads them with Ray's names before them
+        ray_private.relay_lines(relay)
     stop, hurry, ending = threading.Event(), threading.Event(), threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets handlers of its own
         signal.signal(name, lambda *_: (hurry if stop.is_set() else stop).set())

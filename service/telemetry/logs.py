@@ -1,9 +1,12 @@
 """Structured logs: events and public identifiers only, never content and never durations."""
 
+import json
 import logging
 import sys
 
 import structlog
+
+log = structlog.get_logger()
 
 
 def configure_logs(level: int = logging.INFO) -> None:
@@ -23,3 +26,20 @@ def configure_logs(level: int = logging.INFO) -> None:
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),  # which may be another one later
         cache_logger_on_first_use=False,
     )
+
+
+def relay(process: str, line: str) -> None:
+    """Write a line of another process: a line of JSON as it is, any other as an event of its own.
+
+    Args:
+        process: its name.
+        line: without its end.
+    """
+    try:
+        structured = isinstance(json.loads(line), dict)
+    except ValueError:
+        structured = False
+    if structured:
+        print(line, file=sys.stderr, flush=True)
+    elif line.strip():
+        log.info("printed", process=process, line=line)

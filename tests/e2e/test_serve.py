@@ -95,6 +95,14 @@ def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
     assert charges(running) - before == Counter(released=len(questions))
 
 
+def test_replicas_log_lines_of_json(running: Running) -> None:
+    """Which programs read: nothing stands before them."""
+    lines = running.log.read_text().splitlines()
+    events = {json.loads(line)["event"] for line in lines if line.startswith("{")}
+    assert "latency_measured" in events  # which the ingress logs
+    assert not [line for line in lines if line.startswith("(")]
+
+
 def test_nothing_is_open_to_other_machines(running: Running) -> None:
     waiting = running.listening()
     assert {"gcs_server", "raylet", "ray::ProxyActor"} <= {name for name, _, _ in waiting}

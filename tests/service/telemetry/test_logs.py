@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from service.telemetry.logs import configure_logs
+from service.telemetry.logs import configure_logs, relay
 
 ROOT = Path(__file__).parents[3]
 LEVELS = ("debug", "info", "warning", "error", "critical", "exception")
@@ -61,3 +61,21 @@ def test_a_line_is_json_with_the_request_it_belongs_to(capsys: pytest.CaptureFix
     at = line.pop("timestamp")
     assert line == {"event": "probe_failed", "level": "warning", "request": "r1", "task": "support.queue@1"}
     assert at.endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ('{"event": "latency_measured", "grain_ms": 100}', {"event": "latency_measured", "grain_ms": 100}),
+        ("INFO 1 -- ready", {"event": "printed", "process": "ServeReplica:x", "line": "INFO 1 -- ready"}),
+        ("17", {"event": "printed", "process": "ServeReplica:x", "line": "17"}),
+        ("  ", None),
+    ],
+)
+def test_lines_of_other_processes_become_lines_of_json(capsys: pytest.CaptureFixture[str], line, written) -> None:
+    configure_logs()
+    relay("ServeReplica:x", line)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == (written is not None)
+    for said in lines:
+        assert written.items() <= json.loads(said).items()
