@@ -125,6 +125,11 @@ class ProblemKind(Enum):
         409,
         "Somebody else signed a plan in the meantime. Nothing was promised. Read the plans, then decide.",
     )
+    PLAN_SIGNED_ALREADY = (
+        409,
+        "This very plan is signed, as the version in the problem's member `again`. Nothing was promised. To take its "
+        "budget once more, repeat the request with `?again=` and that version.",
+    )
     INVALID_PLAN = (
         422,
         "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "

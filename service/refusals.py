@@ -44,6 +44,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     history.UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     plan.PlanError: ProblemKind.INVALID_PLAN,
     errors.PlansChangedError: ProblemKind.PLANS_CHANGED,
+    errors.SignedAlreadyError: ProblemKind.PLAN_SIGNED_ALREADY,
     accountants.AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     witness.LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     making.NotMadeError: ProblemKind.RELEASE_NOT_MADE,

@@ -230,6 +230,7 @@ class Budgets:
         signed_by: str,
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
+        again: int | None = None,
         approval: Approval | None = None,
     ) -> SignedPlan:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
@@ -245,10 +246,13 @@ class Budgets:
             cohorts: numbers of those that it draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.
+            again: version of the newest plan with this very document, if its budget is to be taken once more. So that
+                is confirmed for one signature, and not for those that follow it.
             approval: of the second person, where two are needed.
 
         Raises:
             PlansChangedError: it is not.
+            SignedAlreadyError: this very document is signed, and ``again`` does not name its newest version.
             BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
             CohortError: there is no such cohort, or it is closed.
             KnowledgeBaseArchivedError: nothing is signed for it any more.
@@ -267,6 +271,8 @@ class Budgets:
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
+            if (twin := _newest_equal(connection, knowledge_base, document)) not in (None, again):
+                raise errors.SignedAlreadyError(knowledge_base, twin, asked)
             check_free(connection, knowledge_base, drawn_on, asked)
             now = self._clock()
             granted = PlanSigned(
@@ -298,6 +304,11 @@ class Budgets:
                     f"knowledge base {knowledge_base!r} has no signed plan of version {version}"
                 )
             return _read_plan(connection, chosen)
+
+    def newest_equal(self, knowledge_base: str, document: str) -> int | None:
+        """Version of the newest signed plan with this very document, if there is one."""
+        with reading(self._database) as connection:
+            return _newest_equal(connection, knowledge_base, document)
 
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
         """Every signed plan of a knowledge base, oldest first."""
@@ -408,6 +419,11 @@ def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> Sig
     row = connection.execute(sa.select(plans).where(chosen)).one()
     named = sa.select(tasks.c.name, tasks.c.answers).where(tasks.c.plan_id == row.id).order_by(tasks.c.id)
     return SignedPlan(**row._mapping, tasks=tuple((name, answers) for name, answers in connection.execute(named)))
+
+
+def _newest_equal(connection: sa.Connection, knowledge_base: str, document: str) -> int | None:
+    equal = sa.and_(plans.c.knowledge_base == knowledge_base, plans.c.digest == digest(document))
+    return connection.execute(sa.select(sa.func.max(plans.c.version)).where(equal)).scalar()
 
 
 def _check_tasks(named: Sequence[tuple[str, int]]) -> None:

@@ -30,6 +30,21 @@ class PlansChangedError(LedgerError):
     """Another plan was signed since the signer looked."""
 
 
+class SignedAlreadyError(LedgerError):
+    """This very plan is signed, and nobody said that its budget is to be taken again.
+
+    Attributes:
+        version: of the newest plan that is equal to it; naming it confirms.
+    """
+
+    def __init__(self, knowledge_base: str, version: int, asked: Pair) -> None:
+        super().__init__(
+            f"plan {version} of {knowledge_base!r} is this very plan, and is signed; nothing was taken. To take "
+            f"{in_words(asked)} once more, confirm it: `dpicl plan sign FILE --again {version}`, or `?again={version}`"
+        )
+        self.version = version
+
+
 class CohortError(LedgerError):
     """There is no such cohort, or it is closed, or cannot be closed yet."""
 

@@ -74,6 +74,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         ProblemKind.RELEASE_NOT_MADE,
         ProblemKind.INVALID_PLAN,
         ProblemKind.UNCONFIRMED,
+        ProblemKind.PLAN_SIGNED_ALREADY,
     ),
 }
 
@@ -87,9 +88,19 @@ async def post_plan(
     caller: Admin,
     confirmed: Confirmed,
     dry_run: Annotated[bool, Query(description="Only compute and show the plan; spends nothing.")] = False,
+    again: Annotated[
+        int | None,
+        Query(
+            ge=1,
+            lt=2**31,
+            description="Take the budget of a plan that is signed already once more: the version of the newest signed "
+            "plan that is the same.",
+        ),
+    ] = None,
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
 
+    A plan that is signed already is refused and takes nothing, unless `again` names it.
     Releases that are made once are made before this answers, which takes a second or more, and minutes where an engine
     writes texts. Where two people sign, the plan is only proposed, and somebody else approves it.
     """
@@ -99,7 +110,7 @@ async def post_plan(
     if dry_run:
         response.status_code = 200
         return await caller.do(plans.preview, calibrated, grains=caller.services.grains, otherwise=True)
-    result = await caller.do(plans.sign, calibrated, confirmed, make=caller.services.make)
+    result = await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
     response.status_code = 202 if result.proposed else 201
     return result
 

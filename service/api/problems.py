@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
+from accounting.ledger.errors import SignedAlreadyError
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import PlanError
 from service.commands.command import UnconfirmedError
@@ -199,6 +200,8 @@ def _known(exception: type[Exception], request: Request, error: Exception) -> JS
             extra = {"problems": [str(problem) for problem in error.problems]}
         case UnconfirmedError():
             extra = {"confirm": error.confirmation, "problems": error.doubts}
+        case SignedAlreadyError():
+            extra = {"again": error.version}
         case EpsilonNotAttainableError():
             extra = {"least": error.least, "largest": error.largest}
     problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)

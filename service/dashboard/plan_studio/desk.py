@@ -49,12 +49,14 @@ class Outcome:
         charts: of each task.
         offer: what it gives, and why it cannot be signed, if it cannot.
         cohorts: that it draws on.
+        twin: version of the newest signed plan that is equal to it, if there is one.
     """
 
     calibrated: CalibratedPlan
     charts: dict[str, Chart]
     offer: PlanResult
     cohorts: list[CohortStatus]
+    twin: int | None
 
     @property
     def epsilon(self) -> Decimal:
@@ -136,7 +138,9 @@ async def open_desk(visit: Visit, *, patiently: bool = False) -> Desk:
         if computed is not None:
             calibrated, charts = computed
             offer = await visit.do(plans.preview, calibrated, grains=visit.services.grains)
-            desk.outcome = Outcome(calibrated, charts, offer, desk.status.of(calibrated.cohorts))
+            document = calibrated.model_dump_json()
+            twin = await asyncio.to_thread(records.ledger.budgets.newest_equal, name, document)
+            desk.outcome = Outcome(calibrated, charts, offer, desk.status.of(calibrated.cohorts), twin)
     except PlanError as error:
         desk.problems = located(error.problems, desk.text)
     except (AccountantsDisagreeError, KnowledgeBaseArchivedError) as error:

@@ -49,7 +49,8 @@ class Deployment:
             self.ledger.budgets.open(connection, name, 2, 1e-4)
 
     def sign(self, name: str = "kb") -> None:
-        signed(self.ledger, name, document=self.document.replace(':"kb"', f':"{name}"'))
+        document = self.document.replace(':"kb"', f':"{name}"')
+        signed(self.ledger, name, document=document, again=self.ledger.budgets.newest_equal(name, document))
 
     def key(self, key: str) -> None:
         with self.database.begin() as connection:

@@ -272,7 +272,8 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     signed = api("admin", "POST", plans, json=yaml.safe_load(plan))
     assert (signed.status_code, signed.json()["signed"]["tasks"]) == (201, ["animals.colour@1"])
     assert api("analyst", "GET", plans).json()["data"][0]["digest"] == signed.json()["signed"]["digest"]
-    document = problem(api("admin", "POST", plans, content=plan), 402, "budget-exceeded")
+    assert problem(api("admin", "POST", plans, content=plan), 409, "plan-signed-already")["again"] == 1
+    document = problem(api("admin", "POST", plans + "&again=1", content=plan), 402, "budget-exceeded")
     assert "exceeds" not in preview.json()
     again = api("admin", "POST", plans + "&dry_run=true", content=plan).json()
     assert again["exceeds"] == document["detail"].rstrip(".")

@@ -31,6 +31,16 @@ def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
         assert "care" in dpicl.ok(*shown)
 
 
+def test_a_plan_that_is_signed_is_signed_again_only_on_demand(dpicl: Shell, plan_file: Path) -> None:
+    create(dpicl)
+    plan_file.write_text(plan_file.read_text().replace("epsilon: 4", "epsilon: 1").replace("1.0e-4", "1.0e-5"))
+    assert "Signed as version 1" in dpicl.ok("plan", "sign", plan_file, "--yes")
+    for more in ((), ("--yes",), ("--yes", "--again", "2")):
+        assert "--again 1" in dpicl.fails("plan", "sign", plan_file, *more)
+    assert [plan["version"] for plan in json.loads(dpicl.ok("plan", "list", "toys", "--json"))] == [1]
+    assert "Signed as version 2" in dpicl.ok("plan", "sign", plan_file, "--yes", "--again", "1")
+
+
 def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Path, monkeypatch) -> None:
     create(dpicl)
     monkeypatch.setenv("DPICL_TWO_PERSON_SIGNING", "true")
