@@ -52,8 +52,8 @@ class ProblemKind(Enum):
     )
     IDEMPOTENCY_CONFLICT = (
         422,
-        "This `Idempotency-Key` names another question or task version. Nothing was charged. Use a new key "
-        "per question, or none.",
+        "This `Idempotency-Key` names another request, question or task version. Nothing was charged or changed. Use "
+        "a new key per request, or none.",
     )
     STILL_ANSWERING = (
         429,
@@ -204,6 +204,16 @@ class ProblemKind(Enum):
     UNKNOWN_CURSOR = (
         422,
         "`after` names an entry that is not there. Nothing was charged. Follow `next`, or omit `after`.",
+    )
+    REQUEST_IN_PROGRESS = (
+        409,
+        "A request with this `Idempotency-Key` is being done. Nothing was changed by this one. Send it again after "
+        "`Retry-After` seconds, for the response.",
+    )
+    DONE_BEFORE = (
+        409,
+        "A request with this `Idempotency-Key` was done before, and its response is not kept: it showed a key's token, "
+        "or the service stopped before it was stored. Nothing was changed by this one.",
     )
     HTTP_ERROR = 0, "The web framework refused the request. Nothing was charged."
     INTERNAL_ERROR = (

@@ -8,9 +8,10 @@ reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -26,6 +27,12 @@ START = Mark(0, FIRST)
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
 BATCH = 1000
 """How many events are read at once."""
+
+Beside = Callable[[sa.Connection, tuple[Particulars, ...]], None]
+"""Writes something in the transaction of events, before they are appended."""
+beside: ContextVar[Beside | None] = ContextVar("beside", default=None)
+"""What else is written in each transaction that appends events, by whoever had them happen; None: nothing."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,8 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
         at: when they happened.
         happened: in this order.
     """
+    if happened and (also := beside.get()) is not None:
+        also(connection, happened)
     lock_end(connection)
     last = newest(connection)
     new = []
@@ -113,6 +122,20 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
         last = Mark(sequence, written)
     if new:
         connection.execute(_ADD, new)
+
+
+def carried(work: Callable[[], T]) -> Callable[[], T]:
+    """``work``, to be called in a thread that has no context of its own, with what is :data:`beside` events here."""
+    here = beside.get()
+
+    def called() -> T:
+        before = beside.set(here)
+        try:
+            return work()
+        finally:
+            beside.reset(before)
+
+    return called
 
 
 def lock_end(connection: sa.Connection) -> None:

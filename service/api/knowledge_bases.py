@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from exemplar_store import read_csv, read_json_lines
 from service.api.dependencies import Admin, AnyKey, Confirmed
+from service.api.once import OnceRoute, once
 from service.api.paging import Page, Paging
 from service.api.problems import Problem, may_meet
 from service.bodies import body_within, streams_body
@@ -17,7 +18,7 @@ from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
+router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route_class=OnceRoute)
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
 NO_KNOWLEDGE_BASE = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE)
@@ -126,6 +127,8 @@ async def upload(
     limit = caller.services.records.settings.max_upload_bytes
     too_large = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
     body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
+    if not how.dry_run:
+        await once(request, body)
     read = partial(reader, io.BytesIO(body))
     return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)
 

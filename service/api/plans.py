@@ -10,6 +10,7 @@ from accounting.plan import PlanError
 from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.api.once import OnceRoute, once
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
 from service.bodies import body_within, streams_body
@@ -18,7 +19,7 @@ from service.commands.plans import PlanResult, ProposalView, SignedPlanView
 from service.plans.signing import prepare
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
+router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"], route_class=OnceRoute)
 
 _MAX_PLAN_BYTES = 1024 * 1024
 CLASSIFY: dict[str, Any] = {
@@ -105,7 +106,10 @@ async def post_plan(
     writes texts. Where two people sign, the plan is only proposed, and somebody else approves it.
     """
     records = caller.services.records
-    plan = await asyncio.to_thread(plans.read, await _text(request), knowledge_base)
+    text = await _text(request)
+    if not dry_run:
+        await once(request, text.encode())
+    plan = await asyncio.to_thread(plans.read, text, knowledge_base)
     calibrated = await asyncio.to_thread(prepare, records, plan)
     if dry_run:
         response.status_code = 200

@@ -28,6 +28,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, StillAnsweringError
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
+from service.records.requests_once import InProgressError
 from service.refusals import KIND_OF
 from service.telemetry.routes import route_pattern
 
@@ -152,6 +153,7 @@ _RETRY_AFTER_S: dict[type[Exception], float] = {
     WitnessUnavailableError: 5,
     StillAnsweringError: 2,
     BusyError: 1,
+    InProgressError: 5,
     SanitizersUnavailableError: 60,
 }
 _DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"

@@ -7,7 +7,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from accounting.ledger.amounts import checked
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
-from accounting.ledger.amounts import checked
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
 from accounting.ledger.events import Approval
 from accounting.plan import CalibratedPlan, Plan, PlanError

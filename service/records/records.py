@@ -23,6 +23,7 @@ from service.embedding.model import identity
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
 from service.records.rate_limits import RateLimits
+from service.records.requests_once import RequestsOnce
 from service.records.schema import migrate, require, revision
 from service.records.synthetic_store import KEY, SyntheticStore
 from service.records.text_ledger import TextLedger
@@ -46,6 +47,7 @@ class Records:
     """Notices a ledger restored from a backup; None where the settings do without."""
     rates: RateLimits
     texts: TextLedger
+    requests: RequestsOnce
     digest_key: bytes
     synthetic: bool
     """Whether the data are made up (:mod:`service.synthetic`)."""
@@ -208,6 +210,7 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         witness=witness,
         rates=RateLimits(database),
         texts=TextLedger(database, store.keyring.queries, cap=settings.text_epsilon_cap),
+        requests=RequestsOnce(database, store.keyring.queries),
         digest_key=store.keyring.queries,
         synthetic=synthetic,
     )

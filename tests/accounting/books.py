@@ -12,7 +12,6 @@ from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.charges import Ledger
 from accounting.replay.books import violations
 
-
 _NOISES = itertools.count(1)
 
 
