@@ -7,7 +7,7 @@ everybody (:mod:`accounting.ledger.charges`).
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request, Response
@@ -22,7 +22,7 @@ from service.records.api_keys import ApiKey
 from service.records.requests_once import KEPT, Answered
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _FREE, _SECRET = "_dpicl_changes_nothing", "_dpicl_shown_once"
 _MEETS = may_meet(ProblemKind.IDEMPOTENCY_CONFLICT, ProblemKind.REQUEST_IN_PROGRESS, ProblemKind.DONE_BEFORE)
@@ -75,13 +75,14 @@ async def once(request: Request, body: bytes) -> None:
         service.records.requests_once.InProgressError: it is being done.
         accounting.ledger.charges.IdempotencyConflictError: the key stands for another request.
     """
-    if (name := getattr(request.state, "idempotency", None)) is None:
+    if not hasattr(request.state, "idempotency"):
         return
+    caller, name = request.state.idempotency
     kept = request.app.state.services.records.requests
     query = sorted(request.query_params.multi_items())
     media_type = request.headers.get("content-type", "")
     head = json.dumps([request.method, request.url.path, query, media_type]).encode()
-    begun = await asyncio.to_thread(kept.begin, *name, head + b"\n" + body)
+    begun = await asyncio.to_thread(kept.begin, caller, name, head + b"\n" + body)
     if isinstance(begun, Answered):
         if hasattr(request.scope["endpoint"], _SECRET):
             made = json.loads(begun.body)["id"]

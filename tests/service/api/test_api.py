@@ -283,6 +283,23 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert (budgets["animals"]["promised"]["epsilon"], budgets["animals"]["free"]["epsilon"]) == (1.5, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("schema", "key"),
+    [
+        ("{const: 2020-01-01}", "json_schema.const"),
+        ("&s {anyOf: [*s]}", "json_schema.anyOf.0"),
+        ("{minimum: .nan}", "json_schema.minimum"),
+        ("{properties: {1: {}}}", "json_schema.properties.1"),
+    ],
+)
+def test_what_json_does_not_have_is_refused_by_its_field(api: Api, schema: str, key: str) -> None:
+    written = PLAN[: PLAN.index("    labels")].replace("classify", "generate\n    response_field: label")
+    written += f"    mechanism: {{type: token_ensemble, tokens: 5, json_schema: {schema}}}\n"
+    for dry_run in ("true", "false"):
+        refused = api("admin", "POST", f"/v1/knowledge-bases/toys/plans?dry_run={dry_run}", content=written)
+        assert f"tasks.colour.mechanism.{key}: " in problem(refused, 422, "invalid-plan")["detail"]
+
+
 def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     def refused(body: str, media_type: str, status: int, kind: str, name: str = "toys") -> dict:
         path = f"/v1/knowledge-bases/{name}/exemplars"
