@@ -151,10 +151,12 @@ def approve(
     """Approve a plan that somebody else proposed. Irrevocable, as signing is.
 
     Args:
-        proposal: The proposal's id, from `dpicl plan proposals`.
+        proposal: The proposal's id, from `dpicl plan proposals`, or how it begins.
     """
     me, opened = output.actor(signed_by), output.records()
-    for waiting in plans.list_proposals(me, opened, knowledge_base):
+    listed = plans.list_proposals(me, opened, knowledge_base)
+    proposal = output.whole_id(proposal, (waiting.id for waiting in listed))
+    for waiting in listed:
         if waiting.id == proposal:
             _print(plans.preview(me, opened, waiting.calibrated))
     output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)

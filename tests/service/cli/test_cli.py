@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from service.cli.output import whole_id
 from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
 
@@ -29,6 +30,45 @@ def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
     assert json.loads(dpicl.ok("group", "list", "--json"))[0]["knowledge_bases"] == ["toys"]
     for shown in (("group", "list"), ("budget",)):
         assert "care" in dpicl.ok(*shown)
+
+
+def test_no_id_or_address_is_cut_and_ids_may_be_written_by_how_they_begin(
+    dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dpicl)
+    name = "a-task-whose-name-is-as-long-as-somebody-needs-it"
+    plan_file.write_text(plan_file.read_text().replace("colour", name))
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    made = [json.loads(dpicl.ok("keys", "create", f"ana {n}", "--scope", f"toys.{name}", "--json")) for n in range(2)]
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = dpicl.ok("keys", "list")
+    for key in made:
+        assert key["id"] in shown
+    assert f"toys.{name}" in shown
+    assert f"toys.{name}@1" in dpicl.ok("budget")
+
+    first, second = (key["id"] for key in made)
+    dpicl.ok("keys", "limit", first[:8], "--quota", 7)
+    token = dpicl.ok("keys", "rotate", first[:13]).strip()
+    assert token.startswith("dpicl_")
+    assert dpicl.ok("keys", "revoke", second[:8]) == f"revoked {second}\n"
+    listed = {key["id"]: key for key in json.loads(dpicl.ok("keys", "list", "--json"))}
+    assert (listed[first]["quota"], bool(listed[first]["rotated_at"]), bool(listed[first]["revoked_at"])) == (
+        7,
+        True,
+        False,
+    )
+    assert listed[second]["revoked_at"]
+    for unknown in (first[:3], "", f"{first}0", "zzzz"):
+        assert "no API key has the id" in dpicl.fails("keys", "revoke", unknown)
+
+
+def test_what_begins_several_ids_is_refused() -> None:
+    known = ["abcd-1", "abcd-2", "abcd-22", "bbbb"]
+    assert whole_id("abcd-2", known) == "abcd-2"  # an id, although another one begins so
+    assert (whole_id("bbbb", known), whole_id("abcd-22", known), whole_id("x", known)) == ("bbbb", "abcd-22", "x")
+    with pytest.raises(ValueError, match="abcd-1, abcd-2, abcd-22"):
+        whole_id("abcd", known)
 
 
 def test_a_plan_that_is_signed_is_signed_again_only_on_demand(dpicl: Shell, plan_file: Path) -> None:
