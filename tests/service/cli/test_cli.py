@@ -141,16 +141,19 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
 
 
-def test_keys(dpicl: Shell) -> None:
+def test_keys(dpicl: Shell, plan_file: Path) -> None:
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    assert "did you mean 'colour'" in dpicl.fails("keys", "create", "ana", "--scope", "toys.color")
     assert dpicl.ok("keys", "create", "ana").startswith("dpicl_")
-    scoped = ("--scope", "support.queue", "--scope", "billing", "--expires-in-days", "90")
+    scoped = ("--scope", "toys.colour", "--scope", "toys", "--expires-in-days", "90")
     made = json.loads(dpicl.ok("keys", "create", "form", *scoped, "--quota", 5, "--json"))
-    assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["support.queue", "billing"], 5)
+    assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["toys.colour", "toys"], 5)
     assert made["expires_at"] > made["created_at"]
     assert "scope" in dpicl.fails("keys", "create", "a", "--role", "admin", *scoped)
     assert "0 of any answers" in dpicl.ok("keys", "limit", made["id"])
     assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1").startswith("dpicl_")
-    assert "support.queue" in dpicl.ok("keys", "list")
+    assert "toys.colour" in dpicl.ok("keys", "list")
     dpicl.ok("keys", "revoke", made["id"])
     _, listed = json.loads(dpicl.ok("keys", "list", "--json"))
     assert (listed["quota"], bool(listed["rotated_at"]), bool(listed["revoked_at"])) == (None, True, True)
