@@ -164,6 +164,11 @@ class ProblemKind(Enum):
         409,
         "The knowledge base is archived for ever: it takes no plan, cohort or exemplar. Nothing was changed.",
     )
+    KNOWLEDGE_BASE_NOT_EMPTY = (
+        409,
+        "Only an empty knowledge base can be deleted: without a plan, a group, or an upload of exemplars at any time. "
+        "Nothing was changed. Archive it instead.",
+    )
     INVALID_KNOWLEDGE_BASE = (
         422,
         "A field name, the embedded field or the response field is invalid. Nothing was created.",

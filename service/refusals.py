@@ -36,6 +36,8 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.UnrecognisedUnitsError: ProblemKind.COHORT_REFUSED,
     exemplar_store.KnowledgeBaseExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
     errors.BudgetExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
+    exemplar_store.KnowledgeBaseNotEmptyError: ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY,
+    errors.NotEmptyError: ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY,
     exemplar_store.InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,
     charges.IdempotencyConflictError: ProblemKind.IDEMPOTENCY_CONFLICT,
     requests_once.InProgressError: ProblemKind.REQUEST_IN_PROGRESS,

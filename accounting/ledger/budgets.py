@@ -29,7 +29,7 @@ from accounting.ledger.cohorts import (
     unknown_budget,
 )
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import Approval, BudgetOpened, PlanSigned
+from accounting.ledger.events import Approval, BudgetOpened, KnowledgeBaseDeleted, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 
@@ -217,6 +217,34 @@ class Budgets:
                 "before its exemplars were lost in a restore, and keeps it: create it with the same"
             )
         return row is not None
+
+    def delete(self, connection: sa.Connection, knowledge_base: str, by: str) -> None:
+        """Delete the budget of a knowledge base that is empty, within the transaction that deletes that.
+
+        Nothing was ever promised of it, and nothing private was ever there to be read: no plan was signed, and no
+        upload was begun. So no budget that was spent comes back. Both stand in the trail, which is public.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: which.
+            by: who deletes it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            NotEmptyError: it is not empty, or is in a group, for ever.
+        """
+        lock(connection, knowledge_base)
+        if signed := connection.execute(plans_of(knowledge_base)).all():
+            raise errors.NotEmptyError(knowledge_base, f"its budget is promised to signed plans ({len(signed)})")
+        if trail.uploads(connection, knowledge_base):
+            raise errors.NotEmptyError(knowledge_base, "exemplars were uploaded to it")
+        if group := group_of(connection, knowledge_base):
+            raise errors.NotEmptyError(knowledge_base, f"it is in group {group.name!r}")
+        had = cohorts_of(connection, knowledge_base).values()
+        closed = sum(one.closed_at is not None for one in had)
+        delete_rows(connection, knowledge_base)
+        deleted = KnowledgeBaseDeleted(knowledge_base=knowledge_base, cohorts=len(had), closed=closed, by=by)
+        trail.append(connection, self._clock(), deleted)
 
     def sign(
         self,
@@ -436,6 +464,12 @@ def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
             raise ValueError(f"tasks.{name}.answers: {answers} is below 1")
     if len({name for name, _ in named}) < len(named):
         raise ValueError("tasks: two tasks have the same name")
+
+
+def delete_rows(connection: sa.Connection, knowledge_base: str) -> None:
+    """Delete a knowledge base's budget and cohorts; the database refuses that if it has plans."""
+    for table in (cohorts, budgets):
+        connection.execute(sa.delete(table).where(table.c.knowledge_base == knowledge_base))
 
 
 def add_plan(connection: sa.Connection, signed: PlanSigned, at: datetime) -> int:

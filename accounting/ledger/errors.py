@@ -59,6 +59,13 @@ class KnowledgeBaseArchivedError(CohortError):
         )
 
 
+class NotEmptyError(LedgerError):
+    """The knowledge base is not empty, so it cannot be deleted."""
+
+    def __init__(self, knowledge_base: str, why: str) -> None:
+        super().__init__(f"knowledge base {knowledge_base!r} cannot be deleted: {why}. Archive it instead")
+
+
 class UnknownGroupError(LedgerError):
     """No group has this name."""
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import LedgerRestored, Mark, Particulars, read
+from accounting.ledger.events import ExemplarsIngested, LedgerRestored, Mark, Particulars, read
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
@@ -164,6 +164,12 @@ def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bo
     """Whether a body has this field. Bodies are canonical and quote every quote, so it can be found in their text."""
     written = f"{canonical(name)}:{canonical(value)}"
     return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
+
+
+def uploads(connection: sa.Connection, knowledge_base: str) -> int:
+    """How many uploads of exemplars were begun to the knowledge base of this name."""
+    begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, _says("knowledge_base", knowledge_base))
+    return int(connection.execute(sa.select(sa.func.count()).where(begun)).scalar_one())
 
 
 _END = sa.select(audit_events.c.sequence, audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)

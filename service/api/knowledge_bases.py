@@ -4,7 +4,7 @@ import io
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from exemplar_store import read_csv, read_json_lines
@@ -90,6 +90,20 @@ async def archive(
     be forgotten, and its ledger and audit trail stay.
     """
     return await caller.do(knowledge_bases.archive, knowledge_base, confirmed)
+
+
+@router.delete(
+    "/{knowledge_base}",
+    status_code=204,
+    summary="Delete an empty knowledge base",
+    responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY),
+)
+async def delete(knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin) -> Response:
+    """Only while it is empty: no plan was ever signed, no exemplar uploaded, and it is in no group. Its name is free
+    then, and the audit trail keeps both events.
+    """
+    await caller.do(knowledge_bases.delete, knowledge_base)
+    return Response(status_code=204)
 
 
 _REFUSED_UPLOADS = may_meet(

@@ -15,6 +15,7 @@ from accounting.ledger.errors import (
     BudgetExceededError,
     BudgetExistsError,
     KnowledgeBaseArchivedError,
+    NotEmptyError,
     PlansChangedError,
     UnknownBudgetError,
     UnknownPlanError,
@@ -226,4 +227,19 @@ def test_an_archived_knowledge_base_takes_nothing_new_and_keeps_what_it_signed(l
     with pytest.raises(UnknownBudgetError):
         ledger.cohorts.archive("nowhere", by="ana")
     assert isinstance(ledger.charge(ledger.budgets.task("kb.topic"), b"query", key_id="k"), Charged)
+    assert wrong(engine) == []
+
+
+def test_the_database_deletes_no_budget_that_was_promised(ledger: Ledger, engine: sa.Engine):
+    with engine.begin() as connection:
+        ledger.budgets.open(connection, "typo", 1, 1e-4)
+    sign(ledger)
+    for table in (tables.cohorts, tables.budgets):
+        with pytest.raises(sa.exc.IntegrityError, match="cannot be deleted"), engine.begin() as connection:
+            connection.execute(sa.delete(table).where(table.c.knowledge_base == "kb"))
+    with pytest.raises(NotEmptyError, match="signed plans"), engine.begin() as connection:
+        ledger.budgets.delete(connection, "kb", "root")
+    with engine.begin() as connection:
+        ledger.budgets.delete(connection, "typo", "root")
+    assert [one.knowledge_base for one in ledger.budgets.statuses()] == ["kb"]
     assert wrong(engine) == []

@@ -209,6 +209,17 @@ def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -
     problem(api("admin", "GET", "/v1/releases?task=colour"), 422, "invalid-request")
 
 
+def test_an_empty_knowledge_base_is_deleted(api: Api) -> None:
+    made = {"name": "typo", "epsilon": 1, "delta": 1e-5, "public_size": 600}
+    for _ in range(2):
+        assert api("admin", "POST", "/v1/knowledge-bases", json=made).status_code == 201
+        problem(api("analyst", "DELETE", "/v1/knowledge-bases/typo"), 403, "wrong-role")
+        assert api("admin", "DELETE", "/v1/knowledge-bases/typo").status_code == 204
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/typo"), 404, "unknown-knowledge-base")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys"), 409, "knowledge-base-not-empty")
+    assert api.ask().status_code == 200
+
+
 def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
     api.sign("colour:", "shade:")
     other = {"name": "other", "epsilon": 1, "delta": 1e-5, "public_size": 600}
@@ -505,7 +516,7 @@ def test_an_unknown_knowledge_base_is_told_from_an_unknown_task(api: Api) -> Non
 
 def test_unknown_paths_are_problems_too(api: Api) -> None:
     problem(api("admin", "GET", "/v2/anything"), 404, "not-found")
-    for path, allowed in (("/v1/keys", "GET, POST"), ("/v1/knowledge-bases/toys", "GET, PATCH")):
+    for path, allowed in (("/v1/keys", "GET, POST"), ("/v1/knowledge-bases/toys", "DELETE, GET, PATCH")):
         refused = api("admin", "PUT", path)
         problem(refused, 405, "method-not-allowed")
         assert refused.headers["allow"] == allowed

@@ -169,6 +169,18 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
     assert "allowed" in dpicl.ok("kb", "list")
 
 
+def test_an_empty_knowledge_base_is_deleted(dpicl: Shell, plan_file: Path) -> None:
+    for _ in range(2):
+        create(dpicl)
+        assert dpicl("kb", "delete", "toys")[0] == 1  # asked, nobody said yes
+        assert "Deleted toys" in dpicl.ok("kb", "delete", "toys", "--yes")
+    assert "no knowledge base" in dpicl.fails("kb", "delete", "toys", "--yes")
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    assert "signed plans" in dpicl.fails("kb", "delete", "toys", "--yes")
+    assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["name"] == "toys"
+
+
 def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell) -> None:
     create(dpicl)
     assert dpicl("kb", "archive", "toys")[0] == 1
