@@ -4,6 +4,7 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 (``service/pipeline/mechanisms``), which this package does not import.
 """
 
+import json
 import math
 import unicodedata
 from collections import Counter
@@ -31,6 +32,7 @@ from accounting.strict import Strict, is_none
 LARGEST_DELTA0 = 0.1
 """A test that passes more often than this where it must not is none."""
 _LARGEST_CLIP = 20.0
+_LONGEST_SCHEMA = 20_000
 
 
 class Mechanism(Strict):
@@ -425,6 +427,8 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("max_tokens: must be at least tokens")
         if self.regex is not None and self.json_schema is not None:
             raise ValueError("json_schema: an answer keeps to it or to a regex, not to both")
+        if self.json_schema is not None and len(json.dumps(self.json_schema)) > _LONGEST_SCHEMA:
+            raise ValueError(f"json_schema: at most {_LONGEST_SCHEMA:,} characters as JSON")
         return self
 
     @model_validator(mode="after")

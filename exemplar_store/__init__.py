@@ -9,6 +9,7 @@ from exemplar_store.errors import (
     ExemplarStoreError,
     InvalidKnowledgeBaseError,
     KnowledgeBaseExistsError,
+    KnowledgeBaseNotEmptyError,
     OtherEmbeddingModelError,
     TamperedError,
     UnitTooLargeError,

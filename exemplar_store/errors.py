@@ -31,6 +31,10 @@ class InvalidKnowledgeBaseError(ExemplarStoreError, ValueError):
         self.why = why
 
 
+class KnowledgeBaseNotEmptyError(ExemplarStoreError):
+    """Exemplars were stored in the knowledge base, so it cannot be deleted. Nothing was done."""
+
+
 class UnknownUnitError(ExemplarStoreError, LookupError):
     """The knowledge base holds no unit of this id."""
 

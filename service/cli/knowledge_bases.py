@@ -241,3 +241,12 @@ def archive(name: Name, yes: Yes = False) -> None:
     """Take no plan, cohort or exemplar any more, for ever. Signed plans go on; ledger and audit trail stay."""
     confirmed(lambda given: do(knowledge_bases.archive, name, given), yes=yes)
     typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")
+
+
+@app.command()
+def delete(name: Name, yes: Yes = False) -> None:
+    """Delete an empty knowledge base: no plan was ever signed, no exemplar uploaded, and it is in no group."""
+    do(knowledge_bases.describe, name)
+    agreed(f"Delete {name}, with its lifetime budget?", yes=yes)
+    do(knowledge_bases.delete, name)
+    typer.echo(f"Deleted {name}. Its name is free.")

@@ -19,7 +19,7 @@ from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.preview import TaskPreview, plot
-from service.plans.signing import Make, check_free, prepare
+from service.plans.signing import Make, check_free, check_new, prepare
 from service.plans.signing import release as make_release
 from service.records.api_keys import called
 from service.records.records import Records
@@ -93,12 +93,20 @@ def sign(
     yes: Yes = False,
     signed_by: SignedBy = None,
     engine_config: WriterConfigFile = None,
+    again: Annotated[int | None, typer.Option(metavar="VERSION", min=1)] = None,
     json: Json = False,
 ) -> None:
-    """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
+    """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good.
+
+    A plan that is signed already is refused, and takes nothing.
+
+    Args:
+        again: Sign it once more, and take its (ε, δ) once more: the version of the newest signed plan that is the same.
+    """
     me, opened, plan = output.actor(signed_by), output.records(), load_plan(file.read_text())
     check_free(opened, plan)
     calibrated = prepare(opened, plan)
+    check_new(opened, calibrated, again)
     if not json:
         _print(plans.preview(me, opened, calibrated))
     output.agreed(
@@ -107,7 +115,7 @@ def sign(
 
     def signed(stages: Stages | None) -> PlanResult:
         return output.confirmed(
-            lambda given: plans.sign(me, opened, calibrated, given, make=_make(opened, stages)), yes=yes
+            lambda given: plans.sign(me, opened, calibrated, given, again=again, make=_make(opened, stages)), yes=yes
         )
 
     result = beside_engine(engine_config, signed)
@@ -143,10 +151,12 @@ def approve(
     """Approve a plan that somebody else proposed. Irrevocable, as signing is.
 
     Args:
-        proposal: The proposal's id, from `dpicl plan proposals`.
+        proposal: The proposal's id, from `dpicl plan proposals`, or how it begins.
     """
     me, opened = output.actor(signed_by), output.records()
-    for waiting in plans.list_proposals(me, opened, knowledge_base):
+    listed = plans.list_proposals(me, opened, knowledge_base)
+    proposal = output.whole_id(proposal, (waiting.id for waiting in listed))
+    for waiting in listed:
         if waiting.id == proposal:
             _print(plans.preview(me, opened, waiting.calibrated))
     output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)

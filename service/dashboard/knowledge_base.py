@@ -206,6 +206,14 @@ async def archive(visit: Visit) -> Response:
     return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
 
 
+@pages.post(HOME + "/delete", again=settings)
+async def delete(visit: Visit) -> Response:
+    """Delete it, if it is empty."""
+    name = visit.path("name")
+    await visit.do(knowledge_bases.delete, name)
+    return visit.redirect("/", done=f"“{name}” is deleted, and its name is free.")
+
+
 async def tab(visit: Visit, name: str, **context: Any) -> Response:
     """One of the pages, with what all of them show.
 

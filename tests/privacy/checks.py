@@ -299,7 +299,8 @@ def quiet(engine: Parrot) -> tuple[Services, CalibratedPlan]:
 
 def signed_again(services: Services, calibrated: CalibratedPlan) -> str:
     """The address of another version of the plan."""
-    return f"wired.task@{sign(services.records, calibrated, 'checker').version}"
+    newest = services.records.ledger.budgets.newest_equal("wired", calibrated.model_dump_json())
+    return f"wired.task@{sign(services.records, calibrated, 'checker', again=newest).version}"
 
 
 def steps_in_their_order() -> None:

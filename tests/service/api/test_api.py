@@ -209,7 +209,21 @@ def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -
     problem(api("admin", "GET", "/v1/releases?task=colour"), 422, "invalid-request")
 
 
+def test_an_empty_knowledge_base_is_deleted(api: Api) -> None:
+    made = {"name": "typo", "epsilon": 1, "delta": 1e-5, "public_size": 600}
+    for _ in range(2):
+        assert api("admin", "POST", "/v1/knowledge-bases", json=made).status_code == 201
+        problem(api("analyst", "DELETE", "/v1/knowledge-bases/typo"), 403, "wrong-role")
+        assert api("admin", "DELETE", "/v1/knowledge-bases/typo").status_code == 204
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/typo"), 404, "unknown-knowledge-base")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys"), 409, "knowledge-base-not-empty")
+    assert api.ask().status_code == 200
+
+
 def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
+    api.sign("colour:", "shade:")
+    other = {"name": "other", "epsilon": 1, "delta": 1e-5, "public_size": 600}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=other).status_code == 201
     api.make_key("bo", scope=["toys.shade", "other"])
     chat = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
     preview = {"query": "x", "exemplars": [{"text": "a", "label": "red"}]}
@@ -221,11 +235,14 @@ def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
         api("bo", "POST", "/v1/chat/completions", json=chat),
     ):
         problem(refused, 403, "out-of-scope")
-    assert api("bo", "GET", "/v1/models").json()["data"] == []
+    assert {model["id"] for model in api("bo", "GET", "/v1/models").json()["data"]} <= {"toys.shade", "toys.shade@2"}
+    mistyped = {"name": "cy", "role": "analyst", "scope": ["toys.shades"]}
+    refused = problem(api("admin", "POST", "/v1/keys", json=mistyped), 422, "invalid-request")
+    assert "scope: there is no task 'toys.shades'" in refused["detail"]
     assert api("admin", "GET", "/v1/budgets").json() == before
     api.make_key("wide", scope=["toys"])
     assert api.ask(role="wide").status_code == 200
-    assert [model["id"] for model in api("wide", "GET", "/v1/models").json()["data"]] == ["toys.colour"]
+    assert "toys.colour" in {model["id"] for model in api("wide", "GET", "/v1/models").json()["data"]}
 
 
 def test_a_key_that_is_rotated_or_revoked_is_refused(api: Api) -> None:
@@ -272,7 +289,8 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     signed = api("admin", "POST", plans, json=yaml.safe_load(plan))
     assert (signed.status_code, signed.json()["signed"]["tasks"]) == (201, ["animals.colour@1"])
     assert api("analyst", "GET", plans).json()["data"][0]["digest"] == signed.json()["signed"]["digest"]
-    document = problem(api("admin", "POST", plans, content=plan), 402, "budget-exceeded")
+    assert problem(api("admin", "POST", plans, content=plan), 409, "plan-signed-already")["again"] == 1
+    document = problem(api("admin", "POST", plans + "&again=1", content=plan), 402, "budget-exceeded")
     assert "exceeds" not in preview.json()
     again = api("admin", "POST", plans + "&dry_run=true", content=plan).json()
     assert again["exceeds"] == document["detail"].rstrip(".")
@@ -280,6 +298,23 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert api.ask("fox", "animals.colour").status_code == 200
     budgets = {b["knowledge_base"]: b for b in api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]}
     assert (budgets["animals"]["promised"]["epsilon"], budgets["animals"]["free"]["epsilon"]) == (1.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("schema", "key"),
+    [
+        ("{const: 2020-01-01}", "json_schema.const"),
+        ("&s {anyOf: [*s]}", "json_schema.anyOf.0"),
+        ("{minimum: .nan}", "json_schema.minimum"),
+        ("{properties: {1: {}}}", "json_schema.properties.1"),
+    ],
+)
+def test_what_json_does_not_have_is_refused_by_its_field(api: Api, schema: str, key: str) -> None:
+    written = PLAN[: PLAN.index("    labels")].replace("classify", "generate\n    response_field: label")
+    written += f"    mechanism: {{type: token_ensemble, tokens: 5, json_schema: {schema}}}\n"
+    for dry_run in ("true", "false"):
+        refused = api("admin", "POST", f"/v1/knowledge-bases/toys/plans?dry_run={dry_run}", content=written)
+        assert f"tasks.colour.mechanism.{key}: " in problem(refused, 422, "invalid-plan")["detail"]
 
 
 def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
@@ -481,7 +516,7 @@ def test_an_unknown_knowledge_base_is_told_from_an_unknown_task(api: Api) -> Non
 
 def test_unknown_paths_are_problems_too(api: Api) -> None:
     problem(api("admin", "GET", "/v2/anything"), 404, "not-found")
-    for path, allowed in (("/v1/keys", "GET, POST"), ("/v1/knowledge-bases/toys", "GET, PATCH")):
+    for path, allowed in (("/v1/keys", "GET, POST"), ("/v1/knowledge-bases/toys", "DELETE, GET, PATCH")):
         refused = api("admin", "PUT", path)
         problem(refused, 405, "method-not-allowed")
         assert refused.headers["allow"] == allowed

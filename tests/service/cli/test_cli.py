@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from service.cli.output import whole_id
 from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
 
@@ -29,6 +30,55 @@ def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
     assert json.loads(dpicl.ok("group", "list", "--json"))[0]["knowledge_bases"] == ["toys"]
     for shown in (("group", "list"), ("budget",)):
         assert "care" in dpicl.ok(*shown)
+
+
+def test_no_id_or_address_is_cut_and_ids_may_be_written_by_how_they_begin(
+    dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dpicl)
+    name = "a-task-whose-name-is-as-long-as-somebody-needs-it"
+    plan_file.write_text(plan_file.read_text().replace("colour", name))
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    made = [json.loads(dpicl.ok("keys", "create", f"ana {n}", "--scope", f"toys.{name}", "--json")) for n in range(2)]
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = dpicl.ok("keys", "list")
+    for key in made:
+        assert key["id"] in shown
+    assert f"toys.{name}" in shown
+    assert f"toys.{name}@1" in dpicl.ok("budget")
+
+    first, second = (key["id"] for key in made)
+    dpicl.ok("keys", "limit", first[:8], "--quota", 7)
+    token = dpicl.ok("keys", "rotate", first[:13]).strip()
+    assert token.startswith("dpicl_")
+    assert dpicl.ok("keys", "revoke", second[:8]) == f"revoked {second}\n"
+    listed = {key["id"]: key for key in json.loads(dpicl.ok("keys", "list", "--json"))}
+    assert (listed[first]["quota"], bool(listed[first]["rotated_at"]), bool(listed[first]["revoked_at"])) == (
+        7,
+        True,
+        False,
+    )
+    assert listed[second]["revoked_at"]
+    for unknown in (first[:3], "", f"{first}0", "zzzz"):
+        assert "no API key has the id" in dpicl.fails("keys", "revoke", unknown)
+
+
+def test_what_begins_several_ids_is_refused() -> None:
+    known = ["abcd-1", "abcd-2", "abcd-22", "bbbb"]
+    assert whole_id("abcd-2", known) == "abcd-2"  # an id, although another one begins so
+    assert (whole_id("bbbb", known), whole_id("abcd-22", known), whole_id("x", known)) == ("bbbb", "abcd-22", "x")
+    with pytest.raises(ValueError, match="abcd-1, abcd-2, abcd-22"):
+        whole_id("abcd", known)
+
+
+def test_a_plan_that_is_signed_is_signed_again_only_on_demand(dpicl: Shell, plan_file: Path) -> None:
+    create(dpicl)
+    plan_file.write_text(plan_file.read_text().replace("epsilon: 4", "epsilon: 1").replace("1.0e-4", "1.0e-5"))
+    assert "Signed as version 1" in dpicl.ok("plan", "sign", plan_file, "--yes")
+    for more in ((), ("--yes",), ("--yes", "--again", "2")):
+        assert "--again 1" in dpicl.fails("plan", "sign", plan_file, *more)
+    assert [plan["version"] for plan in json.loads(dpicl.ok("plan", "list", "toys", "--json"))] == [1]
+    assert "Signed as version 2" in dpicl.ok("plan", "sign", plan_file, "--yes", "--again", "1")
 
 
 def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Path, monkeypatch) -> None:
@@ -91,16 +141,19 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
 
 
-def test_keys(dpicl: Shell) -> None:
+def test_keys(dpicl: Shell, plan_file: Path) -> None:
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    assert "did you mean 'colour'" in dpicl.fails("keys", "create", "ana", "--scope", "toys.color")
     assert dpicl.ok("keys", "create", "ana").startswith("dpicl_")
-    scoped = ("--scope", "support.queue", "--scope", "billing", "--expires-in-days", "90")
+    scoped = ("--scope", "toys.colour", "--scope", "toys", "--expires-in-days", "90")
     made = json.loads(dpicl.ok("keys", "create", "form", *scoped, "--quota", 5, "--json"))
-    assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["support.queue", "billing"], 5)
+    assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["toys.colour", "toys"], 5)
     assert made["expires_at"] > made["created_at"]
     assert "scope" in dpicl.fails("keys", "create", "a", "--role", "admin", *scoped)
     assert "0 of any answers" in dpicl.ok("keys", "limit", made["id"])
     assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1").startswith("dpicl_")
-    assert "support.queue" in dpicl.ok("keys", "list")
+    assert "toys.colour" in dpicl.ok("keys", "list")
     dpicl.ok("keys", "revoke", made["id"])
     _, listed = json.loads(dpicl.ok("keys", "list", "--json"))
     assert (listed["quota"], bool(listed["rotated_at"]), bool(listed["revoked_at"])) == (None, True, True)
@@ -114,6 +167,18 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
         assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["remote_engine"] is allowed
     assert "may be shown" in dpicl.ok("kb", "remote-engine", "open", "--allow", "--yes")
     assert "allowed" in dpicl.ok("kb", "list")
+
+
+def test_an_empty_knowledge_base_is_deleted(dpicl: Shell, plan_file: Path) -> None:
+    for _ in range(2):
+        create(dpicl)
+        assert dpicl("kb", "delete", "toys")[0] == 1  # asked, nobody said yes
+        assert "Deleted toys" in dpicl.ok("kb", "delete", "toys", "--yes")
+    assert "no knowledge base" in dpicl.fails("kb", "delete", "toys", "--yes")
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    assert "signed plans" in dpicl.fails("kb", "delete", "toys", "--yes")
+    assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["name"] == "toys"
 
 
 def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell) -> None:

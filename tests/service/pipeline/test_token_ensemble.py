@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from accounting.plan import PlanError, TaskNoise, calibrate_plan, load_plan
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import TokenEnsemble
+from service.engines import grammar_check
 from service.engines.grammar_check import grammar_problem
 from service.engines.prompts import render
 from service.engines.protocol import ZeroShot
@@ -62,6 +64,18 @@ def test_a_plan_whose_grammar_cannot_be_kept_to_is_not_signed(records: Records):
     for field, wrong in (("regex", "(yes"), ("json_schema", {"type": "text"})):
         with pytest.raises(PlanError, match=rf"tasks\.story\.mechanism\.{field}: "):
             check_engine(records, plan(**{field: wrong}))
+
+
+def test_a_grammar_is_read_in_a_process_of_its_own_within_bounds(monkeypatch):
+    pytest.importorskip("xgrammar")
+    code = "import sys, service.engines.grammar_check as check; print(check.grammar_problem('regex', '(a+)+$'), "
+    code += "{'torch', 'xgrammar'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+    monkeypatch.setattr(grammar_check, "_WITHIN_S", 0.0)
+    assert "write a simpler one" in grammar_problem("regex", "(a+)+b$")
+    with pytest.raises(PlanError, match="json_schema: at most 20,000 characters"):
+        plan(json_schema={"enum": ["x" * 20_000]})
 
 
 def test_a_grammar_is_not_judged_where_nothing_can_read_it(monkeypatch):
