@@ -2,7 +2,8 @@
 
 A person who is two texts is two units, and is promised less. So what databases, files and languages write in several
 ways is written in one: integers without zeros behind a point; UUIDs in small letters with hyphens; Unicode composed.
-Ids that only look alike, such as ``007`` and ``7``, stay apart.
+Ids that only look alike, such as ``007`` and ``7``, stay apart. Ids that look the same do not: characters that are not
+shown are refused.
 """
 
 import re
@@ -11,11 +12,30 @@ from decimal import Decimal
 from unicodedata import normalize
 from uuid import UUID
 
+import regex
+
 MAX_CHARACTERS = 1000
 
 _INTEGER = re.compile(r"(-?[0-9]+)\.0+")
 _HEXADECIMAL = r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the former is what SQLite stores
 _UUID = re.compile(rf"(?:urn:uuid:|\{{)?({_HEXADECIMAL})\}}?", re.IGNORECASE | re.ASCII)
+# Controls, format characters (zero-width spaces, soft hyphens, directions), variation selectors; and spaces that look
+# like the one of the keyboard.
+_NOT_SHOWN = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}")
+
+
+def problem(unit_id: str) -> str | None:
+    """Why a text cannot be an id, if it cannot: it is too long, or looks the same as another one."""
+    if len(unit_id) > MAX_CHARACTERS:
+        return f"has {len(unit_id):,} characters; at most {MAX_CHARACTERS:,} are allowed"
+    if unit_id != unit_id.strip():
+        return "has spaces around it, which would make it another unit than the same id without; remove them"
+    if found := _NOT_SHOWN.search(unit_id):
+        return (
+            f"contains the character U+{ord(found[0]):04X}, which looks like nothing or like a space and would make it "
+            "another unit than the same id without; remove it"
+        )
+    return None
 
 
 def canonical(text: str) -> str:

@@ -87,6 +87,7 @@ def forget(actor: Actor, records: Records, name: str, unit: str) -> int:
     """Delete a unit; how many exemplars it had. Answers released before stay: the privacy guarantee covers them.
 
     Raises:
+        exemplar_store.InvalidUnitIdError: no unit can have this id.
         exemplar_store.UnknownUnitError: there is none of this id.
     """
     return records.forget(name, unit, by=actor.id)

@@ -294,6 +294,7 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     refused("x", "application/pdf", 415, "unsupported-media-type")
     refused("", "text/csv", 404, "unknown-knowledge-base", "no")
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3%E2%80%8B"), 422, "invalid-request")
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
 
 

@@ -89,6 +89,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
     assert dpicl.ok("kb", "forget", "toys", "o3", "--yes").strip() == "Deleted 1 exemplars"
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
+    assert "U+200B" in dpicl.fails("kb", "forget", "toys", "o4\u200b", "--yes")
 
 
 def test_keys(dpicl: Shell) -> None:
