@@ -1,7 +1,8 @@
 """A unit's id as one text, whatever its type and spelling in the source that it came from.
 
 A person who is two texts is two units, and is promised less. So what databases, files and languages write in several
-ways is written in one: integers without zeros behind a point; UUIDs in small letters with hyphens; Unicode composed.
+ways is written in one: integers without zeros behind a point; UUIDs in small letters with hyphens; Unicode composed;
+full-width letters and digits, and half-width kana, in their ordinary width.
 Ids that only look alike, such as ``007`` and ``7``, stay apart. Ids that look the same do not: characters that are not
 shown are refused.
 """
@@ -18,6 +19,7 @@ MAX_CHARACTERS = 1000
 
 _INTEGER = re.compile(r"(-?[0-9]+)\.0+")
 _HEXADECIMAL = r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the former is what SQLite stores
+_OTHER_WIDTHS = re.compile("[\uff01-\uffee]+")
 _UUID = re.compile(rf"(?:urn:uuid:|\{{)?({_HEXADECIMAL})\}}?", re.IGNORECASE | re.ASCII)
 # Controls, format characters (zero-width spaces, soft hyphens, directions), variation selectors; and spaces that look
 # like the one of the keyboard.
@@ -40,7 +42,7 @@ def problem(unit_id: str) -> str | None:
 
 def canonical(text: str) -> str:
     """The one spelling of an id."""
-    composed = normalize("NFC", text)
+    composed = normalize("NFC", _OTHER_WIDTHS.sub(lambda match: normalize("NFKC", match[0]), text))
     if match := _UUID.fullmatch(composed):
         return str(UUID(match[1]))
     return match[1] if (match := _INTEGER.fullmatch(composed)) else composed

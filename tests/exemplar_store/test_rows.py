@@ -71,6 +71,8 @@ SAME = [
     [17, Decimal(17), Decimal("17.00"), Decimal("1.7E1"), "17", "17.0", "17.00"],
     [uuid.UUID(int=171), str(uuid.UUID(int=171)).upper(), f"{{{uuid.UUID(int=171)}}}", uuid.UUID(int=171).hex.upper()],
     [uuid.UUID(int=171), uuid.UUID(int=171).urn, uuid.UUID(int=171).hex],
+    ["ann7", "ａｎｎ７"],
+    ["ガム", "ｶﾞﾑ"],
     ["Zo\u00e9", "Zoe\u0301"],
 ]
 OTHERS = ["7", "07", "7.5", "7.50", "1.1", "1.10", "+7", "Ann", "ann", "a b", "a  b", uuid.UUID(int=7).hex[1:]]
@@ -140,7 +142,7 @@ def test_an_id_that_looks_like_another_one_is_refused(unit: str, named: str, rea
     assert caught.value.field == "unit_id"
 
 
-@pytest.mark.parametrize("unit", ["ann lee", "Ünal-7", "佐藤", "นที", "ａｎｎ", "a.b@example.org", "👤"])
+@pytest.mark.parametrize("unit", ["ann lee", "Ünal-7", "佐藤", "นที", "a.b@example.org", "👤"])
 def test_other_ids_are_taken(unit: str) -> None:
     (row,) = json_rows(line(unit_id=unit))
     assert row.unit_id == unit
