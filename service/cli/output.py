@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -104,6 +105,16 @@ def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) ->
             for doubt in error.doubts:
                 agreed(f"{doubt} Go on?", yes=False)
             given.add(error.confirmation)
+
+
+def counted(values: Mapping[str, int]) -> str:
+    """Values with how often each occurs; what a terminal would not show of them is escaped."""
+
+    def shown(value: str) -> str:
+        plain = value.isprintable() and value == unicodedata.normalize("NFC", value).strip()
+        return value if plain else ascii(value)
+
+    return ", ".join(f"{shown(value)} {count}" for value, count in values.items())
 
 
 def state_folder() -> Path:
