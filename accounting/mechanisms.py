@@ -6,7 +6,6 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 
 import json
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from accounting.labels import check_distinct
 from accounting.privacy import calibration
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
@@ -438,10 +438,7 @@ class TokenEnsembleMechanism(TextMechanism):
         if self.paid > MOST_TOKENS:
             raise ValueError(f"texts: texts × tokens is {self.paid}, and may be {MOST_TOKENS}; lower one of them")
         topics = self.topics or ()
-        if len(set(topics)) != len(topics):
-            raise ValueError("topics: each may appear once")
-        if odd := [topic for topic in topics if topic != unicodedata.normalize("NFC", topic).strip()]:
-            raise ValueError(f"topics: {odd[0]!r} is not in Unicode NFC without surrounding white space")
+        check_distinct("topics", topics)
         if topics and self.after is not None:
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self

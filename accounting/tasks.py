@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from accounting.labels import check_distinct
 from accounting.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
 from accounting.strict import Strict, is_none
 
@@ -233,8 +234,7 @@ class ClassifyTask(_Task):
 
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError("labels: each label may appear once")
+        check_distinct("labels", self.labels, "each label")
         if unknown := sorted(set(self.label_descriptions) - set(self.labels)):
             raise ValueError(f"label_descriptions: {', '.join(unknown)} is not among the labels")
         if self.abstain_below is not None and not self.mechanism.gives_probability:

@@ -8,6 +8,7 @@ from exemplar_store.errors import (
     EncryptionKeyError,
     ExemplarStoreError,
     InvalidKnowledgeBaseError,
+    InvalidUnitIdError,
     KnowledgeBaseExistsError,
     KnowledgeBaseNotEmptyError,
     OtherEmbeddingModelError,

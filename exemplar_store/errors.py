@@ -39,6 +39,20 @@ class UnknownUnitError(ExemplarStoreError, LookupError):
     """The knowledge base holds no unit of this id."""
 
 
+class InvalidUnitIdError(ExemplarStoreError, ValueError):
+    """What is no unit's id, and looks like one.
+
+    Attributes:
+        why: what is wrong with it, a sentence without its end.
+    """
+
+    field = "unit"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the unit's id {why}")
+        self.why = why
+
+
 class BadRowError(ExemplarStoreError, ValueError):
     """A row that cannot be ingested. Nothing of its upload was stored.
 

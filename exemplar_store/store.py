@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store import knowledge_base, sampling
+from exemplar_store import knowledge_base, sampling, unit_ids
 from exemplar_store.blocks import members
 from exemplar_store.cohorts import FIRST, add, spans, unrecognised
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import (
+    InvalidUnitIdError,
     KnowledgeBaseExistsError,
     KnowledgeBaseNotEmptyError,
     UnknownKnowledgeBaseError,
@@ -249,8 +250,11 @@ class ExemplarStore:
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
+            InvalidUnitIdError: no unit can have this id.
             UnknownUnitError: it does not hold this unit.
         """
+        if why := unit_ids.problem(unit_id):
+            raise InvalidUnitIdError(why)
         with self._database.begin() as connection:
             row, keys = self.keyring.open(connection, name, lock=True)
             overwrite_deleted(connection)

@@ -24,6 +24,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.UnknownKnowledgeBaseError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     synthetic_store.SyntheticUploadError: ProblemKind.MADE_UP_DATA,
     exemplar_store.UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
+    exemplar_store.InvalidUnitIdError: ProblemKind.INVALID_REQUEST,
     api_keys.UnknownKeyError: ProblemKind.UNKNOWN_KEY,
     proposals.UnknownProposalError: ProblemKind.UNKNOWN_PROPOSAL,
     proposals.SamePersonError: ProblemKind.TWO_PERSONS,

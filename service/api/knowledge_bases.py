@@ -111,7 +111,7 @@ async def archive_knowledge_base(
     summary="Delete an empty knowledge base",
     responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY),
 )
-async def delete(knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin) -> Response:
+async def delete_knowledge_base(knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin) -> Response:
     """Only while it is empty: no plan was ever signed, no exemplar uploaded, and it is in no group. Its name is free
     then, and the audit trail keeps both events.
     """

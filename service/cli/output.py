@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -151,6 +152,16 @@ def whole_id(written: str, known: Iterable[str]) -> str:
     if len(meant) > 1:
         raise ValueError(f"{written!r} begins several ids: {', '.join(meant)}; write more of the one that you mean")
     return meant[0]
+
+
+def counted(values: Mapping[str, int]) -> str:
+    """Values with how often each occurs; what a terminal would not show of them is escaped."""
+
+    def shown(value: str) -> str:
+        plain = value.isprintable() and value == unicodedata.normalize("NFC", value).strip()
+        return value if plain else ascii(value)
+
+    return ", ".join(f"{shown(value)} {count}" for value, count in values.items())
 
 
 def state_folder() -> Path:

@@ -60,12 +60,16 @@ class Prompt:
         exemplar: rendered once per exemplar, answer included.
         query: rendered for the query, ending where the answer begins.
         keywords: asks for a sentence made of released words; empty makes one from ``query``.
+        labels: the task's, as exemplars show them however they are spelt (:mod:`accounting.labels`).
+        label_field: the exemplars' field that holds them.
     """
 
     instruction: str
     exemplar: str
     query: str
     keywords: str = ""
+    labels: tuple[str, ...] = ()
+    label_field: str = ""
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ def task_spec(
             return replace(
                 spec,
                 labels=task.labels,
+                prompt=replace(spec.prompt, labels=task.labels, label_field=task.label_field),
                 label_descriptions=task.label_descriptions,
                 calibration=task.calibration_queries,
             )

@@ -12,12 +12,12 @@ A :class:`OnceAdapter` makes one release of the whole knowledge base, and a :cla
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 import accounting.mechanisms
+from accounting.labels import spellings
 from accounting.mechanisms import Mechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import SymmetricProfile
@@ -278,16 +278,12 @@ class OnceLabelAdapter(OnceAdapter[M, P]):
 
     def labelled(self, unit: Sequence[Exemplar]) -> list[tuple[int, np.ndarray]]:
         """A unit's exemplars, each as its label's index and its embedding; one of no such label is left out."""
-        index, field = self._index, self.task.label_field
+        labels, field = spellings(self.task.labels), self.task.label_field
         return [
-            (index[label], exemplar.embedding)
+            (label, exemplar.embedding)
             for exemplar in unit
-            if (label := exemplar.fields.get(field, "")) in index and exemplar.embedding is not None
+            if (label := labels.number(exemplar.fields.get(field))) is not None and exemplar.embedding is not None
         ]
-
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.task.labels)}
 
     def voices(self, public_size: int) -> int:
         """See :class:`Adapter`: the units of a label, if there are as many as exemplars, evenly spread."""

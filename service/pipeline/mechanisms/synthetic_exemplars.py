@@ -87,7 +87,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     @property
     def _labels(self) -> list[int]:
         """Of each candidate its label's index."""
-        return [self._index[candidate[self.task.label_field]] for candidate in self.written.candidates]
+        return [self.task.labels.index(candidate[self.task.label_field]) for candidate in self.written.candidates]
 
     @property
     def exemplars(self) -> int:

@@ -18,6 +18,7 @@ from service.pipeline.latency import Measured, smallest_grain_s
 from service.plans.signing import sign
 from service.records.replaying import replay
 from service.services import Services
+from service.sources.counts import UNIT_A_ROW
 from service.web import create_app
 from tests.service.conftest import PLAN, MajorityEngine
 
@@ -273,7 +274,13 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     exemplars = "/v1/knowledge-bases/animals/exemplars"
     lines = "".join(json.dumps({"unit_id": i, "text": f"t{i}", "label": "red", "id": i}) + "\n" for i in range(20))
     uploaded = api("admin", "POST", exemplars, content=lines, headers=_NDJSON).json()
-    assert uploaded == {"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "ignored_fields": ["id"]}
+    notice, values = uploaded.pop("notice"), uploaded.pop("values")
+    assert uploaded == {
+        **{"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "ignored_fields": ["id"]},
+        "rows": 20,
+    }
+    assert notice == UNIT_A_ROW
+    assert sum(values["label"].values()) == 20
     csv, csv_headers = "owner,text,label\nzoe,cat,blue\n", {"Content-Type": "text/csv; charset=utf-8"}
     assert api("admin", "POST", f"{exemplars}?unit_id=owner", content=csv, headers=csv_headers).json()["exemplars"] == 1
 
@@ -329,6 +336,7 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     refused("x", "application/pdf", 415, "unsupported-media-type")
     refused("", "text/csv", 404, "unknown-knowledge-base", "no")
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3%E2%80%8B"), 422, "invalid-request")
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
 
 

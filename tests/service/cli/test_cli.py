@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from service.cli.output import whole_id
+from service.sources.counts import ONE_UNIT, UNIT_A_ROW
 from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
 
@@ -122,7 +123,9 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     toys = tmp_path / "toys.csv"
     toys.write_text("owner,text,label,price\n" + "".join(f"o{i},toy {i},red,{i}\n" for i in range(12)))
     report = json.loads(dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner", "--json"))
-    assert report == {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
+    stored = {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"], "rows": 12}
+    assert {**report, **stored} == report
+    assert (report["values"], report["notice"]) == ({"label": {"red": 12}}, UNIT_A_ROW)
     assert "12 were there already" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
 
     shown = dpicl.ok("plan", "preview", plan_file, "--plot", tmp_path / "plan.png")
@@ -139,6 +142,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
     assert dpicl.ok("kb", "forget", "toys", "o3", "--yes").strip() == "Deleted 1 exemplars"
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
+    assert "U+200B" in dpicl.fails("kb", "forget", "toys", "o4\u200b", "--yes")
 
 
 def test_keys(dpicl: Shell, plan_file: Path) -> None:
@@ -227,6 +231,26 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
         assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
 
 
+def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
+    create(dpicl)
+    toys, labels = tmp_path / "toys.csv", ["red", "red", "Red", "red ", "bleu", "re\u0301d"]
+    toys.write_text("unit_id,text,label\n" + "".join(f"ann,toy {i},{label}\n" for i, label in enumerate(labels * 2)))
+    shown = dpicl.ok("kb", "ingest", "toys", toys, "--dry-run")
+    assert "label: red 4, Red 2, 'red ' 2, bleu 2, 're\\u0301d' 2" in shown
+    assert ONE_UNIT in shown
+    assert "toy 1" not in shown
+
+    shown = " ".join(dpicl.ok("plan", "preview", plan_file, "--rows", toys).split())
+    assert "colour: 8 of 12 rows have one of the plan's labels red 8, blue 0 No row has blue." in shown
+    assert "4 rows have none, and count for nothing: bleu 2, 're\\u0301d' 2" in shown
+    preview = ("plan", "preview", plan_file, "--public-size", 60, "--json")
+    assert "labels" not in json.loads(dpicl.ok(*preview))
+    toys.write_text(toys.read_text().replace("label", "colour", 1))
+    assert "field 'label'" in dpicl.fails(*preview, "--rows", toys)
+    found = json.loads(dpicl.ok(*preview, "--rows", toys, "--map", "label=colour"))["labels"]["colour"]
+    assert found == {"labels": {"red": 8, "blue": 0}, "others": {"bleu": 2, "re\u0301d": 2}}
+
+
 @pytest.mark.slow
 def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
@@ -238,7 +262,8 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     sql = (*database, "SELECT * FROM toys", *columns)
     assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", *sql)
     report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
-    assert report == {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
+    stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"], "rows": 9}
+    assert report == {**stored, "values": {}, "notice": None}
 
     shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
     shop.close()

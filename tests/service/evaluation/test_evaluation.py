@@ -207,3 +207,14 @@ def test_bad_data_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, cha
 
 def test_an_unknown_task_is_explained(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     assert "has no task 'shape'; it has colour" in dpicl.fails("eval", dataset, "--plan", plan_file, "--task", "shape")
+
+
+def test_questions_labels_are_read_as_the_plan_spells_them(dataset: Path, plan_file: Path) -> None:
+    questions = (dataset / "test.jsonl").read_text()
+    (dataset / "test.jsonl").write_text(questions.replace('"kitchen"', '"Kitchen "'))
+    plan = load_plan(plan_file.read_text())
+    data = Dataset(dataset, plan, "colour", "text")
+    assert {row["label"] for row in data.questions} == {"kitchen", "workshop"}
+    (dataset / "test.jsonl").write_text(questions.replace('"kitchen"', '"kitchenette"'))
+    with pytest.raises(ValueError, match="'kitchenette' is not among"):
+        _ = Dataset(dataset, plan, "colour", "text").questions

@@ -18,6 +18,7 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import CalibratedPlan, load_plan
+from exemplar_store import Exemplar
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.pipeline import making
@@ -70,6 +71,19 @@ def embed(texts) -> np.ndarray:
     """Red things lie to the east, blue ones to the north; what is neither, between them."""
     found = [[("blue" not in text) + 0.0, ("red" not in text) + 0.0] for text in texts]
     return (np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("plan", [PLAN, VOTED], ids=["prototypes", "synthetic_exemplars"])
+def test_an_exemplar_counts_however_its_label_is_spelt(plan: str) -> None:
+    calibrated = nearly_noiseless(load_plan(plan))
+    adapter = once_adapter_of(calibrated.plan.tasks["for-ever"], calibrated.noise["for-ever"])
+    labels = ["blue", "Blue", "blue ", "\ufeffBLUE\xa0", "bleu"]
+    unit = [
+        Exemplar({"text": "a toy", "label": label}, vector) for label, vector in zip(labels, np.eye(5), strict=True)
+    ]
+    found = adapter.labelled(unit)
+    assert [number for number, _ in found] == [1, 1, 1, 1]
+    assert np.array_equal([vector for _, vector in found], np.eye(5)[:4])
 
 
 class Reader(MajorityEngine):

@@ -16,7 +16,7 @@ from ray import serve
 
 from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from exemplar_store import Slot
+from exemplar_store import Exemplar, Slot
 from service.application import PrivateWork, RemotePrivateWork
 from service.cli import trying
 from service.engines.prompts import render
@@ -24,6 +24,7 @@ from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpe
 from service.pipeline import making
 from service.pipeline.making import NotMadeError, grain_s
 from service.pipeline.measured_grains import Work
+from service.pipeline.mechanisms.adapter import once_adapter_of
 from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
 from service.plans.exported import certificate_of, export, problems
 from service.plans.signing import promise, sign
@@ -143,11 +144,25 @@ def test_each_topic_is_an_ensemble_of_all_its_units(services: Services, scribe: 
     assert states(services.records) == {"released": 1}
 
 
+def test_a_unit_is_on_a_topic_however_that_is_spelt(calibrated: CalibratedPlan) -> None:
+    adapter = once_adapter_of(calibrated.plan.tasks["tales"], calibrated.noise["tales"])
+    units = [[Exemplar({"text": "t", "label": label}, None)] for label in ("blue", "Blue ", "\ufeffBLUE", "blu\xade")]
+    seen = {"red": 0, "blue": 0}
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        seen[query["label"]] += sum(map(len, slots))
+        return ""
+
+    adapter.make(units, np.empty((0, 0)), write)
+    assert seen == {"red": 0, "blue": 2 * len(units)}
+
+
 def test_questions_see_the_texts_of_their_topic_else_those_like_them(services: Services, scribe, calibrated) -> None:
     signed(services, calibrated)
     del scribe.asked[:]
     shown = "A red toy: {tale} 1\n\nA red toy: {tale} 2\n\nQuestion {about} red toys: Are {they} nice?\nAnswer:"
     assert ask(services, label="red", question="Are {they} nice?") == shown
+    assert ask(services, label="RED", question="Are {they} nice?") == shown.replace("} red toys", "} RED toys")
     nearest = "A blue toy: {tale} 3\n\nQuestion {about} green toys: What of number 3\nAnswer:"
     assert ask(services, label="green", question="What of number 3") == nearest
     assert {(spec.knowledge_base, spec.asker, spec.writing) for spec in scribe.asked} == {
