@@ -125,6 +125,7 @@ ASKING_RESPONSES = may_meet(
     ProblemKind.BUSY,
     ProblemKind.STILL_ANSWERING,
     ProblemKind.ENGINE_UNAVAILABLE,
+    ProblemKind.UNUSABLE_REPLY,
 )
 """What a question may meet."""
 
@@ -149,6 +150,7 @@ async def ask(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerView:
         ProblemKind.BUSY,
         ProblemKind.RATE_LIMITED,
         ProblemKind.ENGINE_UNAVAILABLE,
+        ProblemKind.UNUSABLE_REPLY,
     ),
 )
 async def preview(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:

@@ -49,6 +49,7 @@ async def sanitize(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
         ProblemKind.INVALID_QUERY,
         ProblemKind.BUSY,
         ProblemKind.ENGINE_UNAVAILABLE,
+        ProblemKind.UNUSABLE_REPLY,
     ),
 )
 async def answer(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:

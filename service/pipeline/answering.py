@@ -40,6 +40,7 @@ from service.engines.protocol import (
     NotKeptError,
     TaskSpec,
     UnanswerableQueryError,
+    UnusableReplyError,
     ZeroShot,
 )
 from service.pipeline.draw import draw_signed
@@ -193,6 +194,7 @@ class Answering:
             accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
             accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
             service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
+            service.engines.protocol.UnusableReplyError: it replies with nothing to use; nothing was charged.
             StillAnsweringError: a concurrent twin of this query did not finish in time.
             BusyError: too many queries are being answered.
             RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
@@ -215,7 +217,7 @@ class Answering:
             return await self._realigned(question, answer)
         except EngineUnavailableError as error:
             # Before the charge, or its charge is void: nothing that follows the sample raises this.
-            raise EngineUnavailableError(f"{error}; nothing was charged") from error
+            raise type(error)(f"{error}; nothing was charged") from error
         finally:
             self._in_flight -= 1
 
@@ -453,6 +455,8 @@ def refusal(error: BaseException) -> tuple[str, Exception]:
             return "unanswerable-query", InvalidQueryError(str(error))
         case TextBudgetExhaustedError():
             return ProblemKind.TEXT_BUDGET_EXHAUSTED.slug, error
+        case UnusableReplyError():
+            return ProblemKind.UNUSABLE_REPLY.slug, error
         case EngineBusyError():
             return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
     return "engine-unavailable", EngineUnavailableError("the engine does not answer")

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from accounting.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
+from service.engines.protocol import UnusableReplyError
 from service.pipeline.latency import Measured, smallest_grain_s
 from service.plans.signing import sign
 from service.records.replaying import replay
@@ -171,6 +172,21 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     asyncio.run(beat())
     assert api(None, "GET", "/readyz").json() == {"status": "ok"}
     assert api.left() == 20
+
+
+def test_a_language_model_without_answers_is_503_free_and_says_what_to_change(
+    api: Api, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=UnusableReplyError("it thinks: change this")))
+    response = api.ask()
+    assert problem(response, 503, "unusable-reply")["detail"] == "it thinks: change this; nothing was charged"
+    assert response.headers["x-should-retry"] == "false"  # it would reply the same
+    assert api.left() == 20
+    trail = api("admin", "GET", "/v1/audit?kind=void").json()["data"]
+    assert [event["body"]["reason"] for event in trail] == ["unusable-reply"]
+    asyncio.run(api.services.heartbeat.beat())
+    api.services.grains.report = [Measured("toys.colour@1", 0.0, "toys.colour@1: change this", unusable=True)]
+    assert "change this" in problem(api(None, "GET", "/readyz"), 503, "unusable-reply")["detail"]
 
 
 def test_lists_come_in_pages(api: Api) -> None:
