@@ -48,6 +48,7 @@ from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError, settle
+from service.pipeline.mechanisms.adapter import score_of, scores_of
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
@@ -106,7 +107,7 @@ class Answer:
         """As shown to a caller with this threshold; the release stays the same."""
         if abstain_below is None:
             return self
-        return replace(self, abstained=self.release.answer["probability"] < abstain_below)
+        return replace(self, abstained=score_of(self.release.answer) < abstain_below)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class _Question:
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
         arrived: how many units there were before the charge. What brought them is witnessed with it.
-        prior: label probabilities in place of zero-shot's, from a release that is made once; None for zero-shot's.
+        prior: label scores in place of zero-shot's probabilities, from a release that is made once; None for these.
         measured: what the task's largest slots take, and its grain.
     """
 
@@ -186,7 +187,7 @@ class Answering:
             query: a text, or the fields of the task's query template.
             key_id: who asks.
             idempotency_key: the caller's name for this request.
-            abstain_below: the least probability of a label that is shown; unless given, the task's.
+            abstain_below: the least score, or probability, of a label that is shown; unless given, the task's.
 
         Raises:
             accounting.ledger.errors.UnknownTaskError: no such task.
@@ -277,14 +278,15 @@ class Answering:
         return answer and replace(answer, task=signed.address, answers_left=0)
 
     async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
-        """The label probabilities of the release that the task takes its prior from; None for zero-shot's."""
+        """The label scores of the release that the task takes its prior from; None for zero-shot's probabilities."""
         task, _ = read_task(signed)
         if not isinstance(task, ClassifyTask) or task.prior_from is None:
             return None
         answer = await self._beside(signed, task.prior_from, fields, key_id)
         if answer is None:
             return None
-        return np.array([answer.release.answer["probabilities"][label] for label in task.labels])
+        scores = scores_of(answer.release.answer)
+        return np.array([scores[label] for label in task.labels])
 
     async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""

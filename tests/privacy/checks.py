@@ -237,7 +237,7 @@ def _public(kind: str, answer: Answer) -> None:
     """An answer tells what was chosen from a public domain, and nothing else."""
     told = TELLS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
     if "posterior" in kind:
-        told = {"label", "probability", "probabilities", "zero_shot"}
+        told = {"label", "score", "scores", "zero_shot"}
     require_equal(answer.keys(), told, "what an answer tells")
     if kind.endswith("votes"):
         require({answer["label"], answer["zero_shot"]} <= {"red", "blue"}, f"a label that is none: {answer}")
