@@ -77,11 +77,19 @@ class LabelMechanism(Mechanism):
     """One that releases a label."""
 
     kind = "classify"
+    can_be_fitted: ClassVar[bool] = False
+    """Whether it has parameters that make the score the label's probability of being right."""
 
     @property
-    def gives_probability(self) -> bool:
-        """Whether the label leaves with its probability of being right."""
+    def gives_score(self) -> bool:
+        """Whether the label leaves with a score, from 0 to 1."""
         return False
+
+    @property
+    def fitted(self) -> int | None:
+        """To how many labelled public rows the score was fitted, which makes it the label's probability of being right;
+        None: to none, so it is not one."""
+        return None
 
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
         """Whether it fits a task.
@@ -107,11 +115,19 @@ class TextMechanism(Mechanism):
     written_together: ClassVar[bool] = False
 
 
+FEWEST_ROWS = 200
+"""Labelled rows that make a score a probability: fewer say too little of how often it is right."""
+
+
 class Calibration(Strict):
     """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
 
-    ``dpicl eval`` shows how well calibrated the probabilities are on labelled rows.
+    ``dpicl eval`` shows how often labels are right beside their scores, and ``dpicl eval --fit`` fits all of this.
     """
+
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
+    """To how many labelled public rows the parameters were fitted, as `dpicl eval --fit` writes it: answers then carry
+    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     prior: float = Field(default=1.0, ge=0, le=10)
     """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
@@ -136,9 +152,10 @@ class RnmGaussianMechanism(LabelMechanism):
     """Votes with Gaussian noise: one label leaves.
 
     With ``decide: posterior`` it is the one that is likeliest to be right, given the noisy votes and the public
-    zero-shot probabilities, and leaves with that probability; with ``decide: argmax`` the one of the most noisy votes.
+    zero-shot probabilities, and leaves with a score; with ``decide: argmax`` the one of the most noisy votes.
     """
 
+    can_be_fitted = True
     type: Literal["rnm_gaussian"]
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
@@ -177,9 +194,14 @@ class RnmGaussianMechanism(LabelMechanism):
             raise ValueError(f"mechanism.calibration.label_weights: {', '.join(unknown)} is not among the labels")
 
     @property
-    def gives_probability(self) -> bool:
+    def gives_score(self) -> bool:
         """See :class:`LabelMechanism`."""
         return self.decide == "posterior"
+
+    @property
+    def fitted(self) -> int | None:
+        """See :class:`LabelMechanism`."""
+        return None if self.calibration is None else self.calibration.fitted_to
 
     def decisiveness(self, labels: int) -> float:
         """As written in the calibration, or what it is unless written, with so many labels."""
@@ -195,14 +217,23 @@ class PrototypesMechanism(LabelMechanism):
     """A noisy prototype of each label, made once: the one nearest to a question is its label."""
 
     once = True
+    can_be_fitted = True
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
-    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only probabilities."""
+    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only scores."""
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
+    """To how many labelled public rows the temperature was fitted, as `dpicl eval --fit` writes it: answers then carry
+    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     @property
-    def gives_probability(self) -> bool:
+    def gives_score(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
+
+    @property
+    def fitted(self) -> int | None:
+        """See :class:`LabelMechanism`."""
+        return self.fitted_to
 
 
 class SyntheticExemplarsMechanism(LabelMechanism):
@@ -218,7 +249,7 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     """How many are chosen of each label's."""
 
     @property
-    def gives_probability(self) -> bool:
+    def gives_score(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
 

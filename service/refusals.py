@@ -57,6 +57,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
     exemplar_store.OtherEmbeddingModelError: ProblemKind.OTHER_EMBEDDING_MODEL,
     protocol.EngineUnavailableError: ProblemKind.ENGINE_UNAVAILABLE,
+    protocol.UnusableReplyError: ProblemKind.UNUSABLE_REPLY,
     witness.WitnessUnavailableError: ProblemKind.WITNESS_UNAVAILABLE,
     answering.StillAnsweringError: ProblemKind.STILL_ANSWERING,
     answering.BusyError: ProblemKind.BUSY,

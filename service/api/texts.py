@@ -50,6 +50,7 @@ async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> Sanitized
         ProblemKind.INVALID_QUERY,
         ProblemKind.BUSY,
         ProblemKind.ENGINE_UNAVAILABLE,
+        ProblemKind.UNUSABLE_REPLY,
     ),
 )
 @changes_nothing

@@ -140,7 +140,15 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (voting(decide="posterior", prior_weight=0), "tasks.topic.mechanism: prior_weight: is for decide: argmax"),
         (voting(decide="argmax", calibration={}), "tasks.topic.mechanism: calibration: is for decide: posterior"),
         (changed(tasks__topic__abstain_below=1.5), "tasks.topic.abstain_below: "),
-        (changed(tasks__topic__abstain_below=0.5, tasks__topic__mechanism__decide="argmax"), "gives no probability"),
+        (changed(tasks__topic__abstain_below=0.5, tasks__topic__mechanism__decide="argmax"), "gives no score"),
+        (
+            changed(tasks__topic__mechanism__calibration={"fitted_to": 7}),
+            "tasks.topic.mechanism.calibration.fitted_to: ",
+        ),
+        (
+            changed(tasks__topic__prior_from="once", tasks__topic__mechanism__calibration={"fitted_to": 300}),
+            "tasks.topic: prior_from: the mechanism was fitted with zero-shot's probabilities",
+        ),
         (changed(tasks__topic__sampling="shuffle"), "tasks.topic.sampling: "),
         (changed(tasks__topic__share=0), "tasks.topic.share: "),
     ],

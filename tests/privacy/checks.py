@@ -30,7 +30,7 @@ import aggregation.keyword_ptr
 import aggregation.noise
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.tables import charges, tasks
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, load_plan
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile
@@ -54,6 +54,7 @@ from service.services import Services
 from tests.privacy.attacks import texts, weighed
 from tests.privacy.audit import ERROR
 from tests.privacy.wired import LABELS, Answer, Attack, Compass, Noticed, Parrot, ask, neighbours, opened
+from tests.service.conftest import PLAN
 
 RED, BLUE = "1 0", "0 1"
 
@@ -237,7 +238,7 @@ def _public(kind: str, answer: Answer) -> None:
     """An answer tells what was chosen from a public domain, and nothing else."""
     told = TELLS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
     if "posterior" in kind:
-        told = {"label", "probability", "probabilities", "zero_shot"}
+        told = {"label", "score", "scores", "zero_shot"}
     require_equal(answer.keys(), told, "what an answer tells")
     if kind.endswith("votes"):
         require({answer["label"], answer["zero_shot"]} <= {"red", "blue"}, f"a label that is none: {answer}")
@@ -426,7 +427,7 @@ def noise_is_fresh(kind: str) -> None:
 def _probability(votes: RnmGaussian, contributions: Sequence[Any]) -> object:
     """The answer of a posterior."""
     posterior = LabelPosterior(votes.sigma, 9, Calibration(1, 5, 0.14, 1))
-    belief = LabelVote(votes, ["red", "blue"], np.array([0.5, 0.5]), posterior)
+    belief = LabelVote(votes, load_plan(PLAN).tasks["colour"], np.array([0.5, 0.5]), posterior)
     return json.dumps(asyncio.run(belief.release(contributions)))
 
 

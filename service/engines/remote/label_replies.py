@@ -16,12 +16,18 @@ _END = r"(?=$|\s|[\"'`*_)\]}>”’»」.,;:!?|<。、，：](?!\w))"
 _NEXT = r"\W*(?:\w{1,4}\W+)?"
 
 
-def match_label(reply: str, labels: Sequence[str]) -> int | None:
+def match_label(reply: str, labels: Sequence[str], cut: bool = False) -> int | None:
     """The label that a reply begins with.
 
     Upper and lower case, Unicode's ways of writing the same letter, and quotes or emphasis around the label make no
     difference. The label must end where a word ends; of labels that begin with each other the longest counts. A reply
-    that then names another label, or fits two labels alike, means none.
+    that then names another label, or fits two labels alike, means none; nor does one that was cut off where it could
+    still have become another label.
+
+    Args:
+        reply: what was written.
+        labels: the task's.
+        cut: whether a limit of tokens ended the reply.
 
     Returns:
         The label's number, or None.
@@ -32,6 +38,8 @@ def match_label(reply: str, labels: Sequence[str]) -> int | None:
         return None
     length, number = max(matches)
     if known.count(known[number]) > 1:
+        return None
+    if cut and any(len(label) > length and label.startswith(text) for label in known):
         return None
     others = "|".join(re.escape(label) for label in known if label and label != known[number])
     if others and re.match(f"{_NEXT}(?:{others}){_END}", text[length:]):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from accounting.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
+from service.engines.protocol import UnusableReplyError
 from service.pipeline.latency import Measured, smallest_grain_s
 from service.plans.signing import sign
 from service.records.replaying import replay
@@ -104,12 +105,12 @@ def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
     response = api.ask()
     assert response.status_code == 200, response.text
     answer = response.json()
-    told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "score", "scores", "zero_shot", "created_at", "cost", "engine"}
     assert set(answer) == told, "public values only"
     assert (answer["task"], answer["cost"]) == ("toys.colour@1", {"charged": 1, "answers_left": 19})
-    assert {answer["label"], answer["zero_shot"]} <= set(answer["probabilities"]) == {"red", "blue"}
-    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=2e-4)
-    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
+    assert {answer["label"], answer["zero_shot"]} <= set(answer["scores"]) == {"red", "blue"}
+    assert sum(answer["scores"].values()) == pytest.approx(1, abs=2e-4)
+    assert answer["score"] == max(answer["scores"].values()) == answer["scores"][answer["label"]]
     assert response.headers["x-should-retry"] == "false"
     again = api.ask({"text": "a toy"}, "toys.colour@1").json()
     assert again["cost"] == {"charged": 0, "answers_left": 19}
@@ -125,9 +126,23 @@ def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
     silent = api.ask(task="toys.colour@2").json()
     assert (silent["abstained"], silent["cost"]["charged"]) == (True, 1)
     assert "label" not in silent
-    told = api.ask(task="toys.colour@2", abstain_below=silent["probability"]).json()
+    told = api.ask(task="toys.colour@2", abstain_below=silent["score"]).json()
     assert (told["abstained"], told["cost"]["charged"], told["id"]) == (False, 0, silent["id"])
-    assert told["probability"] == silent["probability"] == told["probabilities"][told["label"]]
+    assert told["score"] == silent["score"] == told["scores"][told["label"]]
+
+
+def test_the_score_is_a_probability_where_the_plan_was_fitted(api: Api) -> None:
+    """Which the plan says, whatever the answer; the number and the threshold are the same."""
+    api.sign("vote: hard", "vote: hard, calibration: {fitted_to: 300}")
+    assert "fitted_to" not in api("analyst", "GET", "/v1/tasks/toys.colour@1").json()
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["fitted_to"] == 300
+    answer = api.ask(task="toys.colour@2").json()
+    assert not {"score", "scores"} & answer.keys()
+    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
+    assert api.ask(task="toys.colour@2", abstain_below=1).json()["abstained"] is (answer["probability"] < 1)
+    body = {"model": "toys.colour@2", "messages": [{"role": "user", "content": "a toy"}], "abstain_below": 1}
+    (choice,) = api("analyst", "POST", "/v1/chat/completions", json=body).json()["choices"]
+    assert "a probability of" in choice["message"]["refusal"]
 
 
 def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
@@ -172,6 +187,21 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     asyncio.run(beat())
     assert api(None, "GET", "/readyz").json() == {"status": "ok"}
     assert api.left() == 20
+
+
+def test_a_language_model_without_answers_is_503_free_and_says_what_to_change(
+    api: Api, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=UnusableReplyError("it thinks: change this")))
+    response = api.ask()
+    assert problem(response, 503, "unusable-reply")["detail"] == "it thinks: change this; nothing was charged"
+    assert response.headers["x-should-retry"] == "false"  # it would reply the same
+    assert api.left() == 20
+    trail = api("admin", "GET", "/v1/audit?kind=void").json()["data"]
+    assert [event["body"]["reason"] for event in trail] == ["unusable-reply"]
+    asyncio.run(api.services.heartbeat.beat())
+    api.services.grains.report = [Measured("toys.colour@1", 0.0, "toys.colour@1: change this", unusable=True)]
+    assert "change this" in problem(api(None, "GET", "/readyz"), 503, "unusable-reply")["detail"]
 
 
 def test_lists_come_in_pages(api: Api) -> None:

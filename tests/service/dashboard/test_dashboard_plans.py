@@ -313,7 +313,7 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser) -> None:
     before = browser.records.ledger.budgets.statuses()
     for rows in (ROWS, LINES):
         said = words(part(browser, "/try", trial_rows=rows, trial_query="a ball"))
-        noisy = r"Answer, with the plan’s noise (red|blue) \(probability 0\.\d\d\) Without noise (red|blue)"
+        noisy = r"Answer, with the plan’s noise (red|blue) \(score 0\.\d\d\) Without noise (red|blue)"
         assert re.search(noisy, said)
         assert re.search(r"The noise kept that answer \d+ of 20 times", said)
         assert "2 exemplars stand in for 60" in said

@@ -157,7 +157,7 @@ def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(pla
     asked = [f"a {label} thing {i}" for label in ("red", "blue") for i in range(20)]
     answers = [ask(services, query, "toys.for-ever") for query in asked]
     assert [answer.release.answer["label"] for answer in answers] == ["red"] * 20 + ["blue"] * 20
-    assert all(0.5 < answer.release.answer["probability"] <= 1 for answer in answers)
+    assert all(0.5 < answer.release.answer["score"] <= 1 for answer in answers)
     assert {(one.charged, one.answers_left, one.source) for one in answers} == {(False, None, type_of(plan))}
     assert len({answer.release.id for answer in answers}) == 1
     assert states(services.records, "for-ever") == {"released": 1}
@@ -370,7 +370,7 @@ def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
     for label in ("red", "blue"):
         answer = ask(services, f"a {label} thing", "toys.for-ever")
         assert answer.release.answer["label"] == label
-        assert answer.release.answer["probability"] > 0.99
+        assert answer.release.answer["score"] > 0.99
 
 
 @pytest.mark.parametrize(
