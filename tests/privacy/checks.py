@@ -444,10 +444,13 @@ def nothing_passes_by_the_noise() -> None:
         )
         for radius in (0.1, 1.0)
     ]
-    mechanisms.append((partial(EmbeddingMean(1.0).release, candidates=candidates), voices, [centre, -centre]))
+    undecided = np.zeros(2)  # all candidates are as near
+    plain = partial(EmbeddingMean(1.0).release, candidates=candidates)
+    mechanisms.append((plain, voices, [centre, -centre, undecided]))
     for vote in ("hard", "soft"):
         release = partial(RnmGaussian(1.0, 2, vote, 1.0).release, prior=np.array([0.5, 0.5]))  # type: ignore[arg-type]
-        heard = [np.array([1.0, 2.0]), np.array([2.0, 1.0])]
+        even, nearly = np.array([1.5, 1.5]), np.array([1.5, 1.5 + 1e-9])  # a tie, and what looks like one when told
+        heard = [np.array([1.0, 2.0]), np.array([2.0, 1.0]), even, nearly]
         mechanisms.append((release, [np.eye(2)[0], np.eye(2)[1]], heard))
         believed = partial(_probability, RnmGaussian(1.0, 2, vote))  # type: ignore[arg-type]
         mechanisms.append((believed, [np.eye(2)[0], np.eye(2)[1]], heard))

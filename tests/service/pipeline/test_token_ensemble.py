@@ -26,6 +26,7 @@ from tests.service.conftest import TEXT_PLAN
 from tests.service.engines.roomy import Roomy
 
 MECHANISM = "type: token_ensemble, tokens: 30"
+AFTER = {"type": "keyword_ptr", "k_min": 1, "k_max": 1}
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 
 
@@ -39,6 +40,21 @@ def writing(**rules):
     task = plan(**rules).tasks["story"]
     noise = TaskNoise(mechanism=TokenEnsemble(0.2, 30), sampling_probability=0.1)
     return TokenEnsembleAdapter(task, noise).writing
+
+
+def test_the_slots_have_a_say_in_the_tokens_that_are_paid_for_and_no_longer():
+    assert (writing().tokens, writing().longest) == (30, 30)
+    assert (writing(max_tokens=90).tokens, writing(max_tokens=90).longest) == (30, 90)
+
+
+@pytest.mark.parametrize("after", [None, AFTER], ids=["alone", "after words"])
+def test_the_tokens_that_the_model_writes_alone_cost_nothing(after):
+    """The noise is that of the paid tokens, be an answer longer or not."""
+    rules = {} if after is None else {"after": after}
+    short, long = (calibrate_plan(plan(**rules, **more), 600) for more in ({}, {"max_tokens": 90}))
+    assert short.noise == long.noise
+    assert short.noise["story"].mechanism.tokens == 30
+    assert short.events() == long.events()
 
 
 def test_rules_reach_the_engine():
@@ -102,7 +118,6 @@ class Writes(Roomy):
         return "written"
 
 
-AFTER = {"type": "keyword_ptr", "k_min": 1, "k_max": 1}
 NOISE = TaskNoise(mechanism=GuidedTokens(0.2, 30, ProposeTestRelease(1.0, 1.0, 1e-6)), sampling_probability=0.1)
 
 

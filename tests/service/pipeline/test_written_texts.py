@@ -157,6 +157,54 @@ def test_a_unit_is_on_a_topic_however_that_is_spelt(calibrated: CalibratedPlan) 
     assert seen == {"red": 0, "blue": 2 * len(units)}
 
 
+UNITS = {
+    "on red": ["red", "red"],
+    "on blue": ["blue"],
+    "on blue mostly": ["blue", "red", "blue"],
+    "torn": ["blue", "red"],
+    "torn again": ["red", "blue"],
+    "elsewhere": ["green", ""],
+    "nowhere": [],
+}
+
+
+def written_from(calibrated: CalibratedPlan, units: Sequence[str]) -> dict[str, list[list[Slot]]]:
+    """The slots that each text is written from, by topic."""
+    adapter = WrittenTextsAdapter(calibrated.plan.tasks["tales"], calibrated.noise["tales"])
+    shown: dict[str, list[list[Slot]]] = {}
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        shown.setdefault(query["label"], []).append(list(slots))
+        return ""
+
+    exemplars = [[Exemplar({"label": topic, "text": name}, None) for topic in UNITS[name]] for name in units]
+    adapter.make(exemplars, np.empty((0, 2), np.float32), write)
+    return shown
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_topic_of_a_unit_depends_on_the_unit_alone(calibrated: CalibratedPlan, order: int) -> None:
+    """Whoever else is there, and however many are on a topic: else one unit would move many."""
+
+    def read(names: Sequence[str]) -> dict[str, set[str]]:
+        slots = {topic: texts[0] for topic, texts in written_from(calibrated, names).items()}
+        return {topic: {one.fields["text"] for slot in some for one in slot} for topic, some in slots.items()}
+
+    names = [*UNITS][::order]
+    everybody = read(names)
+    assert everybody == {"red": {"on red", "torn", "torn again"}, "blue": {"on blue", "on blue mostly"}}
+    for left_out in names:
+        others = read([name for name in names if name != left_out])
+        assert others == {topic: units - {left_out} for topic, units in everybody.items()}
+
+
+def test_all_texts_on_a_topic_are_written_from_the_same_slots(calibrated: CalibratedPlan) -> None:
+    """A release that is made once has one sample, and an engine that reads it again finds it cached."""
+    for first, second in written_from(calibrated, [*UNITS] * 10).values():
+        assert first == second
+        assert any(first)
+
+
 def test_questions_see_the_texts_of_their_topic_else_those_like_them(services: Services, scribe, calibrated) -> None:
     signed(services, calibrated)
     del scribe.asked[:]
