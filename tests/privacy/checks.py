@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NoReturn
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -42,12 +43,20 @@ from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import Exemplar, Slot, sampling
+from exemplar_store import Exemplar, ExemplarStore, Slot, sampling
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineUnavailableError,
+    NotKeptError,
+    Prompt,
+    TaskSpec,
+    UnanswerableQueryError,
+)
 from service.pipeline.latency import Departure
 from service.pipeline.making import NotMadeError, make
 from service.pipeline.mechanisms.rnm_gaussian import LabelVote
+from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.records.records import Records
 from service.services import Services
@@ -334,16 +343,71 @@ def steps_in_their_order() -> None:
 
 
 def nothing_is_given_back_after_the_sample() -> None:
-    """However an answer fails once its sample is drawn, its charge stays spent."""
-    services, calibrated = quiet(Parrot())
-    address = signed_again(services, calibrated)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RnmGaussian, "noisy_votes", fail)
-        with pytest.raises(RuntimeError, match="cannot be counted"):
-            asyncio.run(services.answering.answer(address, "query", key_id="k"))
-    require_equal(states(services.records), ["charged"], "the charge of an answer that failed after its sample")
-    left = services.records.ledger.answers_left(services.records.ledger.budgets.task(address))
-    require_equal(left, 2, "answers left")
+    """However an answer fails once its sample is drawn, its charge stays spent, and most often it is released."""
+    labels = {
+        "the sample cannot be read": (ExemplarStore, "sample_blocks", OSError("disk")),
+        "nobody is drawn": (ExemplarStore, "sample_blocks", [()] * 6),
+        "no block is drawn": (ExemplarStore, "sample_blocks", []),
+        **{
+            f"the engine says {type(error).__name__}": (Parrot, "contributions", _raising(error))
+            for error in (
+                EngineUnavailableError("down"),
+                EngineBusyError("busy"),
+                UnanswerableQueryError("too long"),
+                NotKeptError("anew"),
+                InvalidQueryError("too few words"),
+                TimeoutError(),
+                asyncio.CancelledError(),
+            )
+        },
+        "nobody answers": (Parrot, "contributions", _returning([None] * 6)),
+        "too few answer": (Parrot, "contributions", _returning([])),
+        "it comes late": (Departure, "wait", _returning(3)),
+        "it cannot be counted": (RnmGaussian, "noisy_votes", RuntimeError("cannot be counted")),
+        "the engine is down when it is counted": (RnmGaussian, "noisy_votes", EngineUnavailableError("down")),
+        "it cannot be stored": (Ledger, "release", RuntimeError("no space")),
+    }
+    text = texts(["nothing"], "type: token_ensemble, tokens: 4, clip: 20, weight: 10")
+    written = {
+        "the sample cannot be read": labels["the sample cannot be read"],
+        **{
+            f"writing ends with {type(error).__name__}": (Parrot, "write", _raising(error))
+            for error in (EngineUnavailableError("down"), EngineBusyError("busy"), asyncio.CancelledError())
+        },
+        "nothing is written": (Parrot, "write", _returning("")),
+    }
+    for task, failures, says in ((SIGNED["hard votes"], labels, RED), (text, written, "a")):
+        attack = Attack("blocks", task, [says] * 5, says, {}, ensemble=6, answers=len(failures))
+        services = opened(neighbours(attack)[1], Parrot())
+        address, ledger = signed_again(services, attack.plan()), services.records.ledger
+        for spent, (name, (owner, function, does)) in enumerate(failures.items(), 1):
+            with pytest.MonkeyPatch.context() as patch:
+                replacement = does if callable(does) else Mock(**_result(does))
+                patch.setattr(owner, function, replacement)
+                with suppress(RuntimeError):
+                    asyncio.run(services.answering.answer(address, f"query {spent}", key_id="k"))
+            left = ledger.answers_left(ledger.budgets.task(address))
+            require_equal(left, len(failures) - spent, f"answers left after one of which {name}")
+            lost = "charged" if "counted" in name or "stored" in name else "released"
+            require_equal(states(services.records)[-1], lost, f"the charge of an answer of which {name}")
+
+
+def _raising(error: BaseException) -> Callable[..., Any]:
+    async def raising(*_given: object) -> NoReturn:
+        raise error
+
+    return raising
+
+
+def _returning(value: object) -> Callable[..., Any]:
+    async def returning(*_given: object) -> object:
+        return value
+
+    return returning
+
+
+def _result(does: object) -> dict[str, object]:
+    return {"side_effect": does} if isinstance(does, Exception) else {"return_value": does}
 
 
 def nobody_is_told_of_a_slot() -> None:

@@ -572,6 +572,31 @@ def test_queries_are_refused_while_too_many_prompts_are_in_flight() -> None:
     with_server(hangs, test, max_queued_prompts=10)
 
 
+@pytest.mark.parametrize("task", [COLOURS, STORIES], ids=["labels", "texts"])
+def test_a_query_counts_until_its_answer_leaves_however_soon_its_slots_were_answered(task: TaskSpec) -> None:
+    """Whether another is taken on tells when an answer left, which everybody sees, and nothing of a sample."""
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        loop = asyncio.get_running_loop()
+        leaves = loop.time() + 0.5
+        asked = replace(task, ensemble=10, latency_grain_s=0.5)
+        public = await engine.zero_shot(asked, QUERY)
+        await engine.contributions(asked, QUERY, [SLOTS[0], ()], public)
+        refused = 0
+        while True:
+            began = loop.time()
+            try:
+                await engine.zero_shot(task, QUERY)
+                break
+            except EngineBusyError:
+                refused += 1
+                await asyncio.sleep(0.01)
+        assert refused
+        assert began >= leaves
+
+    with_server(saying("blue"), test, max_queued_prompts=10)
+
+
 def test_what_a_server_sets_for_one_slot_comes_back_with_no_other() -> None:
     async def behave(_asked: Asked) -> bytes:
         return completion("blue").replace(b"\r\n\r\n", b"\r\nSet-Cookie: slot=canary; Path=/\r\n\r\n", 1)

@@ -240,6 +240,28 @@ def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services
         release(services.records, "toys.colour")
 
 
+def test_it_is_made_of_those_who_had_arrived_before_its_charge(records: Records, monkeypatch) -> None:
+    """Only their upload was witnessed with it: who came later could be lost in a restore, and pay twice."""
+    charge, every_unit, read = records.ledger.charge, records.store.every_unit, []
+
+    def charged(*args: object, **options: object):
+        outcome = charge(*args, **options)
+        upload(records, [("new", "a thing that came later", "blue")], embed)
+        return outcome
+
+    def noted(*args: object, **options: object):
+        for unit in every_unit(*args, **options):
+            read.append(unit)
+            yield unit
+
+    monkeypatch.setattr(records.ledger, "charge", charged)
+    monkeypatch.setattr(records.store, "every_unit", noted)
+    sign(records, noisy(alone(PLAN)), "test")
+    assert states(records, "for-ever") == {"released": 1}
+    assert len(read) == 60
+    assert not [one for unit in read for one in unit if "later" in one.fields["text"]]
+
+
 def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
     records = open_records(unwitnessed(f"sqlite:///{tmp_path}/empty.sqlite"))
     records.create_knowledge_base(

@@ -339,6 +339,14 @@ def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(services, scribe, 
     assert {spec.knowledge_base} == {written.knowledge_base for written, _, _ in scribe.written}
 
 
+def test_where_made_up_slots_cannot_write_nothing_is_charged(records: Records, scribe: Scribe, unmade) -> None:
+    scribe.breaks = True
+    stages = open_services(records, scribe, Embedding(embed)).answering.stages
+    with pytest.raises(NotMadeError, match="could write"):
+        asyncio.run(privately(lambda: making.make(records.ledger, records.store, unmade, embed, stages)))
+    assert states(records) == {}
+
+
 def test_made_up_slots_are_measured(services: Services, scribe: Scribe, unmade: SignedTask) -> None:
     described = services.records.store.get("toys")
     _, all_s = asyncio.run(making.writer(services.answering.stages, unmade, described, measured=True))
