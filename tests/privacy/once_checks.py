@@ -139,9 +139,9 @@ def _texts(calibrated: CalibratedPlan, canary: bool) -> list[tuple[float, list[l
     if canary:
         numbers = {"one": range(3), "two": range(2)}
         ingest(of, [{"unit_id": "canary", "text": t, "says": f"{t} {n}"} for t in TOPICS for n in numbers[t]])
-    ingest(of, [{"unit_id": f"u{n}", "text": TOPICS[n % 2], "says": f"usual {n}"} for n in range(UNITS)])
     ingest(of, [{"unit_id": f"torn{n}", "text": t, "says": f"torn {n}"} for n in range(UNITS // 4) for t in TOPICS])
-    ingest(of, [{"unit_id": f"else{n}", "text": "another", "says": f"else {n}"} for n in range(UNITS // 4)])
+    ingest(of, [{"unit_id": f"else{n}", "text": "another", "says": f"else {n}"} for n in range(UNITS // 2)])
+    ingest(of, [{"unit_id": f"u{n}", "text": TOPICS[n % 2], "says": f"usual {n}"} for n in range(UNITS)])
 
     def words(count: int) -> np.ndarray:
         stream = np.random.default_rng([7, next(calls)])
