@@ -13,7 +13,8 @@ from rich.progress import track
 
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, say, state_folder
-from service.sources.typed import read_fields, read_file
+from service.cli.reading import TextFormat
+from service.sources.typed import read_fields
 
 AbstainBelow = Annotated[
     float | None,
@@ -107,6 +108,7 @@ def batch(
     file: Annotated[Path, typer.Argument(exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o")],
     *,
+    text: TextFormat,
     service: Service,
     abstain_below: AbstainBelow = None,
 ) -> None:
@@ -117,11 +119,11 @@ def batch(
     the answer of an abstention is null.
 
     Args:
-        file: JSON Lines, or CSV with a header: each row has the query's fields.
+        file: Each row has the query's fields, in any format of `dpicl kb ingest`.
         out: File for the answers, one a line, in the order of the input.
     """
     done = _whole_lines(out)
-    rows = list(read_file(file))
+    rows = text.read(file)
     if done > len(rows):
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(service) as client, out.open("a") as sink:
@@ -133,7 +135,8 @@ def batch(
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
             kept = {name: answer[name] for name in ("score", "probability", "keywords", "fallback") if name in answer}
-            sink.write(json_module.dumps({**row, "answer": _said(answer), **kept, "release": answer["id"]}) + "\n")
+            written = {**row, "answer": _said(answer), **kept, "release": answer["id"]}
+            sink.write(json_module.dumps(written, default=str) + "\n")
             sink.flush()
     typer.echo(f"{len(rows)} answers in {out}")
 
