@@ -3,6 +3,7 @@
 import hashlib
 import json as json_module
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,8 @@ from rich.progress import track
 
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, say, state_folder
-from service.sources.typed import read_fields, read_file
+from service.cli.reading import TextFormat
+from service.sources.typed import read_fields
 
 AbstainBelow = Annotated[
     float | None,
@@ -23,6 +25,8 @@ AbstainBelow = Annotated[
 ]
 _TIMEOUT_S = 180.0
 _RETRIES = 5
+_WRITTEN = ("answer", "score", "probability", "keywords", "fallback", "release")
+"""What ``batch`` adds to a row."""
 
 
 class Service(Options):
@@ -107,6 +111,7 @@ def batch(
     file: Annotated[Path, typer.Argument(exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o")],
     *,
+    text: TextFormat,
     service: Service,
     abstain_below: AbstainBelow = None,
 ) -> None:
@@ -114,14 +119,16 @@ def batch(
 
     If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
     (such as an id) are kept beside the answer, and so are keywords and scores;
-    the answer of an abstention is null.
+    the answer of an abstention is null. Nothing of the input is overwritten: where it has a field `answer`, the answer
+    is called `dpicl_answer`, and so on.
 
     Args:
-        file: JSON Lines, or CSV with a header: each row has the query's fields.
+        file: Each row has the query's fields, in any format of `dpicl kb ingest`.
         out: File for the answers, one a line, in the order of the input.
     """
     done = _whole_lines(out)
-    rows = list(read_file(file))
+    rows = text.read(file)
+    written = _names({name for row in rows for name in row})
     if done > len(rows):
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(service) as client, out.open("a") as sink:
@@ -132,10 +139,23 @@ def batch(
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
-            kept = {name: answer[name] for name in ("score", "probability", "keywords", "fallback") if name in answer}
-            sink.write(json_module.dumps({**row, "answer": _said(answer), **kept, "release": answer["id"]}) + "\n")
+            said = {**answer, "answer": _said(answer), "release": answer["id"]}
+            kept = {called: said[name] for name, called in written.items() if name in said}
+            sink.write(json_module.dumps({**row, **kept}, default=str) + "\n")
             sink.flush()
     typer.echo(f"{len(rows)} answers in {out}")
+
+
+def _names(columns: Collection[str]) -> dict[str, str]:
+    """What :data:`_WRITTEN` is called in the output.
+
+    Raises:
+        ValueError: the input has all names that it could have.
+    """
+    names = {name: f"dpicl_{name}" if name in columns else name for name in _WRITTEN}
+    if taken := sorted(set(names.values()) & set(columns)):
+        raise ValueError(f"the input has fields {', '.join(taken)}, which the answers would overwrite: rename them")
+    return names
 
 
 def _said(answer: dict[str, Any]) -> str | None:

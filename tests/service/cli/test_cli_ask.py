@@ -57,9 +57,34 @@ def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
     questions.write_text("n,text\n1,a toy, red\n")
-    assert "line 2: not as many cells as the header has" in dpicl.fails(
+    assert "row 2: has 3 cells where the header has 2" in dpicl.fails(
         "batch", "toys.colour", questions, "--out", answers
     )
+
+
+def test_a_batch_overwrites_nothing(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text('{"text": "a toy", "answer": "mine"}\n{"text": "another toy", "score": "likely"}\n')
+    dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+    first, second = (json.loads(line) for line in answers.read_text().splitlines())
+    assert (first["answer"], second["score"]) == ("mine", "likely")
+    for row in (first, second):  # the same names in every row
+        assert row["dpicl_answer"] in ("red", "blue")
+        assert 0 <= row["dpicl_score"] <= 1
+        assert row["release"]
+    questions.write_text('{"text": "a toy", "answer": "mine", "dpicl_answer": "red"}\n')
+    other = tmp_path / "other.jsonl"
+    assert "the input has fields dpicl_answer" in dpicl.fails("batch", "toys.colour", questions, "--out", other)
+    assert not other.exists()
+
+
+def test_a_batch_names_its_encoding(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
+    questions.write_bytes("text\nein Bär\n".encode("cp1252"))
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+    assert "add --encoding cp1252" in dpicl.fails(*batch)
+    dpicl.ok(*batch, "--encoding", "cp1252")
+    assert json.loads(answers.read_text())["text"] == "ein Bär"
 
 
 def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:
