@@ -4,8 +4,8 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 (``service/pipeline/mechanisms``), which this package does not import.
 """
 
+import json
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from accounting.labels import check_distinct
 from accounting.privacy import calibration
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
@@ -31,6 +32,7 @@ from accounting.strict import Strict, is_none
 LARGEST_DELTA0 = 0.1
 """A test that passes more often than this where it must not is none."""
 _LARGEST_CLIP = 20.0
+_LONGEST_SCHEMA = 20_000
 
 
 class Mechanism(Strict):
@@ -75,11 +77,19 @@ class LabelMechanism(Mechanism):
     """One that releases a label."""
 
     kind = "classify"
+    can_be_fitted: ClassVar[bool] = False
+    """Whether it has parameters that make the score the label's probability of being right."""
 
     @property
-    def gives_probability(self) -> bool:
-        """Whether the label leaves with its probability of being right."""
+    def gives_score(self) -> bool:
+        """Whether the label leaves with a score, from 0 to 1."""
         return False
+
+    @property
+    def fitted(self) -> int | None:
+        """To how many labelled public rows the score was fitted, which makes it the label's probability of being right;
+        None: to none, so it is not one."""
+        return None
 
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
         """Whether it fits a task.
@@ -105,11 +115,19 @@ class TextMechanism(Mechanism):
     written_together: ClassVar[bool] = False
 
 
+FEWEST_ROWS = 200
+"""Labelled rows that make a score a probability: fewer say too little of how often it is right."""
+
+
 class Calibration(Strict):
     """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
 
-    ``dpicl eval`` shows how well calibrated the probabilities are on labelled rows.
+    ``dpicl eval`` shows how often labels are right beside their scores, and ``dpicl eval --fit`` fits all of this.
     """
+
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
+    """To how many labelled public rows the parameters were fitted, as `dpicl eval --fit` writes it: answers then carry
+    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     prior: float = Field(default=1.0, ge=0, le=10)
     """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
@@ -134,9 +152,10 @@ class RnmGaussianMechanism(LabelMechanism):
     """Votes with Gaussian noise: one label leaves.
 
     With ``decide: posterior`` it is the one that is likeliest to be right, given the noisy votes and the public
-    zero-shot probabilities, and leaves with that probability; with ``decide: argmax`` the one of the most noisy votes.
+    zero-shot probabilities, and leaves with a score; with ``decide: argmax`` the one of the most noisy votes.
     """
 
+    can_be_fitted = True
     type: Literal["rnm_gaussian"]
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
@@ -175,9 +194,14 @@ class RnmGaussianMechanism(LabelMechanism):
             raise ValueError(f"mechanism.calibration.label_weights: {', '.join(unknown)} is not among the labels")
 
     @property
-    def gives_probability(self) -> bool:
+    def gives_score(self) -> bool:
         """See :class:`LabelMechanism`."""
         return self.decide == "posterior"
+
+    @property
+    def fitted(self) -> int | None:
+        """See :class:`LabelMechanism`."""
+        return None if self.calibration is None else self.calibration.fitted_to
 
     def decisiveness(self, labels: int) -> float:
         """As written in the calibration, or what it is unless written, with so many labels."""
@@ -193,14 +217,23 @@ class PrototypesMechanism(LabelMechanism):
     """A noisy prototype of each label, made once: the one nearest to a question is its label."""
 
     once = True
+    can_be_fitted = True
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
-    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only probabilities."""
+    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only scores."""
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
+    """To how many labelled public rows the temperature was fitted, as `dpicl eval --fit` writes it: answers then carry
+    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     @property
-    def gives_probability(self) -> bool:
+    def gives_score(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
+
+    @property
+    def fitted(self) -> int | None:
+        """See :class:`LabelMechanism`."""
+        return self.fitted_to
 
 
 class SyntheticExemplarsMechanism(LabelMechanism):
@@ -216,7 +249,7 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     """How many are chosen of each label's."""
 
     @property
-    def gives_probability(self) -> bool:
+    def gives_score(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
 
@@ -425,6 +458,8 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("max_tokens: must be at least tokens")
         if self.regex is not None and self.json_schema is not None:
             raise ValueError("json_schema: an answer keeps to it or to a regex, not to both")
+        if self.json_schema is not None and len(json.dumps(self.json_schema)) > _LONGEST_SCHEMA:
+            raise ValueError(f"json_schema: at most {_LONGEST_SCHEMA:,} characters as JSON")
         return self
 
     @model_validator(mode="after")
@@ -434,10 +469,7 @@ class TokenEnsembleMechanism(TextMechanism):
         if self.paid > MOST_TOKENS:
             raise ValueError(f"texts: texts × tokens is {self.paid}, and may be {MOST_TOKENS}; lower one of them")
         topics = self.topics or ()
-        if len(set(topics)) != len(topics):
-            raise ValueError("topics: each may appear once")
-        if odd := [topic for topic in topics if topic != unicodedata.normalize("NFC", topic).strip()]:
-            raise ValueError(f"topics: {odd[0]!r} is not in Unicode NFC without surrounding white space")
+        check_distinct("topics", topics)
         if topics and self.after is not None:
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self

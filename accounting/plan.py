@@ -5,13 +5,14 @@ tight composition holds for any adaptive and interleaved order of queries.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
-import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
+from accounting import plain_yaml
 from accounting.mechanisms import MECHANISMS, types_of
 from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
 from accounting.privacy.calibration import Grant, calibrate
@@ -36,7 +37,7 @@ class PlanProblem(NamedTuple):
     Attributes:
         key: the dotted key that it is about; empty: the plan as a whole.
         message: what is wrong, a sentence without its end.
-        line: where in the text, counted from 1, if the text is no YAML.
+        line: where in the text, counted from 1, if that is known.
     """
 
     key: str
@@ -150,13 +151,9 @@ def load_plan(text: str) -> Plan:
         PlanError: each problem names its key.
     """
     try:
-        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  (a SafeLoader)  # nosec B506
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise PlanError(("", f"not valid YAML: {error}", mark and mark.line + 1)) from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        # Values YAML can write and Python cannot hold: a mapping as a key, the 40th of May, a million brackets.
-        raise PlanError(("", f"not a plan: {type(error).__name__} while reading the YAML")) from None
+        document = plain_yaml.load(text)
+    except plain_yaml.NotPlainError as error:
+        raise PlanError(*error.problems) from None
     return parse_plan(document)
 
 
@@ -329,6 +326,8 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
             known = ", ".join(_KINDS if tag == "kind" else types_of(problem["loc"][2]))
             missing = "is missing; " if problem["type"].endswith("found") else ""
             return (f"{key}.{tag}", f"{missing}must be one of {known}")
+        case "string_type" if isinstance(problem["input"], bool | int | float | None):
+            return (key, f"{json.dumps(problem['input'])} is not a text: quote it")
         case "string_pattern_mismatch":
             return (key, "names are up to 64 small letters, digits, - and _, beginning with a letter or digit")
     return (key, f"{message[0].lower()}{message[1:]}")
@@ -340,22 +339,3 @@ def _path(location: Sequence[str | int]) -> list[str]:
     if location[3:4] == ("mechanism",) and location[4:5] and location[4] in MECHANISMS:
         tags.add(4)
     return [str(part) for place, part in enumerate(location) if place not in tags and part != "[key]"]
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader, refusing repeated keys, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"repeated key {key!r}", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 1e-4 as a string, which nobody writing a delta expects.
-_UniqueKeyLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)

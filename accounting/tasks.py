@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from accounting.labels import check_distinct
 from accounting.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
 from accounting.strict import Strict, is_none
 
@@ -200,13 +201,14 @@ class ClassifyTask(_Task):
     """The exemplars' field that holds the label."""
     mechanism: Annotated[LabelMechanism, Registered(LabelMechanism)]
     abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=is_none)
-    """Answers whose label is less probable than this are shown as abstentions; they are charged like any other."""
+    """Answers whose label has a lower score than this are shown as abstentions; they are charged like any other. Where
+    the mechanism was fitted, the score is the label's probability."""
     when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
     """What happens when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
     the same labels, which then answers in its place, at no cost."""
     prior_from: str | None = Field(default=None, exclude_if=is_none)
-    """A task of this plan with `release: once` and the same labels: its probabilities take the place of zero-shot's in
-    the posterior, at no cost."""
+    """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
+    probabilities in the posterior, at no cost."""
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
     """What a language model's label scores are divided by, in each slot by itself: the geometric mean of the slot's own
     scores on `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all
@@ -233,16 +235,17 @@ class ClassifyTask(_Task):
 
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError("labels: each label may appear once")
+        check_distinct("labels", self.labels, "each label")
         if unknown := sorted(set(self.label_descriptions) - set(self.labels)):
             raise ValueError(f"label_descriptions: {', '.join(unknown)} is not among the labels")
-        if self.abstain_below is not None and not self.mechanism.gives_probability:
-            raise ValueError(f"abstain_below: {self.mechanism} gives no probability")
+        if self.abstain_below is not None and not self.mechanism.gives_score:
+            raise ValueError(f"abstain_below: {self.mechanism} gives no score")
         self._check_release(self.mechanism)
         self.mechanism.check(self.labels, self.label_field, self.exemplar_fields)
-        if self.prior_from is not None and (self.once or not self.mechanism.gives_probability):
+        if self.prior_from is not None and (self.once or not self.mechanism.gives_score):
             raise ValueError(f"prior_from: {self.mechanism} weighs no prior")
+        if self.prior_from is not None and self.mechanism.fitted:
+            raise ValueError("prior_from: the mechanism was fitted with zero-shot's probabilities; leave out fitted_to")
         if self.calibrate == "public_texts" or self.public_texts:
             self._check_public_texts()
         if self.once and self.when_spent != REFUSE:

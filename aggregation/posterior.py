@@ -82,7 +82,9 @@ class LabelPosterior:
     def probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """The probability of each label to be right, shape (..., labels).
+        """The probability of each label to be right in the model, shape (..., labels).
+
+        As far as the model's parameters were fitted to the engine and the task, that is how often it is right.
 
         Args:
             noisy_votes: shape (..., labels).

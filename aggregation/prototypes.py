@@ -106,14 +106,19 @@ class Prototypes:
     directions: npt.NDArray[np.float64]
     temperature: float
 
+    def cosines(self, question: Vector) -> npt.NDArray[np.float64]:
+        """Of each direction with a question, shape (labels,); the argument as of :meth:`probabilities`."""
+        return self.directions @ question.astype(np.float64)
+
     def probabilities(self, question: Vector) -> npt.NDArray[np.float64]:
-        """The probability of each label to be right, shape (labels,).
+        """The probability of each label to be right in the model, shape (labels,).
+
+        As far as the temperature was fitted to such questions, that is how often it is right.
 
         Args:
             question: its embedding, of norm 1, shape (d,).
         """
-        cosines = self.directions @ question.astype(np.float64)
-        return special.softmax(cosines / self.temperature)
+        return special.softmax(self.cosines(question) / self.temperature)
 
 
 def shrunk(

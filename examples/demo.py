@@ -174,8 +174,8 @@ def post(client: httpx.Client, task: str, text: str) -> httpx.Response:
 
 
 def said(answer: dict[str, Any]) -> str:
-    """The label."""
-    return f"{answer['label']}, probability {answer['probability']:.2f}"
+    """The label, and how much speaks for it."""
+    return f"{answer['label']}, score {answer['score']:.2f}"
 
 
 def cost(answer: dict[str, Any]) -> str:

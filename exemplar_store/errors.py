@@ -31,8 +31,26 @@ class InvalidKnowledgeBaseError(ExemplarStoreError, ValueError):
         self.why = why
 
 
+class KnowledgeBaseNotEmptyError(ExemplarStoreError):
+    """Exemplars were stored in the knowledge base, so it cannot be deleted. Nothing was done."""
+
+
 class UnknownUnitError(ExemplarStoreError, LookupError):
     """The knowledge base holds no unit of this id."""
+
+
+class InvalidUnitIdError(ExemplarStoreError, ValueError):
+    """What is no unit's id, and looks like one.
+
+    Attributes:
+        why: what is wrong with it, a sentence without its end.
+    """
+
+    field = "unit"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the unit's id {why}")
+        self.why = why
 
 
 class BadRowError(ExemplarStoreError, ValueError):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from exemplar_store.dialects import NUMBERS, among, empty_write_ahead_log, insert_new, overwrite_deleted
 from exemplar_store.encryption import OVERHEAD_BYTES, KnowledgeBaseKeys, place
-from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
+from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError, UnknownKnowledgeBaseError
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES, overhead, pack, values
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, change, do_nothing
@@ -79,10 +79,10 @@ def ingest(upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKey
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored, new, replaced = _write(upload, checked, 0, upload.progress)
+            stored, new, replaced = _write(upload, keys, checked, 0, upload.progress)
         else:
             dimension = _embed(knowledge_base, checked, embed, embedded, upload.progress)
-            stored, new, replaced = _write(upload, embedded, dimension, do_nothing)
+            stored, new, replaced = _write(upload, keys, embedded, dimension, do_nothing)
         return IngestReport(
             exemplars=stored,
             units=new,
@@ -164,7 +164,9 @@ def _check_embeddings(vectors: np.ndarray, count: int, dimension: int | None) ->
     return int(vectors.shape[1])
 
 
-def _write(upload: Upload, spool: Spool, dimension: int, progress: Progress) -> tuple[int, int, int]:
+def _write(
+    upload: Upload, tagged_with: KnowledgeBaseKeys, spool: Spool, dimension: int, progress: Progress
+) -> tuple[int, int, int]:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
     Returns:
@@ -177,6 +179,10 @@ def _write(upload: Upload, spool: Spool, dimension: int, progress: Progress) -> 
         upload.announce()
     with upload.database.connect() as connection, connection.begin() as transaction:
         row, keys = upload.keyring.open(connection, upload.name, lock=True)
+        if keys.check != tagged_with.check:
+            raise UnknownKnowledgeBaseError(
+                f"Knowledge base {upload.name!r} was deleted and created anew meanwhile. Upload again."
+            )
         if upload.replace:
             overwrite_deleted(connection)
         first_new = next_position = row.next_position

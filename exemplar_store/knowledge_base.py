@@ -87,6 +87,12 @@ def change(connection: sa.Connection, row: KnowledgeBaseRow, **values: object) -
     connection.execute(sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id).values(values))
 
 
+def delete_empty(connection: sa.Connection, row: KnowledgeBaseRow) -> bool:
+    """Delete a row that never had a unit; whether it never had."""
+    never = sa.and_(knowledge_bases.c.id == row.id, knowledge_bases.c.next_position == 0)
+    return bool(connection.execute(sa.delete(knowledge_bases).where(never)).rowcount)
+
+
 def default_response_field(fields: Sequence[str], embedded_field: str) -> str | None:
     """The response field where nobody names one: ``response``, if there is such a field beside the embedded one."""
     return _RESPONSE if _RESPONSE in fields and embedded_field != _RESPONSE else None

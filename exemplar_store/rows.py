@@ -13,9 +13,9 @@ from functools import partial
 from typing import BinaryIO
 from uuid import UUID
 
+from exemplar_store import unit_ids
 from exemplar_store.errors import BadRowError
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, content
-from exemplar_store.unit_ids import MAX_CHARACTERS, as_text, canonical
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 
@@ -77,16 +77,12 @@ class Layout:
             text.
         """
         try:
-            unit = as_text(record.get(self.unit_id))
+            unit = unit_ids.as_text(record.get(self.unit_id))
         except ValueError as error:
             raise BadRowError(number, self.unit_id, str(error)) from None
-        unit_id = canonical(self._text(number, self.unit_id, unit))
-        if len(unit_id) > MAX_CHARACTERS:
-            problem = f"has {len(unit_id):,} characters; at most {MAX_CHARACTERS:,} are allowed"
-            raise BadRowError(number, self.unit_id, problem)
-        if unit_id != unit_id.strip():
-            problem = "has spaces around it, which would make it another unit than the same id without; remove them"
-            raise BadRowError(number, self.unit_id, problem)
+        unit_id = unit_ids.canonical(self._text(number, self.unit_id, unit))
+        if why := unit_ids.problem(unit_id):
+            raise BadRowError(number, self.unit_id, why)
         columns = {name: self.column(name) for name in self.fields}
         fields = {name: self._text(number, column, record.get(column)) for name, column in columns.items()}
         row_content(number, fields, self.fields)

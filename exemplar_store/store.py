@@ -7,12 +7,19 @@ from datetime import UTC, datetime
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store import knowledge_base, sampling
+from exemplar_store import knowledge_base, sampling, unit_ids
 from exemplar_store.blocks import members
 from exemplar_store.cohorts import FIRST, add, spans, unrecognised
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
-from exemplar_store.errors import KnowledgeBaseExistsError, UnknownUnitError, UnrecognisedUnitsError
+from exemplar_store.errors import (
+    InvalidUnitIdError,
+    KnowledgeBaseExistsError,
+    KnowledgeBaseNotEmptyError,
+    UnknownKnowledgeBaseError,
+    UnknownUnitError,
+    UnrecognisedUnitsError,
+)
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot, overhead
 from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
 from exemplar_store.keyring import Keyring
@@ -96,6 +103,20 @@ class ExemplarStore:
         if created is None:
             raise KnowledgeBaseExistsError(f"There is a knowledge base named {name!r} already; choose another name.")
         return describe(created)
+
+    def delete(self, connection: sa.Connection, name: str) -> None:
+        """Delete a knowledge base that never had a unit, in the caller's transaction (which also deletes its budget).
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+            KnowledgeBaseNotEmptyError: units have arrived; they may have been forgotten since.
+        """
+        if (row := knowledge_base.find(connection, name, lock=True)) is None:
+            raise UnknownKnowledgeBaseError(f"There is no knowledge base named {name!r}.")
+        if not knowledge_base.delete_empty(connection, row):
+            raise KnowledgeBaseNotEmptyError(
+                f"Exemplars were stored in knowledge base {name!r}, so it cannot be deleted. Archive it instead."
+            )
 
     def get(self, name: str) -> KnowledgeBase:
         """The knowledge base of this name.
@@ -229,8 +250,11 @@ class ExemplarStore:
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
+            InvalidUnitIdError: no unit can have this id.
             UnknownUnitError: it does not hold this unit.
         """
+        if why := unit_ids.problem(unit_id):
+            raise InvalidUnitIdError(why)
         with self._database.begin() as connection:
             row, keys = self.keyring.open(connection, name, lock=True)
             overwrite_deleted(connection)

@@ -17,6 +17,11 @@ def streams_body(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
+def reads_body_itself(endpoint: Callable[..., Any]) -> bool:
+    """Whether an endpoint does (:func:`streams_body`)."""
+    return hasattr(endpoint, _MARK)
+
+
 async def body_within(request: Request, limit: int, refusal: Exception) -> bytes:
     """The body, kept in memory: private text is never written to disk in the clear.
 
@@ -38,5 +43,5 @@ def streamed(routes: Sequence[BaseRoute], scope: Scope) -> bool:
         if match is Match.FULL:
             if isinstance(route, Mount):
                 return streamed(route.routes, {**scope, **inner})
-            return hasattr(getattr(route, "endpoint", None), _MARK)
+            return reads_body_itself(getattr(route, "endpoint", streamed))
     return False

@@ -52,8 +52,8 @@ class ProblemKind(Enum):
     )
     IDEMPOTENCY_CONFLICT = (
         422,
-        "This `Idempotency-Key` names another question or task version. Nothing was charged. Use a new key "
-        "per question, or none.",
+        "This `Idempotency-Key` names another request, question or task version. Nothing was charged or changed. Use "
+        "a new key per request, or none.",
     )
     STILL_ANSWERING = (
         429,
@@ -61,6 +61,11 @@ class ProblemKind(Enum):
     )
     BUSY = 429, "The service or its engine is at its limit. Nothing was charged."
     ENGINE_UNAVAILABLE = 503, "The engine does not answer. Nothing was charged."
+    UNUSABLE_REPLY = (
+        503,
+        "The language model answers, but with no label or no text: it thinks aloud, say, or ignores the JSON schema. "
+        "Nothing was charged. The operator must change how it is asked; the detail says how.",
+    )
     MEASURING = 503, "`/readyz` only: the service still measures how long answers can take. Nothing was charged."
     LATENCY_GRAIN_TOO_SMALL = (
         503,
@@ -125,6 +130,11 @@ class ProblemKind(Enum):
         409,
         "Somebody else signed a plan in the meantime. Nothing was promised. Read the plans, then decide.",
     )
+    PLAN_SIGNED_ALREADY = (
+        409,
+        "This very plan is signed, as the version in the problem's member `again`. Nothing was promised. To take its "
+        "budget once more, repeat the request with `?again=` and that version.",
+    )
     INVALID_PLAN = (
         422,
         "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "
@@ -158,6 +168,11 @@ class ProblemKind(Enum):
     KNOWLEDGE_BASE_ARCHIVED = (
         409,
         "The knowledge base is archived for ever: it takes no plan, cohort or exemplar. Nothing was changed.",
+    )
+    KNOWLEDGE_BASE_NOT_EMPTY = (
+        409,
+        "Only an empty knowledge base can be deleted: without a plan, a group, or an upload of exemplars at any time. "
+        "Nothing was changed. Archive it instead.",
     )
     INVALID_KNOWLEDGE_BASE = (
         422,
@@ -199,6 +214,16 @@ class ProblemKind(Enum):
     UNKNOWN_CURSOR = (
         422,
         "`after` names an entry that is not there. Nothing was charged. Follow `next`, or omit `after`.",
+    )
+    REQUEST_IN_PROGRESS = (
+        409,
+        "A request with this `Idempotency-Key` is being done. Nothing was changed by this one. Send it again after "
+        "`Retry-After` seconds, for the response.",
+    )
+    DONE_BEFORE = (
+        409,
+        "A request with this `Idempotency-Key` was done before, and its response is not kept: it showed a key's token, "
+        "or the service stopped before it was stored. Nothing was changed by this one.",
     )
     HTTP_ERROR = 0, "The web framework refused the request. Nothing was charged."
     INTERNAL_ERROR = (

@@ -11,7 +11,7 @@ from service.engines import protocol
 from service.pipeline import answering, latency, making, queries, restoring
 from service.plans import proposals, signing
 from service.problem_kinds import ProblemKind
-from service.records import api_keys, roles, synthetic_store, text_ledger
+from service.records import api_keys, requests_once, roles, synthetic_store, text_ledger
 
 KIND_OF: dict[type[Exception], ProblemKind] = {
     charges.AnswersExhaustedError: ProblemKind.ANSWERS_EXHAUSTED,
@@ -24,6 +24,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.UnknownKnowledgeBaseError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     synthetic_store.SyntheticUploadError: ProblemKind.MADE_UP_DATA,
     exemplar_store.UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
+    exemplar_store.InvalidUnitIdError: ProblemKind.INVALID_REQUEST,
     api_keys.UnknownKeyError: ProblemKind.UNKNOWN_KEY,
     proposals.UnknownProposalError: ProblemKind.UNKNOWN_PROPOSAL,
     proposals.SamePersonError: ProblemKind.TWO_PERSONS,
@@ -36,14 +37,19 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.UnrecognisedUnitsError: ProblemKind.COHORT_REFUSED,
     exemplar_store.KnowledgeBaseExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
     errors.BudgetExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
+    exemplar_store.KnowledgeBaseNotEmptyError: ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY,
+    errors.NotEmptyError: ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY,
     exemplar_store.InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,
     charges.IdempotencyConflictError: ProblemKind.IDEMPOTENCY_CONFLICT,
+    requests_once.InProgressError: ProblemKind.REQUEST_IN_PROGRESS,
+    requests_once.DoneBeforeError: ProblemKind.DONE_BEFORE,
     queries.InvalidQueryError: ProblemKind.INVALID_QUERY,
     exemplar_store.BadRowError: ProblemKind.BAD_ROW,
     exemplar_store.UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
     history.UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     plan.PlanError: ProblemKind.INVALID_PLAN,
     errors.PlansChangedError: ProblemKind.PLANS_CHANGED,
+    errors.SignedAlreadyError: ProblemKind.PLAN_SIGNED_ALREADY,
     accountants.AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     witness.LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     making.NotMadeError: ProblemKind.RELEASE_NOT_MADE,
@@ -51,6 +57,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
     exemplar_store.OtherEmbeddingModelError: ProblemKind.OTHER_EMBEDDING_MODEL,
     protocol.EngineUnavailableError: ProblemKind.ENGINE_UNAVAILABLE,
+    protocol.UnusableReplyError: ProblemKind.UNUSABLE_REPLY,
     witness.WitnessUnavailableError: ProblemKind.WITNESS_UNAVAILABLE,
     answering.StillAnsweringError: ProblemKind.STILL_ANSWERING,
     answering.BusyError: ProblemKind.BUSY,

@@ -29,7 +29,7 @@ from accounting.ledger.cohorts import (
     unknown_budget,
 )
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import Approval, BudgetOpened, PlanSigned
+from accounting.ledger.events import Approval, BudgetOpened, KnowledgeBaseDeleted, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 
@@ -218,6 +218,34 @@ class Budgets:
             )
         return row is not None
 
+    def delete(self, connection: sa.Connection, knowledge_base: str, by: str) -> None:
+        """Delete the budget of a knowledge base that is empty, within the transaction that deletes that.
+
+        Nothing was ever promised of it, and nothing private was ever there to be read: no plan was signed, and no
+        upload was begun. So no budget that was spent comes back. Both stand in the trail, which is public.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: which.
+            by: who deletes it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            NotEmptyError: it is not empty, or is in a group, for ever.
+        """
+        lock(connection, knowledge_base)
+        if signed := connection.execute(plans_of(knowledge_base)).all():
+            raise errors.NotEmptyError(knowledge_base, f"its budget is promised to signed plans ({len(signed)})")
+        if trail.uploads(connection, knowledge_base):
+            raise errors.NotEmptyError(knowledge_base, "exemplars were uploaded to it")
+        if group := group_of(connection, knowledge_base):
+            raise errors.NotEmptyError(knowledge_base, f"it is in group {group.name!r}")
+        had = cohorts_of(connection, knowledge_base).values()
+        closed = sum(one.closed_at is not None for one in had)
+        delete_rows(connection, knowledge_base)
+        deleted = KnowledgeBaseDeleted(knowledge_base=knowledge_base, cohorts=len(had), closed=closed, by=by)
+        trail.append(connection, self._clock(), deleted)
+
     def sign(
         self,
         knowledge_base: str,
@@ -230,6 +258,7 @@ class Budgets:
         signed_by: str,
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
+        again: int | None = None,
         approval: Approval | None = None,
     ) -> SignedPlan:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
@@ -245,10 +274,13 @@ class Budgets:
             cohorts: numbers of those that it draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.
+            again: version of the newest plan with this very document, if its budget is to be taken once more. So that
+                is confirmed for one signature, and not for those that follow it.
             approval: of the second person, where two are needed.
 
         Raises:
             PlansChangedError: it is not.
+            SignedAlreadyError: this very document is signed, and ``again`` does not name its newest version.
             BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
             CohortError: there is no such cohort, or it is closed.
             KnowledgeBaseArchivedError: nothing is signed for it any more.
@@ -267,6 +299,8 @@ class Budgets:
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
+            if (twin := _newest_equal(connection, knowledge_base, document)) not in (None, again):
+                raise errors.SignedAlreadyError(knowledge_base, twin, asked)
             check_free(connection, knowledge_base, drawn_on, asked)
             now = self._clock()
             granted = PlanSigned(
@@ -298,6 +332,11 @@ class Budgets:
                     f"knowledge base {knowledge_base!r} has no signed plan of version {version}"
                 )
             return _read_plan(connection, chosen)
+
+    def newest_equal(self, knowledge_base: str, document: str) -> int | None:
+        """Version of the newest signed plan with this very document, if there is one."""
+        with reading(self._database) as connection:
+            return _newest_equal(connection, knowledge_base, document)
 
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
         """Every signed plan of a knowledge base, oldest first."""
@@ -410,6 +449,11 @@ def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> Sig
     return SignedPlan(**row._mapping, tasks=tuple((name, answers) for name, answers in connection.execute(named)))
 
 
+def _newest_equal(connection: sa.Connection, knowledge_base: str, document: str) -> int | None:
+    equal = sa.and_(plans.c.knowledge_base == knowledge_base, plans.c.digest == digest(document))
+    return connection.execute(sa.select(sa.func.max(plans.c.version)).where(equal)).scalar()
+
+
 def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
     if not named:
         raise ValueError("tasks: a plan needs at least one")
@@ -420,6 +464,12 @@ def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
             raise ValueError(f"tasks.{name}.answers: {answers} is below 1")
     if len({name for name, _ in named}) < len(named):
         raise ValueError("tasks: two tasks have the same name")
+
+
+def delete_rows(connection: sa.Connection, knowledge_base: str) -> None:
+    """Delete a knowledge base's budget and cohorts; the database refuses that if it has plans."""
+    for table in (cohorts, budgets):
+        connection.execute(sa.delete(table).where(table.c.knowledge_base == knowledge_base))
 
 
 def add_plan(connection: sa.Connection, signed: PlanSigned, at: datetime) -> int:

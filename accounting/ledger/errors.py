@@ -30,6 +30,21 @@ class PlansChangedError(LedgerError):
     """Another plan was signed since the signer looked."""
 
 
+class SignedAlreadyError(LedgerError):
+    """This very plan is signed, and nobody said that its budget is to be taken again.
+
+    Attributes:
+        version: of the newest plan that is equal to it; naming it confirms.
+    """
+
+    def __init__(self, knowledge_base: str, version: int, asked: Pair) -> None:
+        super().__init__(
+            f"plan {version} of {knowledge_base!r} is this very plan, and is signed; nothing was taken. To take "
+            f"{in_words(asked)} once more, confirm it: `dpicl plan sign FILE --again {version}`, or `?again={version}`"
+        )
+        self.version = version
+
+
 class CohortError(LedgerError):
     """There is no such cohort, or it is closed, or cannot be closed yet."""
 
@@ -42,6 +57,13 @@ class KnowledgeBaseArchivedError(CohortError):
             f"knowledge base {knowledge_base!r} is archived for ever: it takes no plan, cohort or exemplar any more; "
             "create another"
         )
+
+
+class NotEmptyError(LedgerError):
+    """The knowledge base is not empty, so it cannot be deleted."""
+
+    def __init__(self, knowledge_base: str, why: str) -> None:
+        super().__init__(f"knowledge base {knowledge_base!r} cannot be deleted: {why}. Archive it instead")
 
 
 class UnknownGroupError(LedgerError):

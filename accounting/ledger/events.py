@@ -151,6 +151,23 @@ class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="
     lost = "knowledge base {knowledge_base} was archived: will be archived again"
 
 
+class KnowledgeBaseDeleted(Particulars, kind="knowledge_base.deleted", words="Knowledge base deleted"):
+    """A knowledge base was deleted with its budget, of which nothing was ever promised; its name is free.
+
+    Attributes:
+        cohorts: how many it had.
+        closed: how many of them were closed.
+    """
+
+    knowledge_base: str
+    cohorts: int
+    closed: int
+    by: str
+
+    says = "{by} deleted {knowledge_base}, which had no plan and no exemplar."
+    lost = "knowledge base {knowledge_base} was deleted while it was empty: will be deleted again"
+
+
 class PlanProposed(Particulars, kind="plan.proposed", words="Plan proposed"):
     """A plan was proposed, for somebody else to approve.
 

@@ -38,7 +38,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import events, trail
 from accounting.ledger.amounts import exact
-from accounting.ledger.budgets import add_plan
+from accounting.ledger.budgets import add_plan, delete_rows
 from accounting.ledger.charges import give_back, lose
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
@@ -247,6 +247,8 @@ class _Restoring:
                 self._add(groups, name=name, **_granted(happened, event.at))
             case events.GroupJoined(knowledge_base=name, group=group):
                 self._add(group_members, knowledge_base=name, group=group, joined_at=event.at)
+            case events.KnowledgeBaseDeleted(knowledge_base=name):
+                delete_rows(self._connection, name)
             case events.PlanSigned():
                 add_plan(self._connection, happened, event.at)
             case events.ExemplarsIngested() | events.UploadEnded() | events.KnowledgeBaseArchived():

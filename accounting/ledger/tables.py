@@ -250,6 +250,7 @@ class Guard:
         change: ``DELETE``, ``UPDATE`` or ``UPDATE OF column, ...``.
         message: what the refused statement's error says.
         condition: SQL over OLD and NEW; the change is refused where it holds. None refuses always.
+        looks_up: whether the condition reads tables, which PostgreSQL allows in a function only.
     """
 
     name: str
@@ -257,13 +258,17 @@ class Guard:
     change: str
     message: str
     condition: str | None = None
+    looks_up: bool = False
 
     def ddl(self, dialect: str) -> str:
         """The statement that creates the trigger on ``sqlite`` or ``postgresql``."""
-        when = "" if self.condition is None else f" WHEN ({self.condition})"
+        in_function = self.looks_up and dialect == "postgresql"
+        when = "" if self.condition is None or in_function else f" WHEN ({self.condition})"
         head = f"CREATE TRIGGER {self.name} BEFORE {self.change} ON {self.table} FOR EACH ROW{when}"
         if dialect == "sqlite":
             return f"{head} BEGIN SELECT RAISE(ABORT, '{self.message}'); END"
+        if in_function:
+            return f"{_refuse_where(self.name, self.condition)}; {head} EXECUTE FUNCTION {self.name}('{self.message}')"
         return f"{head} EXECUTE FUNCTION ledger_refuse('{self.message}')"
 
     def create(self, _table: sa.Table, connection: sa.Connection, **_options: Any) -> None:
@@ -273,6 +278,16 @@ class Guard:
         connection.exec_driver_sql(self.ddl(connection.dialect.name))
 
 
+def _refuse_where(name: str, condition: str | None) -> str:
+    """A function of PostgreSQL's for a trigger on DELETE, which refuses it where the condition holds."""
+    return (
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {condition} THEN RAISE "
+        "EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END IF; RETURN OLD; END $$"
+    )
+
+
+_HAS_PLANS = "EXISTS (SELECT 1 FROM plans WHERE plans.knowledge_base = OLD.knowledge_base)"
+
 REFUSE_FUNCTION = (
     "CREATE OR REPLACE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS "
     "$$ BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
@@ -281,7 +296,14 @@ REFUSE_FUNCTION = (
 
 GUARDS = (
     Guard("budgets_no_update", "budgets", "UPDATE", "a lifetime budget cannot be changed"),
-    Guard("budgets_no_delete", "budgets", "DELETE", "a lifetime budget cannot be deleted"),
+    Guard(
+        "budgets_no_delete",
+        "budgets",
+        "DELETE",
+        "a lifetime budget that was promised to plans cannot be deleted",
+        _HAS_PLANS,
+        looks_up=True,
+    ),
     Guard(
         "cohorts_only_closed",
         "cohorts",
@@ -295,7 +317,14 @@ GUARDS = (
         "a closed cohort stays closed",
         "OLD.closed_at IS NOT NULL",
     ),
-    Guard("cohorts_no_delete", "cohorts", "DELETE", "a cohort cannot be deleted"),
+    Guard(
+        "cohorts_no_delete",
+        "cohorts",
+        "DELETE",
+        "a cohort of a knowledge base with plans cannot be deleted",
+        _HAS_PLANS,
+        looks_up=True,
+    ),
     Guard("budget_groups_no_update", "budget_groups", "UPDATE", "a group keeps its budget"),
     Guard("budget_groups_no_delete", "budget_groups", "DELETE", "a group cannot be deleted"),
     Guard("group_members_no_update", "budget_group_members", "UPDATE", "a knowledge base stays in its group"),

@@ -8,14 +8,15 @@ reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import LedgerRestored, Mark, Particulars, read
+from accounting.ledger.events import ExemplarsIngested, LedgerRestored, Mark, Particulars, read
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
@@ -26,6 +27,12 @@ START = Mark(0, FIRST)
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
 BATCH = 1000
 """How many events are read at once."""
+
+Beside = Callable[[sa.Connection, tuple[Particulars, ...]], None]
+"""Writes something in the transaction of events, before they are appended."""
+beside: ContextVar[Beside | None] = ContextVar("beside", default=None)
+"""What else is written in each transaction that appends events, by whoever had them happen; None: nothing."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,8 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
         at: when they happened.
         happened: in this order.
     """
+    if happened and (also := beside.get()) is not None:
+        also(connection, happened)
     lock_end(connection)
     last = newest(connection)
     new = []
@@ -113,6 +122,20 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
         last = Mark(sequence, written)
     if new:
         connection.execute(_ADD, new)
+
+
+def carried(work: Callable[[], T]) -> Callable[[], T]:
+    """``work``, to be called in a thread that has no context of its own, with what is :data:`beside` events here."""
+    here = beside.get()
+
+    def called() -> T:
+        before = beside.set(here)
+        try:
+            return work()
+        finally:
+            beside.reset(before)
+
+    return called
 
 
 def lock_end(connection: sa.Connection) -> None:
@@ -141,6 +164,12 @@ def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bo
     """Whether a body has this field. Bodies are canonical and quote every quote, so it can be found in their text."""
     written = f"{canonical(name)}:{canonical(value)}"
     return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
+
+
+def uploads(connection: sa.Connection, knowledge_base: str) -> int:
+    """How many uploads of exemplars were begun to the knowledge base of this name."""
+    begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, _says("knowledge_base", knowledge_base))
+    return int(connection.execute(sa.select(sa.func.count()).where(begun)).scalar_one())
 
 
 _END = sa.select(audit_events.c.sequence, audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)

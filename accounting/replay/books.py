@@ -128,12 +128,14 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
     def number(of: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return int(connection.execute(sa.select(sa.func.count()).select_from(of).where(*where)).scalar_one())
 
+    of_deleted = sa.select(audit_events.c.body).where(audit_events.c.kind == events.KnowledgeBaseDeleted.kind)
+    deleted = [events.KnowledgeBaseDeleted.model_validate_json(body) for body in connection.scalars(of_deleted)]
     recorded: dict[type[events.Particulars], int] = {
-        events.BudgetOpened: number(budgets),
+        events.BudgetOpened: number(budgets) + len(deleted),
         events.GroupOpened: number(groups),
         events.GroupJoined: number(group_members),
-        events.CohortOpened: number(cohorts, cohorts.c.number > 1),
-        events.CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
+        events.CohortOpened: number(cohorts, cohorts.c.number > 1) + sum(one.cohorts - 1 for one in deleted),
+        events.CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)) + sum(one.closed for one in deleted),
         events.PlanSigned: number(plans),
         events.AnswerCharged: number(charges),
         events.ChargeVoided: number(charges, charges.c.state == "voided"),

@@ -116,6 +116,7 @@ class _Replay:
         self._keys: dict[str, events.KeyCreated] = {}
         self._revoked: set[str] = set()
         self._uploads: set[str] = set()
+        self._uploaded: set[str] = set()  # knowledge bases
         self._proposals: dict[str, events.PlanProposed] = {}
         self._hands = Hands()
         self._tokens: set[str] = set()  # hashes of those that replaced others
@@ -201,6 +202,20 @@ class _Replay:
         if name in self._archived:
             yield f"{name} was archived before"
         self._archived.add(name)
+
+    @follow.register
+    def _(self, deleted: events.KnowledgeBaseDeleted) -> Iterable[str]:
+        name = deleted.knowledge_base
+        yield from self._exists(name)
+        if self._granted.get(name) or name in self._uploaded or name in self._group_of:
+            yield f"{name} was deleted, and had plans, exemplars or a group"
+        closed = {one for one in self._closed if one[0] == name}
+        if (deleted.cohorts, deleted.closed) != (len(self._budgets.get(name, ())), len(closed)):
+            yield f"{name} had other cohorts when it was deleted"
+        self._budgets.pop(name, None)
+        self._granted.pop(name, None)
+        self._closed -= closed
+        self._archived.discard(name)
 
     @follow.register
     def _(self, proposed: events.PlanProposed) -> Iterable[str]:
@@ -358,6 +373,7 @@ class _Replay:
         yield from self._exists(happened.knowledge_base)
         if isinstance(happened, events.ExemplarsIngested):
             self._uploads.add(happened.upload)
+            self._uploaded.add(happened.knowledge_base)
             yield from self._came_late(happened)
 
     @follow.register

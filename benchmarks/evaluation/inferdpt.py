@@ -20,6 +20,7 @@ from service.embedding.embedder import Embedder, cores
 from service.embedding.local import local_sanitizer
 from service.engines.configs import OpenAiCompatibleConfig, RealignConfig
 from service.engines.remote.chat_endpoint import ChatEndpoint
+from service.engines.remote.completion import Reply
 from service.evaluation.text_metrics import similarities
 from service.pipeline.realigning import Realigner
 
@@ -31,7 +32,7 @@ async def continued(endpoint: ChatEndpoint, texts: Sequence[str]) -> list[str]:
     replies = await asyncio.gather(
         *(endpoint.ask(_ASK.format(text=text), temperature=0.0, max_tokens=_TOKENS) for text in texts)
     )
-    return [reply if isinstance(reply, str) else "" for reply in replies]
+    return [reply.text if isinstance(reply, Reply) else "" for reply in replies]
 
 
 async def run(arguments: argparse.Namespace) -> None:

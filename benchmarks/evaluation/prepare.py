@@ -3,12 +3,16 @@
     python benchmarks/evaluation/prepare.py samsum FOLDER OUT
     python benchmarks/evaluation/prepare.py sroie FOLDER OUT
     python benchmarks/evaluation/prepare.py sst2 FOLDER OUT
+    python benchmarks/evaluation/prepare.py ddxplus FOLDER OUT
+    python benchmarks/evaluation/prepare.py pubmedqa FOLDER OUT
     python benchmarks/evaluation/prepare.py support examples/support OUT
 
 SAMSum is in shape, but for one training row without a dialogue, which is left out. Of SROIE, ``documents.jsonl``
 (``doc_id``, ``lines``) and ``qa.jsonl`` (``id``, ``doc_id``, ``question``, ``answer``) are joined, and the last 100
 documents are for testing. Of documents that read alike the first is kept. SST-2 is tested on ``dev.jsonl``, and the
-support tickets on ``questions.jsonl``.
+support tickets on ``questions.jsonl``. Of the questions with options that PrivacyRestore made of DDXPlus the right
+option is the label; the larger file, ``test.jsonl``, is trained on, and ``dev.jsonl`` is for testing. Of PubMedQA's
+labelled questions the last 300 are for testing.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 TEST_DOCUMENTS = 100
+TEST_QUESTIONS = 300
 
 
 def samsum(source: Path, out: Path) -> None:
@@ -50,6 +55,18 @@ def sst2(source: Path, out: Path) -> None:
         _write(out / f"{name}.jsonl", _read(source / f"{its}.jsonl"))
 
 
+def ddxplus(source: Path, out: Path) -> None:
+    for name, its in (("train", "test"), ("test", "dev")):
+        rows = _read(source / f"{its}.jsonl")
+        _write(out / f"{name}.jsonl", [{"id": r["id"], "text": r["question"], "label": r["answer"]} for r in rows])
+
+
+def pubmedqa(source: Path, out: Path) -> None:
+    rows = [{"id": r["id"], "text": r["question"], "label": r["label"]} for r in _read(source / "pqal.jsonl")]
+    _write(out / "train.jsonl", rows[:-TEST_QUESTIONS])
+    _write(out / "test.jsonl", rows[-TEST_QUESTIONS:])
+
+
 def support(source: Path, out: Path) -> None:
     for name, its in (("train", "tickets"), ("test", "questions")):
         _write(out / f"{name}.jsonl", _read(source / f"{its}.jsonl"))
@@ -67,11 +84,12 @@ def _write(file: Path, rows: Iterable[Mapping[str, str]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Bring a data set into the shape that dpicl eval reads.")
-    parser.add_argument("name", choices=["samsum", "sroie", "sst2", "support"])
+    parser.add_argument("name", choices=["samsum", "sroie", "sst2", "ddxplus", "pubmedqa", "support"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
     sets = {"samsum": samsum, "sroie": sroie, "sst2": sst2, "support": support}
+    sets |= {"ddxplus": ddxplus, "pubmedqa": pubmedqa}
     sets[arguments.name](arguments.folder, arguments.out)
 
 

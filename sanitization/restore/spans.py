@@ -3,11 +3,17 @@
 Spans are places, not strings: the paper's code looks for the first substring, and so misses "pain" in "jaw pain and
 pain". Here each occurrence is found once, longest first, at word boundaries. Spans with nothing but punctuation between
 them share one placeholder, so the redacted text does not count them.
+
+A word boundary is wanted only where a script shows one: between two letters that have capitals (Latin, Greek,
+Cyrillic), which would make another word, and between two digits, which would make another number. Chinese, Japanese and
+Thai have no spaces between words, Korean and Arabic glue particles to names, and ``klein_k`` names Klein: there every
+occurrence counts. Characters that show nothing, such as a soft hyphen, hide no occurrence.
 """
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import regex
 
@@ -20,6 +26,14 @@ Spans = Sequence[Offsets] | Sequence[str] | Callable[[str], Sequence[Offsets]]
 
 _FOLDED = regex.IGNORECASE | regex.FULLCASE
 _BETWEEN = regex.compile(r"[\s\p{P}]*")
+_SHOWS_NOTHING = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cf}]|(?!\s)\p{Cc}")
+# Without regard to case, \p{Lu} would be any letter that has one. "drKlein" has a boundary where its capital is.
+_BOUNDARY = r"(?-i:(?!(?<=\p{N})(?=\p{N})|(?<=[\p{Lu}\p{Ll}\p{Lt}])(?=[\p{Lu}\p{Ll}\p{Lt}])(?!(?<=\p{Ll})(?=\p{Lu}))))"
+_CAPITAL = r"(?-i:(?=[\p{Lu}\p{Lt}]))"
+_SHORTEST_STEM = 4
+"""Letters. Shorter words begin too many others: "The" and "There"."""
+_UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{M}]")
+"""Scripts where a space, or the end of a line, may come within a name."""
 
 
 class SpanNotFoundError(ValueError):
@@ -68,24 +82,32 @@ def redact(text: str, spans: Spans, placeholder: str = PLACEHOLDER) -> Redacted:
     if normal != text and not strings and (callable(spans) or len(spans)):
         raise ValueError("offsets need a text in Unicode's normal form NFC: unicodedata.normalize('NFC', text)")
     places = find(normal, spans) if strings else _checked(normal, spans(normal) if callable(spans) else spans)  # type: ignore[arg-type]
-    redacted = Redacted("".join(_pieces(normal, places, placeholder)), normal, tuple(places))
-    kept = unicodedata.normalize("NFKC", redacted.text)
+    kept = list(_kept(normal, places))
+    redacted = Redacted(placeholder.join(kept), normal, tuple(places))
     for span in redacted.spans:
-        if _occurrences(unicodedata.normalize("NFKC", span)).search(kept):
-            raise SpanLeftInTextError(f"{span!r} occurs in the text once more: mark that, too")
+        if any(_is_left(span, piece) for piece in kept):
+            raise SpanLeftInTextError(
+                f"{span!r} occurs in the text once more, perhaps within a longer word, or with characters that are not "
+                "shown: mark that, too"
+            )
     return redacted
 
 
 def find(text: str, strings: Iterable[str]) -> list[Offsets]:
-    """Every occurrence of each string, whatever its case, as a whole word; of two that overlap the longer.
+    """Every occurrence of each string, whatever its case; of two that overlap the longer.
+
+    In scripts whose words can be told apart, only whole words count.
 
     Raises:
         SpanNotFoundError: a string does not occur.
     """
     spans: list[Offsets] = []
-    wanted = {unicodedata.normalize("NFC", string).strip() for string in strings}
+    shown = [at for at, character in enumerate(text) if not _SHOWS_NOTHING.match(character)]
+    seen = "".join(text[at] for at in shown)
+    wanted = {_SHOWS_NOTHING.sub("", unicodedata.normalize("NFC", string)).strip() for string in strings}
     for string in sorted(wanted, key=lambda string: (-len(string), string)):
-        places = [match.span() for match in _occurrences(string).finditer(text)] if string else []
+        found = regex.finditer(_BOUNDARY + _words(string) + _BOUNDARY, seen, _FOLDED) if string else ()
+        places = [(shown[match.start()], shown[match.end() - 1] + 1) for match in found]
         if not places:
             raise SpanNotFoundError(f"{string!r} does not occur in the text as a whole word")
         spans += [(a, b) for a, b in places if not any(a < end and start < b for start, end in spans)]
@@ -106,13 +128,35 @@ def put_back(text: str, strings: Sequence[str], placeholder: str = PLACEHOLDER) 
 
 
 def normal_form(span: str) -> str:
-    """A span as it is compared: without differences of case, width, accents' encoding and white space."""
-    return " ".join(unicodedata.normalize("NFKC", span).casefold().split())
+    """What shows of a span, without differences of case, width, accents' encoding and white space: to be compared."""
+    return " ".join(unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", span)).casefold().split())
 
 
-def _occurrences(string: str) -> regex.Pattern[str]:
-    words = r"\s+".join(regex.escape(word) for word in string.split())
-    return regex.compile(rf"(?<!\w){words}(?!\w)", _FOLDED)
+def _is_left(span: str, kept: str) -> bool:
+    """The last look: whether a span, as it stood in the text, occurs in what would leave.
+
+    It also notices the beginning of a longer word, if both begin with a capital: an inflected name.
+    """
+    span, kept = (unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", text)) for text in (span, kept))
+    words = _words(span)
+    if not words:  # it shows nothing, so it tells nothing
+        return False
+    pattern = _BOUNDARY + words + _BOUNDARY
+    if len(span) >= _SHORTEST_STEM and regex.match(_CAPITAL, span):
+        pattern += "|" + _BOUNDARY + _CAPITAL + words
+    return regex.search(pattern, kept, _FOLDED) is not None
+
+
+def _words(string: str) -> str:
+    """A pattern of a string's words, whatever is white space between them."""
+    return r"\s+".join(map(_word, string.split()))
+
+
+def _word(word: str) -> str:
+    # Letters that have no case may be taken apart: full case folding compares several letters at once (ß and ss).
+    parts = [regex.escape(character) for character in word]
+    spaces = [r"\s*" if all(map(_UNSPACED.match, pair)) else "" for pair in pairwise(word)]
+    return "".join(part + space for part, space in zip(parts, [*spaces, ""], strict=True))
 
 
 def _checked(text: str, offsets: Sequence[Offsets]) -> list[Offsets]:
@@ -127,13 +171,12 @@ def _checked(text: str, offsets: Sequence[Offsets]) -> list[Offsets]:
     return places
 
 
-def _pieces(text: str, places: Sequence[Offsets], placeholder: str) -> Iterable[str]:
-    """What is kept, and one placeholder for each run of spans."""
+def _kept(text: str, places: Sequence[Offsets]) -> Iterable[str]:
+    """What is kept: the pieces between runs of spans."""
     end = 0
     for number, (start, stop) in enumerate(places):
         between = text[end:start]
         if number == 0 or not _BETWEEN.fullmatch(between):
             yield between
-            yield placeholder
         end = stop
     yield text[end:]

@@ -33,9 +33,9 @@ AbstainBelow = Annotated[
     Field(
         ge=0,
         le=1,
-        description="Show an abstention where the label's probability is below this, instead of below the task's own "
-        "threshold. It changes what you are shown, not what is released: an abstention is charged, and asking again "
-        "with another threshold is free.",
+        description="Show an abstention where the label's score, or its probability, is below this, instead of below "
+        "the task's own threshold. It changes what you are shown, not what is released: an abstention is charged, and "
+        "asking again with another threshold is free.",
     ),
 ]
 
@@ -69,7 +69,7 @@ class AnswerView(ReleaseView):
 
     abstained: bool | None = Field(
         **ABSENT,
-        description="Where a threshold is set: whether the label is less probable than that, and left out.",
+        description="Where a threshold is set: whether the label's score is lower than that, and the label left out.",
     )
     realigned: str | None = Field(
         **ABSENT,
@@ -125,6 +125,7 @@ ASKING_RESPONSES = may_meet(
     ProblemKind.BUSY,
     ProblemKind.STILL_ANSWERING,
     ProblemKind.ENGINE_UNAVAILABLE,
+    ProblemKind.UNUSABLE_REPLY,
 )
 """What a question may meet."""
 
@@ -149,6 +150,7 @@ async def ask_task(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerV
         ProblemKind.BUSY,
         ProblemKind.RATE_LIMITED,
         ProblemKind.ENGINE_UNAVAILABLE,
+        ProblemKind.UNUSABLE_REPLY,
     ),
 )
 async def preview_task(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:
@@ -204,7 +206,12 @@ class TaskView(BaseModel):
     query_fields: list[str]
     abstain_below: float | None = Field(
         **ABSENT,
-        description="If set: less probable answers are shown as abstentions, unless a request says otherwise.",
+        description="If set: answers with a lower score are shown as abstentions, unless a request says otherwise.",
+    )
+    fitted_to: int | None = Field(
+        **ABSENT,
+        description="To how many labelled public rows the task was fitted: its answers carry a `probability`. Absent "
+        "where it was not: they carry a `score`, or neither.",
     )
     answers: int | None = Field(description="null: any number, from a release that is made once.")
     answers_left: int | None
@@ -233,6 +240,7 @@ def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int
         labels=list(task.labels) if isinstance(task, ClassifyTask) else [],
         query_fields=list(task.query_fields),
         abstain_below=task.abstain_below if isinstance(task, ClassifyTask) else None,
+        fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
         answers=None if task.once else task.answers,
         answers_left=None if task.once else answers_left,
     )

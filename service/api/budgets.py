@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path
 
 from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.api.once import OnceRoute
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
 from service.commands import budgets
@@ -13,7 +14,7 @@ from service.commands.budgets import BudgetsView, CohortView, NewCohort, NewGrou
 from service.plans.budget_report import GroupBudget
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1", tags=["budgets"])
+router = APIRouter(prefix="/v1", tags=["budgets"], route_class=OnceRoute)
 
 _COHORTS = "/knowledge-bases/{knowledge_base}/cohorts"
 _REFUSED = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.COHORT_REFUSED)

@@ -36,8 +36,10 @@ async def check_readiness(services: TheServices) -> Health:
     measured = services.grains.report
     if measured is None:
         raise Problem(ProblemKind.MEASURING, "the service still measures how long answers take", retry_after_s=5)
-    if problems := [latency.problem for latency in measured if latency.problem]:
-        raise Problem(ProblemKind.LATENCY_GRAIN_TOO_SMALL, "; ".join(problems))
+    if failing := [latency for latency in measured if latency.problem]:
+        unusable = any(latency.unusable for latency in failing)
+        kind = ProblemKind.UNUSABLE_REPLY if unusable else ProblemKind.LATENCY_GRAIN_TOO_SMALL
+        raise Problem(kind, "; ".join(latency.problem for latency in failing))
     return Health()
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from service.api.dependencies import Admin, Confirmed
+from service.api.once import OnceRoute, shown_once
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
 from service.commands import keys
@@ -13,7 +14,7 @@ from service.commands.keys import CreatedKey, KeyLimits, NewKey, Rotation
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=OnceRoute)
 
 
 KeyId = Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])]
@@ -21,6 +22,7 @@ _UNKNOWN = may_meet(ProblemKind.UNKNOWN_KEY)
 
 
 @router.post("", status_code=201, summary="Create a key; its token is shown once")
+@shown_once
 async def create_key(body: NewKey, caller: Admin) -> CreatedKey:
     """Only a hash of the token is stored: copy it now."""
     return await caller.do(keys.create, body)
@@ -43,6 +45,7 @@ async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> ApiKey:
     summary="Give a key another token, shown once",
     responses=may_meet(ProblemKind.UNKNOWN_KEY, ProblemKind.KEY_ROTATED),
 )
+@shown_once
 async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin) -> CreatedKey:
     """The key's id, limits, scope and charges stay. Without an overlap its sessions on the dashboard end, too."""
     seen = await asyncio.to_thread(caller.services.records.keys.get, key_id)

@@ -4,11 +4,12 @@ import io
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from exemplar_store import read_csv, read_json_lines
 from service.api.dependencies import Admin, AnyKey, Confirmed
+from service.api.once import OnceRoute, once
 from service.api.paging import Page, Paging
 from service.api.problems import Problem, may_meet
 from service.bodies import body_within, streams_body
@@ -17,7 +18,7 @@ from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
+router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route_class=OnceRoute)
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
 NO_KNOWLEDGE_BASE = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE)
@@ -104,6 +105,20 @@ async def archive_knowledge_base(
     return await caller.do(knowledge_bases.archive, knowledge_base, confirmed)
 
 
+@router.delete(
+    "/{knowledge_base}",
+    status_code=204,
+    summary="Delete an empty knowledge base",
+    responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY),
+)
+async def delete_knowledge_base(knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin) -> Response:
+    """Only while it is empty: no plan was ever signed, no exemplar uploaded, and it is in no group. Its name is free
+    then, and the audit trail keeps both events.
+    """
+    await caller.do(knowledge_bases.delete, knowledge_base)
+    return Response(status_code=204)
+
+
 _REFUSED_UPLOADS = may_meet(
     ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     ProblemKind.KNOWLEDGE_BASE_ARCHIVED,
@@ -139,6 +154,8 @@ async def upload_exemplars(
     limit = caller.services.records.settings.max_upload_bytes
     too_large = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
     body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
+    if not how.dry_run:
+        await once(request, body)
     reader = _READERS.get(media_type) or (read_json_lines if body.lstrip(_BEFORE_TEXT)[:1] == b"{" else read_csv)
     read = partial(reader, io.BytesIO(body))
     return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)

@@ -10,6 +10,7 @@ from accounting.plan import PlanError
 from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.api.once import OnceRoute, once
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
 from service.bodies import body_within, streams_body
@@ -18,7 +19,7 @@ from service.commands.plans import PlanResult, ProposalView, SignedPlanView
 from service.plans.signing import prepare
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
+router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"], route_class=OnceRoute)
 
 _MAX_PLAN_BYTES = 1024 * 1024
 CLASSIFY: dict[str, Any] = {
@@ -74,6 +75,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         ProblemKind.RELEASE_NOT_MADE,
         ProblemKind.INVALID_PLAN,
         ProblemKind.UNCONFIRMED,
+        ProblemKind.PLAN_SIGNED_ALREADY,
     ),
 }
 
@@ -87,19 +89,32 @@ async def sign_plan(
     caller: Admin,
     confirmed: Confirmed,
     dry_run: Annotated[bool, Query(description="Only compute and show the plan; spends nothing.")] = False,
+    again: Annotated[
+        int | None,
+        Query(
+            ge=1,
+            lt=2**31,
+            description="Take the budget of a plan that is signed already once more: the version of the newest signed "
+            "plan that is the same.",
+        ),
+    ] = None,
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
 
+    A plan that is signed already is refused and takes nothing, unless `again` names it.
     Releases that are made once are made before this answers, which takes a second or more, and minutes where an engine
     writes texts. Where two people sign, the plan is only proposed, and somebody else approves it.
     """
     records = caller.services.records
-    plan = await asyncio.to_thread(plans.read, await _text(request), knowledge_base)
+    text = await _text(request)
+    if not dry_run:
+        await once(request, text.encode())
+    plan = await asyncio.to_thread(plans.read, text, knowledge_base)
     calibrated = await asyncio.to_thread(prepare, records, plan)
     if dry_run:
         response.status_code = 200
         return await caller.do(plans.preview, calibrated, grains=caller.services.grains, otherwise=True)
-    result = await caller.do(plans.sign, calibrated, confirmed, make=caller.services.make)
+    result = await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
     response.status_code = 202 if result.proposed else 201
     return result
 

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
+from accounting.ledger.errors import SignedAlreadyError
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import PlanError
 from service.commands.command import UnconfirmedError
@@ -27,6 +28,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, StillAnsweringError
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
+from service.records.requests_once import InProgressError
 from service.refusals import KIND_OF
 from service.telemetry.routes import route_pattern
 
@@ -151,6 +153,7 @@ _RETRY_AFTER_S: dict[type[Exception], float] = {
     WitnessUnavailableError: 5,
     StillAnsweringError: 2,
     BusyError: 1,
+    InProgressError: 5,
     SanitizersUnavailableError: 60,
 }
 _DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
@@ -199,6 +202,8 @@ def _known(exception: type[Exception], request: Request, error: Exception) -> JS
             extra = {"problems": [str(problem) for problem in error.problems]}
         case UnconfirmedError():
             extra = {"confirm": error.confirmation, "problems": error.doubts}
+        case SignedAlreadyError():
+            extra = {"again": error.version}
         case EpsilonNotAttainableError():
             extra = {"least": error.least, "largest": error.largest}
     problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)

@@ -25,10 +25,18 @@ class ReleaseView(BaseModel):
     id: str = Field(examples=[_ID])
     task: str = Field(examples=["support.queue@1"])
     label: str | None = Field(**ABSENT, examples=["Billing"], description="Of a task that classifies.")
+    score: float | None = Field(
+        **ABSENT,
+        examples=[0.8712],
+        description="How far the noisy release and public things speak for the label, from 0 to 1. It is not the "
+        "label's probability of being right: the plan was fitted to no labelled rows. Absent where that is known, and "
+        "where votes are only counted.",
+    )
+    scores: dict[str, float] | None = Field(**ABSENT, description="The same of every label; their sum is 1.")
     probability: float | None = Field(
         **ABSENT,
         examples=[0.8712],
-        description="Of the label, to be right; made of the noisy votes and public things. Where a posterior decides.",
+        description="In place of `score`: of the label, to be right. The plan was fitted to labelled public rows.",
     )
     probabilities: dict[str, float] | None = Field(**ABSENT, description="The same of every label.")
     zero_shot: str | None = Field(

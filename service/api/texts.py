@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from service.api.dependencies import AnalystKey, AnyKey
+from service.api.once import OnceRoute, changes_nothing
 from service.api.problems import Problem, may_meet
 from service.commands import restoring, sanitising
 from service.commands.restoring import Bundles, BundleView, RestoredAnswer
@@ -15,7 +16,7 @@ from service.commands.sanitising import SanitizedTexts, TextsToSanitize
 from service.pipeline.restoring import RedactedText, UnknownBundleError
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1", tags=["texts"])
+router = APIRouter(prefix="/v1", tags=["texts"], route_class=OnceRoute)
 
 
 @router.post(
@@ -49,8 +50,10 @@ async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> Sanitized
         ProblemKind.INVALID_QUERY,
         ProblemKind.BUSY,
         ProblemKind.ENGINE_UNAVAILABLE,
+        ProblemKind.UNUSABLE_REPLY,
     ),
 )
+@changes_nothing
 async def answer_redacted_text(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:
     """Answer as if the spans that were taken out had been what the profile says.
 

@@ -17,7 +17,9 @@ from service.sources.typed import read_fields, read_file
 
 AbstainBelow = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="Abstain where the label is less probable than this. [default: as signed]"),
+    typer.Option(
+        min=0, max=1, help="Abstain where the label's score or probability is lower than this. [default: as signed]"
+    ),
 ]
 _TIMEOUT_S = 180.0
 _RETRIES = 5
@@ -78,6 +80,8 @@ def ask(
     say(_said(answer) or "(abstained)", "bold")
     if "probability" in answer:
         say(f"probability {answer['probability']:.2f}")
+    if "score" in answer:
+        say(f"score {answer['score']:.2f} (not a probability: the plan was fitted to no labelled rows)")
     if answer.get("keywords"):
         say(f"keywords: {', '.join(answer['keywords'])}")
     if "method" in answer:
@@ -109,7 +113,7 @@ def batch(
     """Answer a file of questions, with a progress bar.
 
     If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
-    (such as an id) are kept beside the answer, and so are keywords and probabilities;
+    (such as an id) are kept beside the answer, and so are keywords and scores;
     the answer of an abstention is null.
 
     Args:
@@ -128,7 +132,7 @@ def batch(
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
-            kept = {name: answer[name] for name in ("probability", "keywords", "fallback") if name in answer}
+            kept = {name: answer[name] for name in ("score", "probability", "keywords", "fallback") if name in answer}
             sink.write(json_module.dumps({**row, "answer": _said(answer), **kept, "release": answer["id"]}) + "\n")
             sink.flush()
     typer.echo(f"{len(rows)} answers in {out}")

@@ -11,7 +11,6 @@ import typer
 from pydantic import Field
 from rich.progress import TaskID
 
-from accounting.mechanisms import LabelMechanism
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, print_json, print_table, progress
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
@@ -56,8 +55,9 @@ class Noise(Options):
     prior: Annotated[float, typer.Option(min=0)] = 1.0
     """For labels: weight of the prior, in σ of the noise."""
     fit: bool = False
-    """For labels: fit the posterior's calibration and print it for the plan. Answers will depend on these rows,
-    training and test: you declare them public."""
+    """For labels: fit the posterior's calibration, or prototypes' temperature, and print it for the plan, whose answers
+    then carry the label's probability of being right. They will depend on these rows, training and test: you declare
+    them public."""
 
 
 class Questions(Options):
@@ -115,8 +115,10 @@ def evaluate(
     if drawn.png:
         import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
     plan, name = plan_and_task(plan_file, task)
-    if noise.fit and (plan.tasks[name].once or not isinstance(plan.tasks[name].mechanism, LabelMechanism)):
-        raise ValueError(f"--fit: {name} releases no votes, so it has no calibration")
+    if noise.fit and not getattr(plan.tasks[name].mechanism, "can_be_fitted", False):
+        raise ValueError(
+            f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; rnm_gaussian and prototypes have"
+        )
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
     field = embedded_field(plan, name, questions.embedded_field)
     data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries)
@@ -139,8 +141,7 @@ def evaluate(
     if drawn.png:
         evaluator.plot([*rows, *drawn_beside], title).savefig(drawn.png, dpi=150)
     if json:
-        fitted = evaluator.calibration
-        print_json(rows if fitted is None else {"rows": rows, "calibration": fitted})
+        print_json({"rows": rows, **evaluator.fitted} if evaluator.fitted else rows)
         return
     table = evaluator.table(rows, title)
     print_table(table.title, table.columns, table.rows)

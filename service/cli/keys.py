@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from service.cli.gathering import Commands
-from service.cli.output import Json, create_database, do, print_json, print_list, records
+from service.cli.output import Json, create_database, do, print_json, print_list, records, whole_id
 from service.commands import keys
 from service.commands.keys import KeyLimits, NewKey, Rotation
 from service.records.api_keys import ApiKey
@@ -14,7 +14,7 @@ from service.records.roles import Role
 
 app = Commands()
 
-KeyId = Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]
+KeyId = Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`, or how it begins.")]
 _SHOWN = {
     "name": typer.Argument(help="The key's owner, a person or a program."),
     "expires_in_days": typer.Option(help="Days after which it is refused. [default: never]"),
@@ -62,18 +62,23 @@ def list_(json: Json = False) -> None:
 @app.command()
 def limit(key_id: KeyId, wanted: KeyLimits) -> None:
     """Replace a key's limits. An omitted option removes that limit."""
-    key = do(keys.limit, key_id, wanted)
+    key = do(keys.limit, _whole(key_id), wanted)
     typer.echo(f"{key.name}: {_answers(key)} answers")
 
 
 @app.command()
 def rotate(key_id: KeyId, wanted: Rotation) -> None:
     """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
-    typer.echo(do(keys.rotate, records().keys.get(key_id), wanted).token)
+    typer.echo(do(keys.rotate, records().keys.get(_whole(key_id)), wanted).token)
 
 
 @app.command()
 def revoke(key_id: KeyId) -> None:
     """Revoke a key, for good. What it spent stays spent."""
-    do(keys.revoke, key_id)
-    typer.echo(f"revoked {key_id}")
+    meant = _whole(key_id)
+    do(keys.revoke, meant)
+    typer.echo(f"revoked {meant}")
+
+
+def _whole(key_id: str) -> str:
+    return whole_id(key_id, (key.id for key in do(keys.list_)))

@@ -14,7 +14,19 @@ from rich.text import Text
 
 from exemplar_store import Layout
 from service.cli.gathering import Commands, Options
-from service.cli.output import Json, Name, Yes, agreed, confirmed, create_database, do, print_json, print_list, progress
+from service.cli.output import (
+    Json,
+    Name,
+    Yes,
+    agreed,
+    confirmed,
+    counted,
+    create_database,
+    do,
+    print_json,
+    print_list,
+    progress,
+)
 from service.commands import exemplars, knowledge_bases
 from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
@@ -96,7 +108,8 @@ def ingest(
 ) -> None:
     """Add exemplars: all rows, or none. Running it again is harmless.
 
-    An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed.
+    An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed. Of fields
+    with few and short values, such as labels, it prints how many rows have which.
 
     Args:
         source: A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a
@@ -114,7 +127,7 @@ def ingest(
             origin.rows,
             upload,
             lambda texts: _embedder().embed(texts),
-            columns=_columns(columns or []),
+            columns=columns_named(columns or []),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if cursor is not None and not upload.dry_run:
@@ -150,7 +163,7 @@ def open_source(
     raise ValueError("name a file to read, or a database with --from-sql and what to SELECT from it with --query")
 
 
-def _columns(named: Sequence[str]) -> dict[str, str]:
+def columns_named(named: Sequence[str]) -> dict[str, str]:
     """Which column each field is taken from; of ``unit_id``, too."""
     columns = dict(pair.partition("=")[::2] for pair in named)
     if not all(columns.values()):
@@ -184,6 +197,10 @@ def _show(report: Ingested, dry_run: bool, json: bool) -> None:
     typer.echo(f"{stored} {report.exemplars} exemplars of {report.units} new units{already}{replaced}")
     if report.ignored_fields:
         typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")
+    for field, values in report.values.items():
+        typer.echo(f"{field}: {counted(values)}")
+    if report.notice:
+        typer.echo(report.notice)
 
 
 @app.command("list")
@@ -241,3 +258,12 @@ def archive(name: Name, yes: Yes = False) -> None:
     """Take no plan, cohort or exemplar any more, for ever. Signed plans go on; ledger and audit trail stay."""
     confirmed(lambda given: do(knowledge_bases.archive, name, given), yes=yes)
     typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")
+
+
+@app.command()
+def delete(name: Name, yes: Yes = False) -> None:
+    """Delete an empty knowledge base: no plan was ever signed, no exemplar uploaded, and it is in no group."""
+    do(knowledge_bases.describe, name)
+    agreed(f"Delete {name}, with its lifetime budget?", yes=yes)
+    do(knowledge_bases.delete, name)
+    typer.echo(f"Deleted {name}. Its name is free.")

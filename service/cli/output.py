@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 
 import typer
 from pydantic_core import to_json
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from service.records.records import Records
     from service.records.roles import Actor
 
+SHORTEST_PREFIX = 4
 P = ParamSpec("P")
 T = TypeVar("T")
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
@@ -132,6 +135,35 @@ def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) ->
             given.add(error.confirmation)
 
 
+def whole_id(written: str, known: Iterable[str]) -> str:
+    """The id that somebody means by it or by how it begins; as written if there is none.
+
+    Args:
+        written: an id, or at least its first four characters.
+        known: the ids that there are.
+
+    Raises:
+        ValueError: several begin so.
+    """
+    ids = sorted(known)
+    meant = [one for one in ids if one.startswith(written)]
+    if written in ids or len(written) < SHORTEST_PREFIX or not meant:
+        return written
+    if len(meant) > 1:
+        raise ValueError(f"{written!r} begins several ids: {', '.join(meant)}; write more of the one that you mean")
+    return meant[0]
+
+
+def counted(values: Mapping[str, int]) -> str:
+    """Values with how often each occurs; what a terminal would not show of them is escaped."""
+
+    def shown(value: str) -> str:
+        plain = value.isprintable() and value == unicodedata.normalize("NFC", value).strip()
+        return value if plain else ascii(value)
+
+    return ", ".join(f"{shown(value)} {count}" for value, count in values.items())
+
+
 def state_folder() -> Path:
     """Where a person's own ledgers are kept."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
@@ -158,7 +190,7 @@ def print_json(value: Any) -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, unbroken: Collection[str] = ()
 ) -> None:
-    """Print a table for people.
+    """Print a table for people, in which no word is cut, however narrow the terminal.
 
     Args:
         title: above it.
@@ -169,9 +201,28 @@ def print_table(
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, no_wrap=column in unbroken)
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    Console().print(table)
+    written = [[str(cell) for cell in row] for row in rows]
+    for row in written:
+        table.add_row(*row)
+    console = Console()
+    _keep_words_whole(table, [list(columns), *written], console)
+    console.print(table)
+
+
+def _keep_words_whole(table: Table, written: Sequence[Sequence[str]], console: Console) -> None:
+    """Widen what a table is printed on, if need be: ids and addresses are copied from it, and rich would cut them."""
+    lines = [[line for cell in cells for line in cell.splitlines()] for cells in zip(*written, strict=True)]
+    most = [max((cell_len(line) for line in of), default=0) for of in lines]
+    words = [max((cell_len(word) for line in of for word in line.split()), default=0) for of in lines]
+    least = [all_ if column.no_wrap else word for column, all_, word in zip(table.columns, most, words, strict=True)]
+    room = console.width - 3 * len(least) - 1
+    if sum(most) <= room:
+        return
+    console.width += max(0, sum(least) - room)
+    spare = max(0, room - sum(least))
+    for column, narrow, wide in zip(table.columns, least, most, strict=True):
+        column.width = narrow + min(spare, wide - narrow)
+        spare -= column.width - narrow
 
 
 def print_list(title: str, listed: Sequence[T], columns: Mapping[str, Callable[[T], object]], *, json: bool) -> None:

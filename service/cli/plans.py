@@ -8,9 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from accounting.plan import load_plan
+from accounting.plan import Plan, load_plan
+from accounting.tasks import ClassifyTask
+from accounting.tasks import Task as PlanTask
+from exemplar_store import Layout
 from service.cli import output
-from service.cli.gathering import Commands
+from service.cli.gathering import Commands, Options
+from service.cli.knowledge_bases import SqlQuery, TextFormat, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.trying import beside_engine, candidates, rehearse, try_
 from service.commands import plans
@@ -19,10 +23,11 @@ from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.preview import TaskPreview, plot
-from service.plans.signing import Make, check_free, prepare
+from service.plans.signing import Make, check_free, check_new, prepare
 from service.plans.signing import release as make_release
 from service.records.api_keys import called
 from service.records.records import Records
+from service.sources.counts import LabelCounts
 
 app = Commands()
 app.command("try")(try_)
@@ -48,12 +53,42 @@ class _Announced(Arriving):
     units_a_month: Annotated[float | None, typer.Option(help=Arriving.model_fields["units_a_month"].description)] = None  # type: ignore[assignment]
 
 
+class _Compared(Options):
+    """Rows to compare the plan's labels with."""
+
+    rows: str | None = None
+    """Compare the plan's labels with the rows of a file or an address, as of `kb ingest`. Nothing of it is stored."""
+    columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None
+    """Take a field of these rows from a column of another name. Repeat it."""
+
+    def labels(self, plan: Plan, text: TextFormat) -> dict[str, LabelCounts]:
+        """How the labels of each task, or its topics, compare with the rows."""
+        listed = {name: listed for name, task in plan.tasks.items() if (listed := _listed(task))}
+        if self.rows is None or not listed:
+            return {}
+        columns = columns_named(self.columns or [])
+        layout = Layout(sorted({field for field, _ in listed.values()}), columns.pop("unit_id", "unit_id"), columns)
+        with open_source(self.rows, SqlQuery(), text) as source:
+            rows = [row.fields for row in source.rows(layout)]
+        return {name: LabelCounts.of(labels, [row[field] for row in rows]) for name, (field, labels) in listed.items()}
+
+
+def _listed(task: PlanTask) -> tuple[str, tuple[str, ...]] | None:
+    """The exemplars' field that a task looks for its labels or topics in, and these."""
+    if isinstance(task, ClassifyTask):
+        return task.label_field, task.labels
+    topics = getattr(task.mechanism, "topics", None)
+    return (task.topic_field, topics) if topics else None
+
+
 @app.command("preview")
 def preview_(
     file: PlanFile,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     *,
     arriving: _Announced,
+    compared: _Compared,
+    text: TextFormat,
     plot_file: PlotFile = None,
     json: Json = False,
 ) -> None:
@@ -68,15 +103,19 @@ def preview_(
     me, plan = output.actor(), load_plan(file.read_text())
     opened = output.records() if public_size is None else None  # else it needs no database and no key
     lasting = None if arriving.units_a_month is None else plans.steady(me, opened, plan, arriving)
+    found = compared.labels(plan, text)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     result = plans.preview(me, opened, calibrated, otherwise=True)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
         for_ever = {"steady": lasting.model_dump()} if lasting else {}
-        output.print_json(result.model_dump(mode="json") | for_ever)
+        beside = {"labels": {name: vars(counts) for name, counts in found.items()}} if found else {}
+        output.print_json(result.model_dump(mode="json") | for_ever | beside)
         return
     _print(result)
+    for name, counts in found.items():
+        _print_labels(name, counts)
     if opened:
         output.print_engine(result.engine)
     if lasting:
@@ -93,12 +132,20 @@ def sign(
     yes: Yes = False,
     signed_by: SignedBy = None,
     engine_config: WriterConfigFile = None,
+    again: Annotated[int | None, typer.Option(metavar="VERSION", min=1)] = None,
     json: Json = False,
 ) -> None:
-    """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
+    """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good.
+
+    A plan that is signed already is refused, and takes nothing.
+
+    Args:
+        again: Sign it once more, and take its (ε, δ) once more: the version of the newest signed plan that is the same.
+    """
     me, opened, plan = output.actor(signed_by), output.records(), load_plan(file.read_text())
     check_free(opened, plan)
     calibrated = prepare(opened, plan)
+    check_new(opened, calibrated, again)
     if not json:
         _print(plans.preview(me, opened, calibrated))
     output.agreed(
@@ -107,7 +154,7 @@ def sign(
 
     def signed(stages: Stages | None) -> PlanResult:
         return output.confirmed(
-            lambda given: plans.sign(me, opened, calibrated, given, make=_make(opened, stages)), yes=yes
+            lambda given: plans.sign(me, opened, calibrated, given, again=again, make=_make(opened, stages)), yes=yes
         )
 
     result = beside_engine(engine_config, signed)
@@ -143,10 +190,12 @@ def approve(
     """Approve a plan that somebody else proposed. Irrevocable, as signing is.
 
     Args:
-        proposal: The proposal's id, from `dpicl plan proposals`.
+        proposal: The proposal's id, from `dpicl plan proposals`, or how it begins.
     """
     me, opened = output.actor(signed_by), output.records()
-    for waiting in plans.list_proposals(me, opened, knowledge_base):
+    listed = plans.list_proposals(me, opened, knowledge_base)
+    proposal = output.whole_id(proposal, (waiting.id for waiting in listed))
+    for waiting in listed:
         if waiting.id == proposal:
             _print(plans.preview(me, opened, waiting.calibrated))
     output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)
@@ -233,6 +282,20 @@ def _print(result: PlanResult) -> None:
         output.print_table(title, ["mechanism", *_COLUMNS, ""], rows)
 
 
+def _print_labels(name: str, counts: LabelCounts) -> None:
+    others = dict(counts.others.most_common(_MOST_OTHERS))
+    known, unknown = sum(counts.labels.values()), counts.others.total()
+    Console().print(f"[bold]{name}[/bold]: {known:,} of {known + unknown:,} rows have one of the plan's labels")
+    typer.echo(f"  {output.counted(counts.labels)}")
+    if missing := [label for label, count in counts.labels.items() if not count]:
+        output.say(f"  No row has {', '.join(missing)}.", "bold red")
+    if unknown:
+        more = f", and {len(counts.others) - len(others)} others" if len(counts.others) > len(others) else ""
+        count = "1 row has none of them, and counts" if unknown == 1 else f"{unknown:,} rows have none, and count"
+        output.say(f"  {count} for nothing: {output.counted(others)}{more}", "bold red")
+
+
+_MOST_OTHERS = 20
 _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")
 
 

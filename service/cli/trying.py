@@ -232,6 +232,8 @@ def _print(task: str, trial: Trial, calibrated: CalibratedPlan, took_s: float) -
 
 def _said(answer: Any) -> str:
     said: str = answer["label"] if "label" in answer else answer["text"]
+    if "score" in answer:
+        said += f" (score {answer['score']:.2f})"
     if "probability" in answer:
         said += f" (probability {answer['probability']:.2f})"
     return f"{said}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else said

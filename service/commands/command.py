@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from accounting.ledger import trail
 from service.private_threads import privately
 from service.records.roles import Actor, Right
 
@@ -38,7 +39,7 @@ class Command(Generic[P, T_co]):
     async def aside(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Do it beside the event loop; if it reads private data, in a thread whose work no other request waits for."""
         if self._private:
-            return await privately(lambda: self(actor, *args, **kwargs))
+            return await privately(trail.carried(lambda: self(actor, *args, **kwargs)))
         return await asyncio.to_thread(self, actor, *args, **kwargs)
 
 

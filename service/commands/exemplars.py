@@ -1,8 +1,9 @@
 """Exemplars: ingested from rows, and forgotten unit by unit. What comes back is for admins alone."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from exemplar_store import Layout, Row, UnknownUnitError
 from exemplar_store.knowledge_base import Progress, do_nothing
@@ -11,6 +12,7 @@ from service.commands.fields import FieldError
 from service.embedding.embedder import Embed
 from service.records.records import Records
 from service.records.roles import Actor, Right
+from service.sources.counts import RowCounts
 
 
 class Upload(BaseModel):
@@ -33,12 +35,17 @@ class Upload(BaseModel):
 class Ingested(BaseModel):
     """What an upload stored. Exemplars that were there already were left alone, or `replaced`, which deleted them."""
 
-    model_config = ConfigDict(from_attributes=True)
     exemplars: int
     units: int
     already_there: int
     replaced: int
     ignored_fields: list[str]
+    rows: int = Field(description="That were read.")
+    values: dict[str, dict[str, int]] = Field(
+        description="Of each field with few and short values, how many rows have which: look for misspelt labels.",
+        examples=[{"label": {"Billing": 312, "billing": 3}}],
+    )
+    notice: str | None = Field(description="What the rows' unit ids mean for privacy, if all are equal or different.")
 
 
 @command(Right.DECIDE, private=True)
@@ -78,8 +85,9 @@ def ingest(
             raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
     layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed, upload.numbers_as_text)
     how = {"replace": upload.replace, "dry_run": upload.dry_run}
-    report = records.ingest(name, read(layout), embed, by=actor.id, progress=progress, **how)
-    return Ingested.model_validate(report)
+    counts = RowCounts()
+    report = records.ingest(name, counts.counting(read(layout)), embed, by=actor.id, progress=progress, **how)
+    return Ingested(**asdict(report), rows=counts.rows, values=counts.values, notice=counts.notice)
 
 
 @command(Right.DECIDE, private=True)
@@ -87,6 +95,7 @@ def forget(actor: Actor, records: Records, name: str, unit: str) -> int:
     """Delete a unit; how many exemplars it had. Answers released before stay: the privacy guarantee covers them.
 
     Raises:
+        exemplar_store.InvalidUnitIdError: no unit can have this id.
         exemplar_store.UnknownUnitError: there is none of this id.
     """
     return records.forget(name, unit, by=actor.id)

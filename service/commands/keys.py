@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
+from accounting.ledger.errors import did_you_mean
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import Printable, Scope, inputs
+from service.commands.fields import FieldError, Printable, Scope, inputs
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
 from service.records.records import Records
 from service.records.roles import Actor, Right, Role, a, may
@@ -34,8 +35,8 @@ class NewKey(BaseModel):
     scope: list[Scope] = Field(
         default=[],
         max_length=100,
-        description="Knowledge bases and tasks that an analyst's key may ask, such as support or support.queue. "
-        "Empty: all.",
+        description="Knowledge bases and tasks that an analyst's key may ask, such as support or support.queue, "
+        "which must exist. Empty: all.",
     )
     expires_in_days: int | None = Field(
         default=None, ge=1, le=LONGEST_LIFE.days, description="Days after which it is refused. null: never."
@@ -99,12 +100,35 @@ class Standing:
 
 @command(Right.DECIDE)
 def create(actor: Actor, records: Records, wanted: NewKey) -> CreatedKey:
-    """Make a key. Nobody can see its token again."""
+    """Make a key. Nobody can see its token again.
+
+    Raises:
+        FieldError: its scope names a knowledge base or a task that does not exist.
+    """
+    _check_scope(records, wanted.scope)
     days = wanted.expires_in_days
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     limits = wanted.model_dump(exclude={"expires_in_days"})
     key, token = records.keys.create(**limits, expires_at=expires_at, by=actor.id)
     return CreatedKey(**vars(key), token=token)
+
+
+def _check_scope(records: Records, scope: Sequence[str]) -> None:
+    """A mistyped scope would refuse every question of its key, and say so only then."""
+    names = [described.name for described in records.store.list()]
+    for one in scope:
+        knowledge_base, _, task = one.partition(".")
+        if knowledge_base not in names:
+            meant = did_you_mean(knowledge_base, names)
+            raise FieldError("scope", f"there is no knowledge base {knowledge_base!r}{meant}")
+        known = {name for plan in records.ledger.budgets.plans(knowledge_base) for name, _ in plan.tasks}
+        if task and task not in known:
+            has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
+            raise FieldError(
+                "scope",
+                f"there is no task {one!r}{did_you_mean(task, known)}; {has}. Sign the task's plan first, or name "
+                f"all of {knowledge_base!r}",
+            )
 
 
 @command(Right.DECIDE)

@@ -1,4 +1,4 @@
-"""Knowledge bases: created with a lifetime budget, listed, shown to a remote engine or not, and archived."""
+"""Knowledge bases: created with a lifetime budget, listed, changed, archived, and deleted while they are empty."""
 
 from __future__ import annotations
 
@@ -133,3 +133,14 @@ def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Con
     check_confirmed(Confirmation.FOR_EVER, [doubt], confirmed)
     records.ledger.cohorts.archive(name, by=actor.id)
     return describe(actor, records, name)
+
+
+@command(Right.DECIDE)
+def delete(actor: Actor, records: Records, name: str) -> None:
+    """Delete a knowledge base that is empty: no plan was ever signed, and no exemplar uploaded. Its name is free then.
+
+    Raises:
+        exemplar_store.KnowledgeBaseNotEmptyError: it has, or had, exemplars.
+        accounting.ledger.errors.NotEmptyError: it has a plan or a group, or an upload to it was begun.
+    """
+    records.delete_knowledge_base(name, by=actor.id)

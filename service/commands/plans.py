@@ -188,21 +188,24 @@ def sign(
     confirmed: Collection[Confirmation] = (),
     *,
     after_version: int | None = None,
+    again: int | None = None,
     make: signing.Make | None = None,
 ) -> PlanResult:
-    """Sign a plan for ever, or where two people sign, propose it. Who means the same twice does it once.
+    """Sign a plan for ever, or where two people sign, propose it. An actor who means the same twice does it once.
 
     Args:
         records: where it is written.
         calibrated: from :func:`service.plans.signing.prepare`.
         confirmed: what the actor says is meant.
         after_version: only if this is the newest plan's version.
+        again: version of the newest signed plan that is equal to this one, if its budget is to be taken once more.
         make: as of :func:`service.plans.signing.sign`.
 
     Raises:
         UnconfirmedError: its answers are not expected to be worth their price.
         PlanError: it is not finished.
         accounting.ledger.errors.PlansChangedError: another plan was signed since.
+        accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
         service.pipeline.making.NotMadeError: as of :func:`service.plans.signing.sign`.
     """
@@ -211,10 +214,11 @@ def sign(
     check_confirmed(Confirmation.WORSE_THAN_FREE, described.warnings, confirmed)
     result = PlanResult(engine=last_engine(records.database), preview=described, signed=None)
     if records.settings.two_person_signing:
+        signing.check_new(records, calibrated, again)
         proposal = proposals.propose(records, calibrated, actor.id, after_version=after_version)
         return result.model_copy(update={"proposed": ProposalView.of(proposal, names(actor, records))})
     try:
-        signed = signing.sign(records, calibrated, actor.id, after_version=after_version, make=make)
+        signed = signing.sign(records, calibrated, actor.id, after_version=after_version, again=again, make=make)
     except PlansChangedError:
         listed = records.ledger.budgets.plans(calibrated.plan.knowledge_base)
         twins = [plan for plan in listed if plan.version - 1 == after_version and plan.digest == calibrated.digest]

@@ -41,6 +41,8 @@ class Said(BaseModel):
     """An answer: a label, or a text with the words it is made of."""
 
     label: str | None = Field(**ABSENT)
+    score: float | None = Field(**ABSENT)
+    scores: dict[str, float] | None = Field(**ABSENT)
     probability: float | None = Field(**ABSENT)
     probabilities: dict[str, float] | None = Field(**ABSENT)
     text: str | None = Field(**ABSENT)

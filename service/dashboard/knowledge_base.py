@@ -157,7 +157,7 @@ async def upload(visit: Visit) -> Response:
         raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
     read, how = partial(reader, BytesIO(await file.read())), visit.read(Upload)
     try:
-        await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
+        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
     except exemplar_store.BadRowError as error:
         raise FieldError("file", str(error)) from error
     except exemplar_store.UnitTooLargeError:  # whose own words count units
@@ -165,6 +165,7 @@ async def upload(visit: Visit) -> Response:
         why = f"a unit would have more than {most:,} exemplars, or more than {size:,} bytes of text"
         raise FieldError("file", why) from None
     done = "Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing."
+    done = f"{done} {stored.notice}" if stored.notice else done
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
 
 
@@ -204,6 +205,14 @@ async def archive(visit: Visit) -> Response:
         raise FieldError("name", f"to archive it, write its name, {name}, exactly")
     await visit.do(knowledge_bases.archive, name, {Confirmation.FOR_EVER})
     return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
+
+
+@pages.post(HOME + "/delete", again=settings)
+async def delete(visit: Visit) -> Response:
+    """Delete it, if it is empty."""
+    name = visit.path("name")
+    await visit.do(knowledge_bases.delete, name)
+    return visit.redirect("/", done=f"“{name}” is deleted, and its name is free.")
 
 
 async def tab(visit: Visit, name: str, **context: Any) -> Response:

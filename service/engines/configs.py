@@ -120,7 +120,8 @@ class OpenAiCompatibleConfig(_LanguageModel):
     """Must be written: nobody here can know what a remote server lets one prompt do to another."""
     constrain_labels: bool = False
     """Have the server allow nothing but a task's labels, by a JSON schema (``response_format``): OpenAI, vLLM and
-    Ollama can. Unless set, labels are found in what the model writes, and slots abstain where it writes none."""
+    Ollama can. Unless set, labels are found in what the model writes: slots abstain where it writes none, and questions
+    that get none without exemplars are refused, uncharged."""
     max_concurrency: int = Field(default=32, ge=1, le=10_000)
     """Requests at once."""
     max_attempts: int = Field(default=4, ge=1, le=20)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from accounting.labels import spellings
 from service.engines.protocol import Prompt
 
 if TYPE_CHECKING:
-    from exemplar_store import Slot
+    from exemplar_store import Exemplar, Slot
 
 RANKED = "Word suggestions, ranked by their frequency from high to low: {keywords}"
 UNRANKED = "Word suggestions: {keywords}"
@@ -25,13 +26,13 @@ CHARACTERS_PER_TOKEN = 4
 
 def render(prompt: Prompt, query: Mapping[str, str], slot: Slot = ()) -> str:
     """The instruction, a slot's exemplars, and the query, an empty line between them."""
-    exemplars = [prompt.exemplar.format_map(exemplar.fields) for exemplar in slot]
+    exemplars = [_shown(prompt, exemplar) for exemplar in slot]
     return _join([prompt.instruction, *exemplars, prompt.query.format_map(query)])
 
 
 def filled(prompt: Prompt, query: Mapping[str, str], slot: Slot, characters: int) -> str:
     """The same with the exemplars' text cut at this length, for measurements of prompts as long as any can be."""
-    exemplars = BETWEEN.join(prompt.exemplar.format_map(exemplar.fields) for exemplar in slot)
+    exemplars = BETWEEN.join(_shown(prompt, exemplar) for exemplar in slot)
     return _join([prompt.instruction, exemplars[:characters], prompt.query.format_map(query)])
 
 
@@ -53,7 +54,7 @@ def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
 
 def rendered(prompt: Prompt, slot: Slot) -> list[str]:
     """Each exemplar as it stands in a prompt, with what separates it from the next."""
-    return [prompt.exemplar.format_map(exemplar.fields) + BETWEEN for exemplar in slot]
+    return [_shown(prompt, exemplar) + BETWEEN for exemplar in slot]
 
 
 def with_keywords(
@@ -97,6 +98,14 @@ def around_answer(prompt: Prompt, answer_field: str) -> tuple[str, str, str]:
     shared = max(n for n in range(len(leading) + 1) if before.endswith(leading[:n]))
     # Templates that have nothing in common there still agree on the white space before an answer.
     return before, leading[shared:] if shared else leading[len(leading.rstrip()) :], after
+
+
+def _shown(prompt: Prompt, exemplar: Exemplar) -> str:
+    """An exemplar, its label as the plan spells it."""
+    fields, at = exemplar.fields, prompt.label_field
+    if prompt.labels and at in fields:
+        fields = {**fields, at: spellings(prompt.labels).spelt(fields[at])}
+    return prompt.exemplar.format_map(fields)
 
 
 def _parts(template: str) -> list[tuple[str, str | None]]:

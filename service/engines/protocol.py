@@ -30,6 +30,11 @@ class NotKeptError(EngineUnavailableError):
     """The engine has started anew, and must keep a task's blocks again. Only the zero-shot probe raises it."""
 
 
+class UnusableReplyError(EngineUnavailableError):
+    """The engine replies, but with nothing to use; the message says what the operator can change. Only the probe raises
+    it."""
+
+
 class UnanswerableQueryError(ValueError):
     """This engine can never answer this query; the message says what to ask instead. Only the probe raises it."""
 
@@ -60,12 +65,16 @@ class Prompt:
         exemplar: rendered once per exemplar, answer included.
         query: rendered for the query, ending where the answer begins.
         keywords: asks for a sentence made of released words; empty makes one from ``query``.
+        labels: the task's, as exemplars show them however they are spelt (:mod:`accounting.labels`).
+        label_field: the exemplars' field that holds them.
     """
 
     instruction: str
     exemplar: str
     query: str
     keywords: str = ""
+    labels: tuple[str, ...] = ()
+    label_field: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,6 +212,7 @@ class Engine(Protocol):
         Raises:
             EngineUnavailableError: the engine is down; the pipeline voids the charge.
             EngineBusyError: it is busy; likewise.
+            UnusableReplyError: its reply holds no label, say; likewise.
             UnanswerableQueryError: the query is too long, say; likewise.
         """
         ...

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from sanitization.tokens import Token
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.remote.chat_endpoint import ChatEndpoint, Failure
+from service.engines.remote.chat_endpoint import ChatEndpoint
+from service.engines.remote.completion import Failure
 
 _PROMPT = """\
 Every item of the JSON list below was a word of one text until it was replaced at random, to hide it. For each item, \
@@ -70,6 +71,8 @@ async def _guess(endpoint: ChatEndpoint, text: Sequence[Token]) -> list[str | No
             raise NoReplyError(
                 f"the endpoint refuses (HTTP status 400): its context must hold the prompt and {most} tokens"
             )
+        if reply.unusable:
+            raise NoReplyError(f"the language model {reply.unusable.said}: {reply.unusable.advice}")
         raise NoReplyError(f"the endpoint does not answer{f': HTTP status {reply.status}' if reply.status else ''}")
-    guesses = [json.loads(word, strict=False) for word in _PREDICTION.findall(reply)]
+    guesses = [json.loads(word, strict=False) for word in _PREDICTION.findall(reply.text)]
     return guesses if len(guesses) == len(text) else [None] * len(text)

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from accounting.labels import spellings
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
@@ -112,12 +113,15 @@ class Dataset:
             ValueError: the file or a field is missing, or a label is not among the task's.
         """
         task, rows = self.task, list(self._rows("test.jsonl"))[: self.limit]
+        labels = spellings(task.labels if isinstance(task, ClassifyTask) else ())
         for number, row in enumerate(rows, 1):
             needed = (*task.query_fields, task.answer_field)
             if missing := [name for name in needed if not isinstance(row.get(name), str)]:
                 raise ValueError(f"{self.folder}/test.jsonl: row {number} lacks {', '.join(missing)}")
-            if isinstance(task, ClassifyTask) and (label := row[task.label_field]) not in task.labels:
-                raise ValueError(f"{self.folder}/test.jsonl: label {label!r} is not among the task's labels")
+            if isinstance(task, ClassifyTask):
+                if labels.number(label := row[task.label_field]) is None:
+                    raise ValueError(f"{self.folder}/test.jsonl: label {label!r} is not among the task's labels")
+                row[task.label_field] = labels.spelt(label)
         return rows
 
     @cached_property

@@ -1,11 +1,10 @@
 """What measuring a task takes, by its kind: :mod:`.labels`, :mod:`.once` and :mod:`.texts` have evaluators."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.mechanisms import Calibration
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
@@ -46,14 +45,14 @@ class Evaluator(ABC):
 
     Attributes:
         answers: numbers of answers to evaluate, unless others are asked for.
-        calibration: of a posterior, if one was to be fitted.
+        fitted: what a fit found, as a plan writes it below the task's ``mechanism``; empty unless one was asked for.
     """
 
     answers: Sequence[int] = (1,)
-    calibration: Calibration | None = None
 
     def __init__(self, data: Dataset):
         self.data = data
+        self.fitted: Mapping[str, Any] = {}
 
     def noise(self, task: ClassifyTask | GenerateTask, epsilon: float) -> TaskNoise:
         """See :func:`noise_of`; of the data's task, perhaps changed."""

@@ -1,6 +1,8 @@
-"""The posterior's parameters that make labelled rows likeliest, for a plan's ``calibration:``.
+"""The parameters that make labelled rows likeliest: the posterior's, for a plan's ``calibration:``, or prototypes'
+``temperature:``.
 
-The plan's answers depend on what is found here. So the rows must be public: their votes are used without noise.
+The plan's answers depend on what is found here. So the rows must be public: their votes, and the sums that prototypes
+are made of, are used without noise.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ _BOUNDS = [(math.log(0.05), math.log(10)), (math.log(0.01), math.log(1000)), (ma
 """What a plan may say of them."""
 _DOUBT_WEIGHT, _BOUNDS_WEIGHT = 0.7, (math.log(0.01), math.log(100))
 """The same of the logarithm of each label's weight."""
+_DOUBT_TEMPERATURE, _BOUNDS_TEMPERATURE = 1.5, (math.log(0.001), math.log(10))
+"""And of the temperature's."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,21 @@ def fit(rows: Labelled, sigma: float, slots: int, default: Calibration) -> Calib
 
     bounds = [*_BOUNDS, *[_BOUNDS_WEIGHT] * labels]
     return model(optimize.minimize(surprise, centre, method="L-BFGS-B", bounds=bounds).x).calibration
+
+
+def fit_temperature(truth: np.ndarray, cosines: np.ndarray, default: float) -> float:
+    """Maximum a posteriori of prototypes' temperature, whose logarithm is Gaussian around the default's beforehand.
+
+    Args:
+        truth: index of the right label of each row, int (rows,).
+        cosines: of each row with each label's noisy direction, float (draws of noise, rows, labels).
+        default: what to believe before the rows.
+    """
+    own = np.broadcast_to(truth[:, None], (len(cosines), len(truth), 1))
+
+    def surprise(log_temperature: float) -> float:
+        believed = special.log_softmax(cosines / math.exp(log_temperature), axis=-1)
+        doubt = ((log_temperature - math.log(default)) / _DOUBT_TEMPERATURE) ** 2 / 2 / len(truth)
+        return float(doubt - np.take_along_axis(believed, own, axis=-1).mean())
+
+    return math.exp(optimize.minimize_scalar(surprise, bounds=_BOUNDS_TEMPERATURE, method="bounded").x)

@@ -145,10 +145,18 @@ class OfLabels(Evaluator):
         ]
         columns = ["method", "ε", "answers", "vote", "decide", "σ", "accuracy, % ± s.e."]
         columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
-        if self.calibration is None:
+        if not self.fitted:
             return Table(title, columns, shown)
-        block = yaml.safe_dump({"calibration": self.calibration.model_dump()}, sort_keys=False, default_flow_style=None)
+        # Lines to be pasted: only what is innermost in braces.
+        innermost = None if any(isinstance(value, dict) for value in self.fitted.values()) else False
+        block = yaml.safe_dump(dict(self.fitted), sort_keys=False, default_flow_style=innermost)
         return Table(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
+
+    @property
+    def enough(self) -> dict[str, int]:
+        """``fitted_to``, as a plan writes it, if there are enough rows to call a score a probability."""
+        rows = len(self.data.questions)
+        return {"fitted_to": rows} if rows >= accounting.mechanisms.FEWEST_ROWS else {}
 
 
 class LabelEvaluator(OfLabels):
@@ -171,7 +179,7 @@ class LabelEvaluator(OfLabels):
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         if grid.fit:
-            self.calibration = self._fit(votes)
+            self.fitted = {"calibration": {**self.enough, **self._fit(votes).model_dump()}}
         return self.scores(votes, grid, progress)
 
     def scores(self, votes: Votes, grid: Grid, progress: Progress = do_nothing) -> list[LabelScores]:
@@ -230,10 +238,8 @@ class LabelEvaluator(OfLabels):
         default, rows = self._believed(vote), len(votes.truth)
         calibrations = {POSTERIOR: [default] * rows}
         if fitted:
-            shuffled = np.random.default_rng(0).permutation(rows)
-            halves = shuffled[::2], shuffled[1::2]
             calibrations[FITTED] = [default] * rows
-            for seen, unseen in (halves, halves[::-1]):
+            for seen, unseen in halves(rows):
                 calibration = fit(votes.of(vote).only(seen), sigma, self._task.ensemble, default)
                 for row in unseen:
                     calibrations[FITTED][row] = calibration
@@ -254,6 +260,13 @@ class LabelEvaluator(OfLabels):
         if written.vote != vote or written.calibration is None:
             written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
         return posterior_model(written, self._task.labels)
+
+
+def halves(rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows to fit to and rows to measure, by index: each half once."""
+    shuffled = np.random.default_rng(0).permutation(rows)
+    one, other = shuffled[::2], shuffled[1::2]
+    return [(one, other), (other, one)]
 
 
 def tally(asked: Iterable[Asked], labels: Sequence[str]) -> Votes:

@@ -1,7 +1,7 @@
 """Releases that are made once: the share of right answers, before noise and after.
 
-With prototypes questions are compared with noisy sums; with synthetic exemplars the engine is asked again for each
-choice that noise makes.
+With prototypes questions are compared with noisy sums, and the temperature can be fitted; with synthetic exemplars the
+engine is asked again for each choice that noise makes.
 """
 
 from abc import abstractmethod
@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from scipy import special
 
 from aggregation.noise import FixedPoint, from_fixed_point
 from exemplar_store import Slot
@@ -17,7 +18,8 @@ from exemplar_store.knowledge_base import Progress
 from service.engines.protocol import TaskSpec
 from service.evaluation.dataset import NAME
 from service.evaluation.evaluator import Pass
-from service.evaluation.labels import LabelScores, OfLabels, score, sureness, with_noise
+from service.evaluation.fitting import fit_temperature
+from service.evaluation.labels import LabelScores, OfLabels, halves, score, sureness, with_noise
 from service.evaluation.tables import Grid
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
@@ -49,9 +51,7 @@ class OnceEvaluator(OfLabels, Generic[A]):
         truth = np.array([self._task.labels.index(question.answer) for question in given.asked])
         zero_shot = np.array([question.zero_shot.probabilities for question in given.asked])
         method = self._task.mechanism.type
-        adapters: dict[float, Any] = {
-            epsilon: once_adapter_of(self._task, self.noise(self._task, epsilon)) for epsilon in grid.epsilons
-        }
+        adapters = {epsilon: self._adapter(epsilon) for epsilon in grid.epsilons}
         adapter = next(iter(adapters.values()))
         exact = self.exact(adapter, given)
         rows = [
@@ -62,18 +62,43 @@ class OnceEvaluator(OfLabels, Generic[A]):
             sigma = adapter.noise.noise_multiplier
             noisy = [with_noise(exact, sigma) for _ in range(grid.draws)]
             rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
-            progress(len(rows), 2 + len(adapters))
+            if grid.fit:
+                rows.append(replace(self.fit(adapter, noisy, truth, given), epsilon=epsilon))
+            progress(len(rows), 2 + (1 + grid.fit) * len(adapters))
+        if grid.fit:
+            adapter = self._adapter(self.data.plan.budget.epsilon)
+            noisy = [with_noise(exact, adapter.noise.noise_multiplier) for _ in range(grid.draws)]
+            self.fit(adapter, noisy, truth, given)
         return rows
+
+    def _adapter(self, epsilon: float) -> Any:
+        return once_adapter_of(self._task, self.noise(self._task, epsilon))
+
+    def fit(self, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass) -> LabelScores:
+        """Fit what the mechanism lets be fitted: to all rows, for :attr:`fitted`; and to each half, for the other.
+
+        Returns:
+            One row, without what is private of it, of answers by the fit to the other half.
+
+        Raises:
+            TypeError: it lets nothing be.
+        """
+        raise TypeError(f"{self._task.mechanism.type} has nothing to fit")
 
     def _scored(
         self, method: str, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass, *, sigma: float
     ) -> LabelScores:
         """One row: all questions answered from each release."""
         believed = np.array([self.probabilities(adapter, release, sigma, given) for release in released])
-        right = believed.argmax(axis=2) == truth
-        row = score(method, right.mean(axis=0), sigma=sigma)
-        values: dict[str, Any] = sureness(right.astype(np.float64), believed.max(axis=2))
-        return replace(row, **values)
+        return scored(method, believed, truth, sigma)
+
+
+def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, decide: str = "") -> LabelScores:
+    """One row, of scores with shape (releases, questions, labels)."""
+    right = believed.argmax(axis=2) == truth
+    row = score(method, right.mean(axis=0), sigma=sigma, decide=decide)
+    values: dict[str, Any] = sureness(right.astype(np.float64), believed.max(axis=2))
+    return replace(row, **values)
 
 
 class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
@@ -92,8 +117,27 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
 
     def probabilities(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
         """See :class:`OnceEvaluator`."""
+        cosines = self._cosines(adapter, released, sigma, given)
+        probabilities: np.ndarray = special.softmax(cosines / adapter.written.temperature, axis=-1)
+        return probabilities
+
+    def fit(
+        self, adapter: PrototypesAdapter, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass
+    ) -> LabelScores:
+        """See :class:`OnceEvaluator`: the temperature."""
+        sigma, default = adapter.noise.noise_multiplier, adapter.written.temperature
+        cosines = np.array([self._cosines(adapter, release, sigma, given) for release in released])
+        temperature = np.empty((len(truth), 1))
+        for seen, unseen in halves(len(truth)):
+            temperature[unseen] = fit_temperature(truth[seen], cosines[:, seen], default)
+        self.fitted = {"temperature": round(fit_temperature(truth, cosines, default), 4), **self.enough}
+        believed = special.softmax(cosines / temperature, axis=-1)
+        return scored(adapter.written.type, believed, truth, sigma, decide="fitted")
+
+    def _cosines(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """Of all questions with the labels' directions, shape (questions, labels)."""
         prototypes = adapter.reader(released, sigma, self.data.specification, given.embedder).prototypes
-        return np.array([prototypes.probabilities(question) for question in self._questions])
+        return np.array([prototypes.cosines(question) for question in self._questions])
 
 
 class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):

@@ -40,6 +40,7 @@ from service.engines.protocol import (
     NotKeptError,
     TaskSpec,
     UnanswerableQueryError,
+    UnusableReplyError,
     ZeroShot,
 )
 from service.pipeline.draw import draw_signed
@@ -47,6 +48,7 @@ from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError, settle
+from service.pipeline.mechanisms.adapter import score_of, scores_of
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
@@ -105,7 +107,7 @@ class Answer:
         """As shown to a caller with this threshold; the release stays the same."""
         if abstain_below is None:
             return self
-        return replace(self, abstained=self.release.answer["probability"] < abstain_below)
+        return replace(self, abstained=score_of(self.release.answer) < abstain_below)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class _Question:
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
         arrived: how many units there were before the charge. What brought them is witnessed with it.
-        prior: label probabilities in place of zero-shot's, from a release that is made once; None for zero-shot's.
+        prior: label scores in place of zero-shot's probabilities, from a release that is made once; None for these.
         measured: what the task's largest slots take, and its grain.
     """
 
@@ -185,7 +187,7 @@ class Answering:
             query: a text, or the fields of the task's query template.
             key_id: who asks.
             idempotency_key: the caller's name for this request.
-            abstain_below: the least probability of a label that is shown; unless given, the task's.
+            abstain_below: the least score, or probability, of a label that is shown; unless given, the task's.
 
         Raises:
             accounting.ledger.errors.UnknownTaskError: no such task.
@@ -193,6 +195,7 @@ class Answering:
             accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
             accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
             service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
+            service.engines.protocol.UnusableReplyError: it replies with nothing to use; nothing was charged.
             StillAnsweringError: a concurrent twin of this query did not finish in time.
             BusyError: too many queries are being answered.
             RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
@@ -215,7 +218,7 @@ class Answering:
             return await self._realigned(question, answer)
         except EngineUnavailableError as error:
             # Before the charge, or its charge is void: nothing that follows the sample raises this.
-            raise EngineUnavailableError(f"{error}; nothing was charged") from error
+            raise type(error)(f"{error}; nothing was charged") from error
         finally:
             self._in_flight -= 1
 
@@ -275,14 +278,15 @@ class Answering:
         return answer and replace(answer, task=signed.address, answers_left=0)
 
     async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
-        """The label probabilities of the release that the task takes its prior from; None for zero-shot's."""
+        """The label scores of the release that the task takes its prior from; None for zero-shot's probabilities."""
         task, _ = read_task(signed)
         if not isinstance(task, ClassifyTask) or task.prior_from is None:
             return None
         answer = await self._beside(signed, task.prior_from, fields, key_id)
         if answer is None:
             return None
-        return np.array([answer.release.answer["probabilities"][label] for label in task.labels])
+        scores = scores_of(answer.release.answer)
+        return np.array([scores[label] for label in task.labels])
 
     async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
@@ -454,6 +458,8 @@ def refusal(error: BaseException) -> tuple[str, Exception]:
             return "unanswerable-query", InvalidQueryError(str(error))
         case TextBudgetExhaustedError():
             return ProblemKind.TEXT_BUDGET_EXHAUSTED.slug, error
+        case UnusableReplyError():
+            return ProblemKind.UNUSABLE_REPLY.slug, error
         case EngineBusyError():
             return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
     return "engine-unavailable", EngineUnavailableError("the engine does not answer")

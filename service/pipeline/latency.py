@@ -52,6 +52,7 @@ class Measured(Work):
         task: its address.
         grain_s: seconds; set by the operator, or chosen.
         problem: why the task cannot be served with this grain; empty if it can.
+        unusable: whether that is because the language model replies with nothing to use.
         beside: tokens of exemplars that were computed in each prompt with the question.
         alone: whether that holds for one question at a time, so questions must take turns.
         blocks: how many the engine is to keep (:mod:`service.pipeline.kept_blocks`); 0: it keeps none.
@@ -61,6 +62,7 @@ class Measured(Work):
     task: str
     grain_s: float
     problem: str = ""
+    unusable: bool = False
     beside: int = 0
     alone: bool = False
     blocks: int = 0
@@ -177,6 +179,7 @@ class Grains:
         Raises:
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
             service.engines.protocol.EngineUnavailableError: that could not be measured: the engine does not answer.
+            service.engines.protocol.UnusableReplyError: or it replies with nothing to use.
         """
         return Measured(task.address, 0.0)
 

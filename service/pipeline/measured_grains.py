@@ -33,6 +33,7 @@ from service.engines.protocol import (
     SetsRoomAside,
     TaskSpec,
     UnanswerableQueryError,
+    UnusableReplyError,
 )
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s
@@ -63,7 +64,7 @@ class NotMeasuredError(GrainTooSmallError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}, so nobody knows how long they take: they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's "
-            f"timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
+            f"timeout_s), no exemplars fill slot_tokens, or a remote model replied with no label; {_SMALLER}"
         )
 
 
@@ -103,11 +104,12 @@ class MeasuredGrains(Grains):
 
         Raises:
             GrainTooSmallError: this task cannot be served with the grain.
+            service.engines.protocol.UnusableReplyError: the engine replies with nothing to use.
             service.engines.protocol.EngineUnavailableError: the engine does not answer.
         """
         measured = await self.measured(task)
         if measured.problem:
-            raise GrainTooSmallError(measured.problem)
+            raise (UnusableReplyError if measured.unusable else GrainTooSmallError)(measured.problem)
         return measured
 
     async def measured(self, task: SignedTask) -> Measured:
@@ -157,9 +159,10 @@ class MeasuredGrains(Grains):
         blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:
             work = await largest_work(self._stages, task, noise, spec, knowledge_base, blocks)
-        except NotMeasuredError as error:
+        except (NotMeasuredError, UnusableReplyError) as error:
             log.error("latency_not_measured", task=signed.address, problem=str(error))
-            return Measured(signed.address, 0.0, f"{signed.address}: {error}")
+            unusable = isinstance(error, UnusableReplyError)
+            return Measured(signed.address, 0.0, f"{signed.address}: {error}", unusable)
         work = replace(work, work_s=work.work_s + read_s, typical_s=work.typical_s and work.typical_s + read_s)
         grain_s = smallest_grain_s(work.work_s) if self._grain_s is None else self._grain_s
         blocks = blocks if work.block_s else 0

@@ -43,15 +43,15 @@ def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str
 
 
 def check_threshold(task: ClassifyTask | GenerateTask, abstain_below: float | None) -> float | None:
-    """Below which probability an answer is shown as an abstention: the caller's threshold, or the task's.
+    """Below which score an answer is shown as an abstention: the caller's threshold, or the task's.
 
     Raises:
-        InvalidQueryError: the task gives no probability.
+        InvalidQueryError: the task gives no score.
     """
-    if isinstance(task, ClassifyTask) and task.mechanism.gives_probability:
+    if isinstance(task, ClassifyTask) and task.mechanism.gives_score:
         return task.abstain_below if abstain_below is None else abstain_below
     if abstain_below is not None:
-        raise InvalidQueryError("abstain_below: this task's answers have no probability; leave it out")
+        raise InvalidQueryError("abstain_below: this task's answers have no score; leave it out")
     return None
 
 
@@ -124,6 +124,7 @@ def task_spec(
             return replace(
                 spec,
                 labels=task.labels,
+                prompt=replace(spec.prompt, labels=task.labels, label_field=task.label_field),
                 label_descriptions=task.label_descriptions,
                 calibration=task.calibration_queries,
             )

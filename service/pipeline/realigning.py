@@ -11,6 +11,7 @@ import secrets
 
 from service.engines.configs import OpenAiCompatibleConfig, RealignConfig
 from service.engines.remote.chat_endpoint import ChatEndpoint
+from service.engines.remote.completion import Reply
 
 _INSTRUCTION = """A text was written for a question some of whose words had been replaced by others. Write what it says
 as an answer to the real question: keep its structure and whatever fits, replace what does not fit by the words of the
@@ -50,4 +51,4 @@ class Realigner:
         """The text for the real question; None if the model gives none."""
         prompt = _INSTRUCTION.format(mark=f"<{secrets.token_hex(8)}>", question=question, text=text)
         reply = await self._endpoint.ask(prompt, temperature=0.0, max_tokens=self._config.max_answer_tokens)
-        return (reply.strip() or None) if isinstance(reply, str) else None
+        return reply.text.strip() if isinstance(reply, Reply) else None

@@ -8,7 +8,7 @@ its own (private evolution: Xie et al. 2024, arXiv 2403.01749).
 from collections.abc import Mapping, Sequence
 
 from accounting.tasks import ClassifyTask
-from service.engines.protocol import Engine, Prompt, SanitizedQuery, TaskSpec
+from service.engines.protocol import Engine, Prompt, SanitizedQuery, TaskSpec, UnusableReplyError
 
 
 async def write_candidates(
@@ -30,6 +30,7 @@ async def write_candidates(
         ValueError: the prompt shows other fields than a label and a text; a text to vary has not these fields, or a
             label that the task has not; or the model wrote nothing of some label.
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        service.engines.protocol.UnusableReplyError: it replies with no text for some label.
     """
     others = sorted(set(task.exemplar_fields) - {task.label_field})
     if len(others) != 1:
@@ -49,7 +50,10 @@ async def write_candidates(
     candidates = []
     for label, text in seeds:
         asked = SanitizedQuery(asked=_asked(task, field, label, text))  # it may leave: all of it is public
-        written = (await engine.zero_shot(spec, asked)).texts
+        try:
+            written = (await engine.zero_shot(spec, asked)).texts
+        except UnusableReplyError as error:
+            raise UnusableReplyError(f"the engine wrote nothing for {label}: {error}") from error
         candidates += [{field: " ".join(draft.split()), task.label_field: label} for draft in written]
     known = {example[field] for example in varied}
     unique = {

@@ -36,7 +36,9 @@ class TaskPreview(BaseModel):
         slots_mean: what these slots must do.
         llm_calls: engine calls per answer, at most.
         llm_tokens: rough prompt tokens per answer, if slots are as large as the plan lets them be.
-        summary: what must hold for a good release, and what to change if it hardly can.
+        fitted_to: to how many labelled public rows its labels' scores were fitted, so that answers carry a probability;
+            None: to none, or there are no scores.
+        summary: what must hold for a good release, and what to change if it hardly can; and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
     """
 
@@ -52,6 +54,7 @@ class TaskPreview(BaseModel):
     slots_mean: str
     llm_calls: int
     llm_tokens: int
+    fitted_to: int | None
     summary: str
     warning: str | None
 
@@ -126,9 +129,20 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         slots_mean=seen.slots_mean,
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
-        summary=seen.in_words(None if task.once else task.answers, voices),
+        fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
+        summary=seen.in_words(None if task.once else task.answers, voices) + _of_scores(task),
         warning=seen.warning(voices),
     )
+
+
+def _of_scores(task: ClassifyTask | GenerateTask) -> str:
+    """What the number beside a label says."""
+    if not isinstance(task, ClassifyTask) or not task.mechanism.gives_score:
+        return ""
+    if task.mechanism.fitted is not None:
+        return f" Answers carry the label's probability of being right, fitted to {task.mechanism.fitted} public rows."
+    how = " `dpicl eval --fit` makes it one, with labelled public rows." if task.mechanism.can_be_fitted else ""
+    return f" Answers carry a score of the label, which is not its probability of being right.{how}"
 
 
 def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int, exemplars: int) -> int:

@@ -140,8 +140,9 @@ def approve(records: Records, knowledge_base: str, proposal: str, by: str, make:
         )
     approval = Approval(waiting.id, by)
     after = waiting.after_version
+    twin = records.ledger.budgets.newest_equal(knowledge_base, waiting.document)  # confirmed when it was proposed
     try:
-        return sign(records, waiting.calibrated, by, after_version=after, make=make, approval=approval)
+        return sign(records, waiting.calibrated, by, after_version=after, again=twin, make=make, approval=approval)
     except PlansChangedError:
         raise lapsed from None
 

@@ -254,6 +254,7 @@ def _told(ended: asyncio.Task[None], task: str) -> None:
 
 def _sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> SignedTask:
     check_alone(records)
-    signed = promise(records, calibrated, signed_by)
+    twin = records.ledger.budgets.newest_equal(calibrated.plan.knowledge_base, calibrated.model_dump_json())
+    signed = promise(records, calibrated, signed_by, again=twin)  # each rehearsal is confirmed by itself
     (name,) = calibrated.plan.tasks
     return records.ledger.budgets.task(address(signed.knowledge_base, name, signed.version))

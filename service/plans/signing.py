@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from accounting.ledger.amounts import checked
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
-from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError
+from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
 from accounting.ledger.events import Approval
 from accounting.mechanisms import TokenEnsembleMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError
@@ -112,6 +113,18 @@ def check_finished(plan: Plan) -> None:
         raise PlanError(*begun)
 
 
+def check_new(records: Records, calibrated: CalibratedPlan, again: int | None) -> None:
+    """Whether a plan is not signed yet, or is meant to be signed again.
+
+    Raises:
+        accounting.ledger.errors.SignedAlreadyError: it is signed, and ``again`` does not name its newest version.
+    """
+    name, budget = calibrated.plan.knowledge_base, calibrated.plan.budget
+    twin = records.ledger.budgets.newest_equal(name, calibrated.model_dump_json())
+    if twin is not None and twin != again:
+        raise SignedAlreadyError(name, twin, checked(budget.epsilon, budget.delta))
+
+
 def check_engine(records: Records, plan: Plan) -> None:
     """Whether the engine that serves, or served last, can answer by a plan's mechanisms, as far as this process knows.
 
@@ -179,6 +192,7 @@ def sign(
     signed_by: str,
     *,
     after_version: int | None = None,
+    again: int | None = None,
     embed: Embed = embed_here,
     make: Make | None = None,
     approval: Approval | None = None,
@@ -192,6 +206,7 @@ def sign(
         calibrated: from :func:`prepare`.
         signed_by: who signs, as the audit trail names them.
         after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
+        again: as there.
         embed: embeds the plan's public texts, if a release is made with some.
         make: makes the releases, in another process or with an engine; they are made here unless given.
         approval: of the second person, where the settings want two.
@@ -200,6 +215,7 @@ def sign(
         TwoPersonsError: there is none.
         PlanError: it is not finished.
         accounting.ledger.errors.PlansChangedError: it is not.
+        accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
         service.pipeline.making.NotMadeError: nothing was uploaded yet that a release could be made of, or no engine is
             there to write it, and nothing is signed; or the plan is signed and a release not made, as the message says.
@@ -214,7 +230,7 @@ def sign(
             raise NotMadeError(f"an engine writes the texts of this plan: {NAME_AN_ENGINE}; nothing is signed")
         if records.witness is not None:
             records.witness.catch_up()
-    signed = promise(records, calibrated, signed_by, after_version=after_version, approval=approval)
+    signed = promise(records, calibrated, signed_by, after_version=after_version, again=again, approval=approval)
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):
         try:
             make(task) if make else release(records, task, embed)
@@ -232,6 +248,7 @@ def promise(
     signed_by: str,
     *,
     after_version: int | None = None,
+    again: int | None = None,
     approval: Approval | None = None,
 ) -> SignedPlan:
     """Write the promise alone; arguments and errors as of :func:`sign`, which has checked more."""
@@ -246,6 +263,7 @@ def promise(
         signed_by=signed_by,
         cohorts=calibrated.cohorts,
         after_version=after_version,
+        again=again,
         approval=approval,
     )
 

@@ -132,7 +132,7 @@ class ApiKeys:
             role: what it may (:mod:`service.records.roles`).
             quota: answers it may be charged in all.
             rate_per_minute: requests it may send.
-            scope: knowledge bases and tasks that it may ask, of an analyst's key; they need not exist yet. Empty: all.
+            scope: knowledge bases and tasks that it may ask, of an analyst's key. Empty: all.
             expires_at: from when on it is refused.
             by: who makes it, for the audit trail: a key's id, or a person's name.
 

@@ -23,8 +23,10 @@ from service.embedding.model import identity
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
 from service.records.rate_limits import RateLimits
+from service.records.requests_once import RequestsOnce
 from service.records.schema import migrate, require, revision
 from service.records.synthetic_store import KEY, SyntheticStore
+from service.records.tables import proposals
 from service.records.text_ledger import TextLedger
 from service.records.witness import open_witness
 from service.settings import Settings
@@ -46,6 +48,7 @@ class Records:
     """Notices a ledger restored from a backup; None where the settings do without."""
     rates: RateLimits
     texts: TextLedger
+    requests: RequestsOnce
     digest_key: bytes
     synthetic: bool
     """Whether the data are made up (:mod:`service.synthetic`)."""
@@ -81,6 +84,19 @@ class Records:
                 self.ledger.budgets.open(connection, name, epsilon, delta, by)
             if remote_engine:
                 audited(RemoteEngineChanged(knowledge_base=name, allowed=True, by=by))(connection)
+
+    def delete_knowledge_base(self, name: str, *, by: str) -> None:
+        """Delete a knowledge base that is empty together with its lifetime budget, or neither.
+
+        Raises:
+            exemplar_store.UnknownKnowledgeBaseError: there is none of this name.
+            exemplar_store.KnowledgeBaseNotEmptyError: it has, or had, exemplars.
+            accounting.ledger.errors.NotEmptyError: it has a plan or a group, or an upload to it was begun.
+        """
+        with self.database.begin() as connection:
+            self.store.delete(connection, name)
+            connection.execute(sa.delete(proposals).where(proposals.c.knowledge_base == name))
+            self.ledger.budgets.delete(connection, name, by)
 
     def open_cohort(self, name: str, *, epsilon: float, delta: float, public_size: int, by: str) -> int:
         """Open a cohort with its lifetime budget, or neither; its number. Who arrives from now on belongs to it."""
@@ -208,6 +224,7 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         witness=witness,
         rates=RateLimits(database),
         texts=TextLedger(database, store.keyring.queries, cap=settings.text_epsilon_cap),
+        requests=RequestsOnce(database, store.keyring.queries),
         digest_key=store.keyring.queries,
         synthetic=synthetic,
     )

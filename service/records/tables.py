@@ -85,6 +85,20 @@ heartbeats = sa.Table(
     comment="One row, written now and then: a database that cannot be written to takes no charge.",
 )
 
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column("key_id", sa.String(200), primary_key=True, comment="the API key that sent it"),
+    sa.Column("name", sa.String(255), primary_key=True, comment="its Idempotency-Key"),
+    sa.Column("request", sa.LargeBinary, nullable=False, comment="of what was sent, under a secret key"),
+    sa.Column("attempt", sa.String(36), nullable=False, unique=True),
+    sa.Column("begun_at", UtcDateTime, nullable=False, index=True),
+    sa.Column("done", sa.Boolean, nullable=False, comment="whether it changed what it was to change"),
+    sa.Column("status", sa.Integer, comment="HTTP status code of its response"),
+    sa.Column("body", sa.Text, comment="of its response, JSON; NULL: none is kept"),
+    comment="Requests that change something, by which their repeats are recognised for some days.",
+)
+
 rate_limits = sa.Table(
     "rate_limits",
     metadata,

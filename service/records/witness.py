@@ -15,6 +15,7 @@ from accounting.ledger.events import (
     KeyChanged,
     KeyRevoked,
     KeyRotated,
+    KnowledgeBaseDeleted,
     Particulars,
     PlanProposed,
     RemoteEngineChanged,
@@ -24,7 +25,7 @@ from accounting.ledger.quotas import set_quota
 from accounting.ledger.trail import AuditEvent
 from accounting.ledger.witness import LedgerRestoredError, Witness
 from exemplar_store.cohorts import add_lost, note_lost_arrivals
-from exemplar_store.knowledge_base import find
+from exemplar_store.knowledge_base import delete_empty, find
 from exemplar_store.tables import knowledge_bases
 from service.records.api_keys import replace_token
 from service.records.database import open_database, parse_url
@@ -130,6 +131,9 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
             return [happened]
         case ExemplarsIngested(knowledge_base=name) | UploadEnded(knowledge_base=name):
             note_lost_arrivals(connection, name)
+        case KnowledgeBaseDeleted(knowledge_base=name):
+            if row := find(connection, name, lock=True):
+                delete_empty(connection, row)
         case CohortOpened(knowledge_base=name, cohort=number, public_size=public_size):
             add_lost(connection, name, number, public_size)
         case RemoteEngineChanged(knowledge_base=name, allowed=allowed):

@@ -30,6 +30,7 @@ _WATCHED = (
     ProblemKind.BUSY,
     ProblemKind.INTERNAL_ERROR,
     ProblemKind.ENGINE_UNAVAILABLE,
+    ProblemKind.UNUSABLE_REPLY,
 )
 _FROM_THE_START: tuple[Kind, ...] = (
     *(("api", kind.status, kind.slug) for kind in _WATCHED),

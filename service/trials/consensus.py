@@ -61,9 +61,10 @@ async def consensus(ready: Aggregator, outputs: Outputs) -> Consensus:
 async def _most_voted(ready: LabelVote, outputs: Outputs) -> Consensus:
     """Of ``rnm_gaussian``."""
     votes = [output for output in outputs if isinstance(output, np.ndarray)]
-    summed = from_fixed_point(sum_votes(votes, len(ready.labels), ready.mechanism.vote))
-    label = ready.labels[ready.mechanism.select(summed, ready.prior)]
-    return Consensus({"label": label}, most(zip(ready.labels, summed, strict=True), None), "votes")
+    labels = ready.task.labels
+    summed = from_fixed_point(sum_votes(votes, len(labels), ready.mechanism.vote))
+    label = labels[ready.mechanism.select(summed, ready.prior)]
+    return Consensus({"label": label}, most(zip(labels, summed, strict=True), None), "votes")
 
 
 @consensus.register

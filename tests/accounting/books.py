@@ -1,5 +1,7 @@
 """Lifetime budgets that are opened, plans that are signed, and whether the books balance."""
 
+import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ from accounting.ledger import tables
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.charges import Ledger
 from accounting.replay.books import violations
+
+_NOISES = itertools.count(1)
 
 
 def opened(database: sa.Engine, epsilon: float, delta: float, **options: Any) -> Ledger:
@@ -26,11 +30,13 @@ def signed(
     *,
     epsilon: float | str = 1,
     delta: float | str = 1e-5,
-    document: str = "{}",
+    document: str | None = None,
     tasks: Sequence[tuple[str, int]] = (("topic", 4),),
     by: str = "root",
     **options: Any,
 ) -> SignedPlan:
+    """A signed plan; unless given, its document is like no other."""
+    document = json.dumps({"noise": next(_NOISES)}) if document is None else document
     granted = {"epsilon": epsilon, "delta": delta, "accountant": "pld", "tasks": tasks}
     return ledger.budgets.sign(knowledge_base, **granted, document=document, signed_by=by, **options)
 

@@ -51,6 +51,12 @@ def test_all_texts_on_a_topic_are_paid_for() -> None:
     assert 0.99 <= alone <= 1.0
 
 
+def test_what_the_model_writes_alone_is_not_paid_for() -> None:
+    paid, longer = (calibrate_plan(load_plan(texts(mechanism=more)), 1000) for more in ({}, {"max_tokens": 50}))
+    assert paid.noise == longer.noise
+    assert paid.events() == longer.events()
+
+
 @pytest.mark.slow
 def test_a_release_of_everybody_may_cost_more_than_an_answer_of_a_sample() -> None:
     large = texts(mechanism={"weight": 10, "tokens": 40}, ensemble=2).replace("epsilon: 1.0", "epsilon: 12.0")

@@ -59,6 +59,17 @@ def test_a_unit_votes_for_the_nearest_candidate_of_its_label(unit: list, vote: i
     assert from_fixed_point(VOTES.votes([unit])).tolist() == [float(number == vote) for number in range(3)]
 
 
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+def test_a_tie_goes_to_the_first_candidate_whoever_else_has_voted(others: int) -> None:
+    """Else one unit would turn the votes of all after it."""
+    twins = ExemplarVotes(1.0, np.array([EAST, EAST, NORTH]), [0, 0, 0])
+    between = (EAST + NORTH) / np.sqrt(2)
+    assert from_fixed_point(twins.votes([[(0, EAST)]] * others + [[(0, EAST)]])).tolist() == [others + 1.0, 0.0, 0.0]
+    for before in ([(0, EAST)], [(0, NORTH)], []):
+        moved = twins.votes([before, *[[(0, between)]] * others]) - twins.votes([before])
+        assert from_fixed_point(moved).tolist() == [float(others), 0.0, 0.0]
+
+
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_what_is_no_embedding_does_not_vote(name: str) -> None:
     assert not VOTES.votes([[(0, UNUSABLE[name])]]).any()

@@ -1,3 +1,4 @@
+import itertools
 import math
 from collections import Counter
 
@@ -61,6 +62,13 @@ def test_a_gap_above_two_fixes_the_top_words(before, after, others) -> None:
     for k in range(1, K_MAX + 1):
         if max(gaps(one)[k - 1], gaps(other)[k - 1]) > GAP_SENSITIVITY:
             assert set(top_words(count_words(one), k)) == set(top_words(count_words(other), k))
+
+
+def test_equal_counts_are_ordered_by_the_words_whichever_slot_named_them_first() -> None:
+    """A guard, no part of the proof: where words tie, the gap is 0, so δ₀ pays for any set of them."""
+    slots = [{"c"}, {"a"}, {"d"}, {"b"}, {"d"}]
+    for named in itertools.permutations(slots):
+        assert top_words(count_words(named), 3) == ["d", "a", "b"]
 
 
 # --- Choosing k -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ import httpx
 
 from tests.chaos.toys import QUESTION_CANARY
 
-NOTHING_CHARGED = frozenset({"engine-unavailable", "busy", "invalid-query", "rate-limited", "answers-exhausted"})
+NOTHING_CHARGED = frozenset(
+    {"engine-unavailable", "unusable-reply", "busy", "invalid-query", "rate-limited", "answers-exhausted"}
+)
 """Problems that promise that the question cost nothing."""
 _TASKS = ("toys.colour", "toys.colour", "toys.colour", "toys.story", "toys.scarce")
 

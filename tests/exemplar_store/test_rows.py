@@ -3,6 +3,7 @@
 import io
 import json
 import uuid
+from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 
@@ -70,6 +71,8 @@ SAME = [
     [17, Decimal(17), Decimal("17.00"), Decimal("1.7E1"), "17", "17.0", "17.00"],
     [uuid.UUID(int=171), str(uuid.UUID(int=171)).upper(), f"{{{uuid.UUID(int=171)}}}", uuid.UUID(int=171).hex.upper()],
     [uuid.UUID(int=171), uuid.UUID(int=171).urn, uuid.UUID(int=171).hex],
+    ["ann7", "ａｎｎ７"],
+    ["ガム", "ｶﾞﾑ"],
     ["Zo\u00e9", "Zoe\u0301"],
 ]
 OTHERS = ["7", "07", "7.5", "7.50", "1.1", "1.10", "+7", "Ann", "ann", "a b", "a  b", uuid.UUID(int=7).hex[1:]]
@@ -110,6 +113,39 @@ def test_what_is_not_the_same_id_is_another_unit() -> None:
 def test_what_is_no_id_is_refused(wrong: object, message: str, as_text: bool) -> None:
     with pytest.raises(BadRowError, match=message):
         Layout(("text",), numbers_as_text=as_text).row(1, {"unit_id": wrong, "text": "hello"})
+
+
+@pytest.mark.parametrize(
+    ("unit", "named"),
+    [
+        *((f"a{character}nn", f"U+{ord(character):04X}") for character in "\t\n\x07\x7f\x85\xa0\xad\u034f\u200d\u3000"),
+        *(
+            (f"{character}ann", f"U+{ord(character):04X}")
+            for character in "\u200b\u200e\u202a\u2060\u3164\ufeff\U000e0041"
+        ),
+        *((f"ann{character}", f"U+{ord(character):04X}") for character in "\u200b\u2064\ufe0f"),
+    ],
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda unit: json_rows(line(unit_id=unit)),
+        lambda unit: csv_rows(f'unit_id,text,label\n"{unit}",t,l\n'.encode()),
+        lambda unit: LAYOUT.row(2, {**GOOD, "unit_id": unit}),
+    ],
+    ids=["json", "csv", "record"],
+)
+def test_an_id_that_looks_like_another_one_is_refused(unit: str, named: str, read: Callable[[str], object]) -> None:
+    """Otherwise somebody would be two units, be promised less, and stay when they are forgotten."""
+    with pytest.raises(BadRowError, match=named.replace("+", r"\+")) as caught:
+        read(unit)
+    assert caught.value.field == "unit_id"
+
+
+@pytest.mark.parametrize("unit", ["ann lee", "Ünal-7", "佐藤", "นที", "a.b@example.org", "👤"])
+def test_other_ids_are_taken(unit: str) -> None:
+    (row,) = json_rows(line(unit_id=unit))
+    assert row.unit_id == unit
 
 
 BAD_LINES = [

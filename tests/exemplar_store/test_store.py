@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from exemplar_store import (
     ExemplarStore,
     InvalidKnowledgeBaseError,
+    InvalidUnitIdError,
     KnowledgeBaseExistsError,
     Row,
     UnknownKnowledgeBaseError,
@@ -201,6 +202,15 @@ def test_forgetting_deletes_a_unit_for_good(store, engine, tickets, rows):
         store.forget("tickets", "u1")
     with pytest.raises(UnknownUnitError):
         store.forget("tickets", "nobody")
+
+
+@pytest.mark.parametrize("unit", ["u1\u200b", "\ufeffu1", "u1 ", "\udcffu1"])
+def test_an_id_that_looks_like_a_unit_s_is_not_said_to_be_unknown(store, tickets, rows, unit):
+    """Or somebody would be taken for deleted who is not."""
+    store.ingest("tickets", rows(3))
+    with pytest.raises(InvalidUnitIdError):
+        store.forget("tickets", unit)
+    assert store.forget("tickets", "u1") == 1
 
 
 def test_a_forgotten_unit_comes_back_to_its_position_and_nobody_else_gets_it(store, engine, tickets, rows):

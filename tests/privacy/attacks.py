@@ -102,14 +102,14 @@ ATTACKS = {
         weighed("soft", "prior: 0, lead: 1, decisiveness: 1"),
         usual=["mute"] * 20,
         canary=BLUE,
-        events={"some answer is undecided": some(lambda answer: answer["probability"] == 0.5)},
+        events={"some answer is undecided": some(lambda answer: answer["score"] == 0.5)},
     ),
     "posterior, units, many exemplars": Attack(
         "units",
         weighed("hard", "prior: 0"),
         usual=[RED] * 80 + [BLUE] * 80,
         canary=BLUE,
-        events={"blue is favoured": lambda answers: sum(one["probabilities"]["blue"] for one in answers) > 1},
+        events={"blue is favoured": lambda answers: sum(one["scores"]["blue"] for one in answers) > 1},
     ),
     # One exemplar of each label, all embedded alike, where the others have nothing.
     "prototypes, an exemplar of each label": Attack(

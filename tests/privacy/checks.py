@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NoReturn
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ import aggregation.keyword_ptr
 import aggregation.noise
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.tables import charges, tasks
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, load_plan
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile
@@ -42,18 +43,27 @@ from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import Exemplar, Slot, sampling
+from exemplar_store import Exemplar, ExemplarStore, Slot, sampling
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineUnavailableError,
+    NotKeptError,
+    Prompt,
+    TaskSpec,
+    UnanswerableQueryError,
+)
 from service.pipeline.latency import Departure
 from service.pipeline.making import NotMadeError, make
 from service.pipeline.mechanisms.rnm_gaussian import LabelVote
+from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.records.records import Records
 from service.services import Services
 from tests.privacy.attacks import texts, weighed
 from tests.privacy.audit import ERROR
 from tests.privacy.wired import LABELS, Answer, Attack, Compass, Noticed, Parrot, ask, neighbours, opened
+from tests.service.conftest import PLAN
 
 RED, BLUE = "1 0", "0 1"
 
@@ -237,7 +247,7 @@ def _public(kind: str, answer: Answer) -> None:
     """An answer tells what was chosen from a public domain, and nothing else."""
     told = TELLS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
     if "posterior" in kind:
-        told = {"label", "probability", "probabilities", "zero_shot"}
+        told = {"label", "score", "scores", "zero_shot"}
     require_equal(answer.keys(), told, "what an answer tells")
     if kind.endswith("votes"):
         require({answer["label"], answer["zero_shot"]} <= {"red", "blue"}, f"a label that is none: {answer}")
@@ -299,7 +309,8 @@ def quiet(engine: Parrot) -> tuple[Services, CalibratedPlan]:
 
 def signed_again(services: Services, calibrated: CalibratedPlan) -> str:
     """The address of another version of the plan."""
-    return f"wired.task@{sign(services.records, calibrated, 'checker').version}"
+    newest = services.records.ledger.budgets.newest_equal("wired", calibrated.model_dump_json())
+    return f"wired.task@{sign(services.records, calibrated, 'checker', again=newest).version}"
 
 
 def steps_in_their_order() -> None:
@@ -332,16 +343,71 @@ def steps_in_their_order() -> None:
 
 
 def nothing_is_given_back_after_the_sample() -> None:
-    """However an answer fails once its sample is drawn, its charge stays spent."""
-    services, calibrated = quiet(Parrot())
-    address = signed_again(services, calibrated)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RnmGaussian, "noisy_votes", fail)
-        with pytest.raises(RuntimeError, match="cannot be counted"):
-            asyncio.run(services.answering.answer(address, "query", key_id="k"))
-    require_equal(states(services.records), ["charged"], "the charge of an answer that failed after its sample")
-    left = services.records.ledger.answers_left(services.records.ledger.budgets.task(address))
-    require_equal(left, 2, "answers left")
+    """However an answer fails once its sample is drawn, its charge stays spent, and most often it is released."""
+    labels = {
+        "the sample cannot be read": (ExemplarStore, "sample_blocks", OSError("disk")),
+        "nobody is drawn": (ExemplarStore, "sample_blocks", [()] * 6),
+        "no block is drawn": (ExemplarStore, "sample_blocks", []),
+        **{
+            f"the engine says {type(error).__name__}": (Parrot, "contributions", _raising(error))
+            for error in (
+                EngineUnavailableError("down"),
+                EngineBusyError("busy"),
+                UnanswerableQueryError("too long"),
+                NotKeptError("anew"),
+                InvalidQueryError("too few words"),
+                TimeoutError(),
+                asyncio.CancelledError(),
+            )
+        },
+        "nobody answers": (Parrot, "contributions", _returning([None] * 6)),
+        "too few answer": (Parrot, "contributions", _returning([])),
+        "it comes late": (Departure, "wait", _returning(3)),
+        "it cannot be counted": (RnmGaussian, "noisy_votes", RuntimeError("cannot be counted")),
+        "the engine is down when it is counted": (RnmGaussian, "noisy_votes", EngineUnavailableError("down")),
+        "it cannot be stored": (Ledger, "release", RuntimeError("no space")),
+    }
+    text = texts(["nothing"], "type: token_ensemble, tokens: 4, clip: 20, weight: 10")
+    written = {
+        "the sample cannot be read": labels["the sample cannot be read"],
+        **{
+            f"writing ends with {type(error).__name__}": (Parrot, "write", _raising(error))
+            for error in (EngineUnavailableError("down"), EngineBusyError("busy"), asyncio.CancelledError())
+        },
+        "nothing is written": (Parrot, "write", _returning("")),
+    }
+    for task, failures, says in ((SIGNED["hard votes"], labels, RED), (text, written, "a")):
+        attack = Attack("blocks", task, [says] * 5, says, {}, ensemble=6, answers=len(failures))
+        services = opened(neighbours(attack)[1], Parrot())
+        address, ledger = signed_again(services, attack.plan()), services.records.ledger
+        for spent, (name, (owner, function, does)) in enumerate(failures.items(), 1):
+            with pytest.MonkeyPatch.context() as patch:
+                replacement = does if callable(does) else Mock(**_result(does))
+                patch.setattr(owner, function, replacement)
+                with suppress(RuntimeError):
+                    asyncio.run(services.answering.answer(address, f"query {spent}", key_id="k"))
+            left = ledger.answers_left(ledger.budgets.task(address))
+            require_equal(left, len(failures) - spent, f"answers left after one of which {name}")
+            lost = "charged" if "counted" in name or "stored" in name else "released"
+            require_equal(states(services.records)[-1], lost, f"the charge of an answer of which {name}")
+
+
+def _raising(error: BaseException) -> Callable[..., Any]:
+    async def raising(*_given: object) -> NoReturn:
+        raise error
+
+    return raising
+
+
+def _returning(value: object) -> Callable[..., Any]:
+    async def returning(*_given: object) -> object:
+        return value
+
+    return returning
+
+
+def _result(does: object) -> dict[str, object]:
+    return {"side_effect": does} if isinstance(does, Exception) else {"return_value": does}
 
 
 def nobody_is_told_of_a_slot() -> None:
@@ -425,7 +491,7 @@ def noise_is_fresh(kind: str) -> None:
 def _probability(votes: RnmGaussian, contributions: Sequence[Any]) -> object:
     """The answer of a posterior."""
     posterior = LabelPosterior(votes.sigma, 9, Calibration(1, 5, 0.14, 1))
-    belief = LabelVote(votes, ["red", "blue"], np.array([0.5, 0.5]), posterior)
+    belief = LabelVote(votes, load_plan(PLAN).tasks["colour"], np.array([0.5, 0.5]), posterior)
     return json.dumps(asyncio.run(belief.release(contributions)))
 
 
@@ -442,10 +508,13 @@ def nothing_passes_by_the_noise() -> None:
         )
         for radius in (0.1, 1.0)
     ]
-    mechanisms.append((partial(EmbeddingMean(1.0).release, candidates=candidates), voices, [centre, -centre]))
+    undecided = np.zeros(2)  # all candidates are as near
+    plain = partial(EmbeddingMean(1.0).release, candidates=candidates)
+    mechanisms.append((plain, voices, [centre, -centre, undecided]))
     for vote in ("hard", "soft"):
         release = partial(RnmGaussian(1.0, 2, vote, 1.0).release, prior=np.array([0.5, 0.5]))  # type: ignore[arg-type]
-        heard = [np.array([1.0, 2.0]), np.array([2.0, 1.0])]
+        even, nearly = np.array([1.5, 1.5]), np.array([1.5, 1.5 + 1e-9])  # a tie, and what looks like one when told
+        heard = [np.array([1.0, 2.0]), np.array([2.0, 1.0]), even, nearly]
         mechanisms.append((release, [np.eye(2)[0], np.eye(2)[1]], heard))
         believed = partial(_probability, RnmGaussian(1.0, 2, vote))  # type: ignore[arg-type]
         mechanisms.append((believed, [np.eye(2)[0], np.eye(2)[1]], heard))

@@ -131,11 +131,16 @@ class Noting(Parrot):
 
 
 def _texts(calibrated: CalibratedPlan, canary: bool) -> list[tuple[float, list[list[Mapping[str, str]]]]]:
-    """What is written from, with coins that are the same for everybody but the canary, who is first."""
+    """What is written from, with coins that are the same for everybody but the canary, who is first.
+
+    Most units have an exemplar on one topic. Some have one on each, some on none of them.
+    """
     of, engine, calls = records(SIZE), Noting(), iter(range(100))
     if canary:
         numbers = {"one": range(3), "two": range(2)}
         ingest(of, [{"unit_id": "canary", "text": t, "says": f"{t} {n}"} for t in TOPICS for n in numbers[t]])
+    ingest(of, [{"unit_id": f"torn{n}", "text": t, "says": f"torn {n}"} for n in range(UNITS // 4) for t in TOPICS])
+    ingest(of, [{"unit_id": f"else{n}", "text": "another", "says": f"else {n}"} for n in range(UNITS // 2)])
     ingest(of, [{"unit_id": f"u{n}", "text": TOPICS[n % 2], "says": f"usual {n}"} for n in range(UNITS)])
 
     def words(count: int) -> np.ndarray:
@@ -151,7 +156,8 @@ def _texts(calibrated: CalibratedPlan, canary: bool) -> list[tuple[float, list[l
 
 def texts_cost_what_is_claimed() -> None:
     """An attacker who knows all coins and the other units, and whose slots say the most, learns ε and hardly less."""
-    mechanism = f"{{type: token_ensemble, tokens: {TOKENS}, texts: {TEXTS}, topics: [{', '.join(TOPICS)}], clip: 20}}"
+    written = f"tokens: {TOKENS}, max_tokens: {2 * TOKENS}, texts: {TEXTS}, topics: [{', '.join(TOPICS)}], clip: 20"
+    mechanism = f"{{type: token_ensemble, {written}}}"
     text = PLAN.format(
         epsilon=EPSILON, delta=DELTA, drawn="release: once\n    ensemble: 10\n    shots: 4", mechanism=mechanism
     )

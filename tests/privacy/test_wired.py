@@ -126,10 +126,10 @@ BUGS = {
         "posterior, blocks, the only voice",
         "some answer is undecided",
         "service.pipeline.mechanisms.rnm_gaussian:LabelVote.release",
-        "return believed(",
+        "return scored(",
         "self = __import__('dataclasses').replace(self, posterior=LabelPosterior("
         "self.posterior.sigma, sum(vote is not None for vote in votes) or 1e-6, self.posterior.calibration))\n"
-        "    return believed(",
+        "    return scored(",
     ),
     "probabilities of the votes without noise": bug(
         "noise",

@@ -269,7 +269,8 @@ async def ask(services: Services, calibrated: CalibratedPlan, first: int, last: 
     trials = []
     for trial in range(first, last):
         # In a thread, as the service does: what is released once is stored by an event loop of its own.
-        signing = partial(sign, services.records, calibrated, "attacker", embed=Compass().embed)
+        newest = services.records.ledger.budgets.newest_equal("wired", calibrated.model_dump_json())
+        signing = partial(sign, services.records, calibrated, "attacker", embed=Compass().embed, again=newest)
         version = (await asyncio.to_thread(signing)).version
         if calibrated.plan.tasks["task"].once:  # all that is ever known of the exemplars
             signed = services.records.ledger.budgets.task(f"wired.task@{version}")

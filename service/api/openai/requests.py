@@ -73,7 +73,7 @@ def _schema_of(value: Any) -> dict[str, Any]:
 
 
 _NO_TOOLS = "an answer is one release, no tool can be called"
-_NO_SCORES = "tokens have no probabilities here; a label's is in dp_icl.probability"
+_NO_SCORES = "tokens have no probabilities here; dp_icl has a label's score, or its probability"
 _AS_RELEASED = "the answer is released as it is; shape it on your side"
 
 

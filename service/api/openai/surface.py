@@ -148,8 +148,8 @@ async def create_chat_completion(
 def _completion(answer: AnswerView) -> ChatCompletion:
     message = ReplyMessage(content=answer.label or answer.realigned or answer.text)
     if answer.abstained:
-        sure = f"the likeliest label has a probability of {answer.probability}"
-        message = ReplyMessage(content=None, refusal=f"Abstained: {sure}, less than the threshold.")
+        sure = f"a score of {answer.score}" if answer.probability is None else f"a probability of {answer.probability}"
+        message = ReplyMessage(content=None, refusal=f"Abstained: the label has {sure}, less than the threshold.")
     return ChatCompletion(
         id=answer.id,
         created=int(answer.created_at.timestamp()),

@@ -29,7 +29,7 @@ from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement
 from service.dashboard.plan_studio.drafts import KINDS, chosen
 from service.plans.calibrating import calibrate
-from service.plans.signing import settled
+from service.plans.signing import check_engine, settled
 from service.records.engine_record import last_engine
 from service.records.records import Records
 
@@ -49,12 +49,14 @@ class Outcome:
         charts: of each task.
         offer: what it gives, and why it cannot be signed, if it cannot.
         cohorts: that it draws on.
+        twin: version of the newest signed plan that is equal to it, if there is one.
     """
 
     calibrated: CalibratedPlan
     charts: dict[str, Chart]
     offer: PlanResult
     cohorts: list[CohortStatus]
+    twin: int | None
 
     @property
     def epsilon(self) -> Decimal:
@@ -130,18 +132,26 @@ async def open_desk(visit: Visit, *, patiently: bool = False) -> Desk:
     if visit.request.method == "GET":
         return desk
     try:
-        plan, public_size = await asyncio.to_thread(lambda: settled(records, plans.read(desk.text, name)))
+        plan, public_size = await asyncio.to_thread(_read, records, desk.text, name)
         desk.plan, key = plan, f"{public_size} {plan.model_dump_json()}"
         computed = await compute(visit, key, lambda: _compute(plan, public_size), patiently=patiently)
         if computed is not None:
             calibrated, charts = computed
             offer = await visit.do(plans.preview, calibrated, grains=visit.services.grains)
-            desk.outcome = Outcome(calibrated, charts, offer, desk.status.of(calibrated.cohorts))
+            document = calibrated.model_dump_json()
+            twin = await asyncio.to_thread(records.ledger.budgets.newest_equal, name, document)
+            desk.outcome = Outcome(calibrated, charts, offer, desk.status.of(calibrated.cohorts), twin)
     except PlanError as error:
         desk.problems = located(error.problems, desk.text)
     except (AccountantsDisagreeError, KnowledgeBaseArchivedError) as error:
         desk.problems = [PlanProblem("", str(error))]
     return desk
+
+
+def _read(records: Records, text: str, name: str) -> tuple[Plan, int]:
+    plan = plans.read(text, name)
+    check_engine(records, plan)
+    return settled(records, plan)
 
 
 def _open(records: Records, name: str) -> Desk:

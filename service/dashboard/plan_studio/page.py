@@ -131,7 +131,12 @@ async def _sign(visit: Visit, desk: Desk, outcome: Outcome) -> str:
         raise FieldError("name", f"to sign, write the knowledge base’s name, {name}, exactly")
     try:
         result = await visit.do(
-            plans.sign, outcome.calibrated, visit.confirmed, after_version=after, make=services.make
+            plans.sign,
+            outcome.calibrated,
+            visit.confirmed,
+            after_version=after,
+            again=whole(visit.field("again")),
+            make=services.make,
         )
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error  # which says whether it is signed

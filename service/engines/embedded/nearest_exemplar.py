@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accounting.labels import Spellings, spellings
 from service.embedding.embedder import TextEmbedder
 from service.engines.embedded.extraction import candidates, extract, probe, split
 from service.engines.embedded.given_texts import best_covering, nearest_response, rank
@@ -116,12 +117,12 @@ class NearestExemplarEngine:
         An exemplar without an embedding, without a response, or whose label is not one of the task's, is passed over; a
         slot left with none abstains.
         """
-        index = {label: i for i, label in enumerate(task.labels)}
+        known_labels = spellings(task.labels)
         known = zero_shot.context
 
         def answer(slot: Slot) -> Output | None:
             if task.kind == "classify":
-                return _predict(slot, index, task.answer_field, known, alone=task.ensemble == 1)
+                return _predict(slot, known_labels, task.answer_field, known, alone=task.ensemble == 1)
             if task.document_field is None:
                 return nearest_response(slot, task.answer_field, known, embedded=zero_shot.embedded)
             return extract(slot, task.document_field, task.answer_field, known)
@@ -190,14 +191,12 @@ def _answer_or_abstain(answer: Callable[[Slot], Output | None], slot: Slot) -> O
         return None
 
 
-def _predict(
-    slot: Slot, index: Mapping[str, int], label_field: str, probe: _Probe, *, alone: bool
-) -> np.ndarray | None:
+def _predict(slot: Slot, labels: Spellings, label_field: str, probe: _Probe, *, alone: bool) -> np.ndarray | None:
     """One slot's label probabilities, float64 (L,), or None; reads nothing but its arguments."""
     usable = [
-        (exemplar.embedding, index[exemplar.fields[label_field]])
+        (exemplar.embedding, label)
         for exemplar in slot
-        if exemplar.fields.get(label_field) in index
+        if (label := labels.number(exemplar.fields.get(label_field))) is not None
         and exemplar.embedding is not None
         and exemplar.embedding.shape == probe.directions.shape[:1]
     ]

@@ -1,7 +1,8 @@
 """A chat-completions endpoint over HTTP, asked with bounded concurrency and asked again where that may help.
 
-Whatever goes wrong becomes a :class:`Failure`, which holds an HTTP status and nothing else: an exception of the HTTP
-client carries the request, with the prompt and the key in it, and a server may quote both in its reply.
+Whatever goes wrong becomes a :class:`.completion.Failure`, which holds nothing that was sent or received but a status:
+an exception of the HTTP client carries the request, with the prompt and the key in it, and a server may quote both in
+its reply.
 """
 
 import asyncio
@@ -11,7 +12,6 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.protocol import EngineUnavailableError
+from service.engines.remote.completion import Failure, Reply, read_completion
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
@@ -39,24 +40,6 @@ class RemoteSecrets(BaseSettings):
 
     remote_api_key: SecretStr | None = None
     """Sent to a remote endpoint as a bearer token."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why there is no reply.
-
-    Attributes:
-        status: of HTTP; None if nothing usable came back.
-        retry_after_s: how long the server wants to be left alone.
-    """
-
-    status: int | None = None
-    retry_after_s: float = 0.0
-
-    @property
-    def passing(self) -> bool:
-        """Whether another try may succeed."""
-        return self.status is None or self.status in (408, 409, 429) or self.status >= 500
 
 
 class ChatEndpoint:
@@ -94,7 +77,7 @@ class ChatEndpoint:
         max_tokens: int,
         number: int = 0,
         response_format: Mapping[str, Any] | None = None,
-    ) -> str | Failure:
+    ) -> Reply | Failure:
         """The model's reply to one user message.
 
         Args:
@@ -116,7 +99,7 @@ class ChatEndpoint:
         content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
         reply = await self._try(content)
         for attempt in range(1, self._config.max_attempts):
-            if isinstance(reply, str) or not reply.passing:
+            if isinstance(reply, Reply) or not reply.passing:
                 break
             # Waits without its place: a slot in trouble holds up no other.
             await asyncio.sleep(_wait_s(attempt, reply.retry_after_s))
@@ -144,7 +127,7 @@ class ChatEndpoint:
         else:
             loop.run_until_complete(self._client.aclose())
 
-    async def _try(self, content: bytes) -> str | Failure:
+    async def _try(self, content: bytes) -> Reply | Failure:
         try:
             async with self._places, asyncio.timeout(self._config.request_timeout_s):
                 self._loop = asyncio.get_running_loop()
@@ -156,7 +139,7 @@ class ChatEndpoint:
                 ) as response:
                     if not response.is_success:
                         return Failure(response.status_code, _retry_after_s(response.headers.get("retry-after", "")))
-                    return _text(await _read(response))
+                    return read_completion(await _read(response))
         except Exception:  # whatever it is, it may quote the prompt
             return Failure()
 
@@ -201,16 +184,3 @@ async def _read(response: httpx.Response) -> bytes:
         if len(body) > _LARGEST_BODY:
             raise ValueError("the body is too large")
     return bytes(body)
-
-
-def _text(body: bytes) -> str:
-    """The reply in a chat completion.
-
-    Raises:
-        Exception: of whatever kind, if it is none.
-    """
-    text = json.loads(body)["choices"][0]["message"]["content"]
-    if not isinstance(text, str):
-        raise TypeError("the reply is no text")
-    text.encode()  # half a surrogate pair is no text either, and could not be stored
-    return text

@@ -2,7 +2,8 @@
 
 A prompt is one user message. Labels are asked for in words and matched (:mod:`service.engines.remote.label_replies`),
 so a slot votes for one label or abstains; texts are written with a seed that is a hash of the prompt. What a slot's
-failure does is confined to that slot, and nothing about it is logged.
+failure does is confined to that slot, and nothing about it is logged. Where the question alone, without exemplars, is
+answered with nothing to use, the probe has failed: slots would be asked the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -29,15 +30,18 @@ from service.engines.protocol import (
     Sentence,
     TaskSpec,
     UnanswerableQueryError,
+    UnusableReplyError,
     ZeroShot,
 )
-from service.engines.remote.chat_endpoint import ChatEndpoint, Failure
+from service.engines.remote.chat_endpoint import ChatEndpoint
+from service.engines.remote.completion import Failure, Reply, Unusable
 from service.engines.remote.label_replies import label_schema, match_label, naming, read_label
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 # A label needs no more tokens than it has bytes; these are for what comes around it.
 _SPARE_TOKENS = 16
@@ -86,19 +90,29 @@ class OpenAiCompatibleEngine:
 
         Labels cost one prompt; texts one per candidate that is no public answer. The first text is the likeliest one,
         the others are sampled at temperature 1.
+
+        Raises:
+            service.engines.protocol.UnusableReplyError: no reply holds a label, or a text.
         """
         self._check_sanitized(query)
         prompt = render(_template(task), query)
         tokens = len(prompt) // CHARACTERS_PER_TOKEN
         with self._admission.probe(task):
             if task.kind == "classify":
-                (reply,) = await self._public(task, self._ask_label(task, prompt))
-                vote = self._vote(task, reply)
-                even = np.full(len(task.labels), 1 / len(task.labels))
-                return ZeroShot(probabilities=even if vote is None else vote, tokens=tokens)
+                (label,) = await self._bounded(self._ask_label(task, prompt))
+                if isinstance(label, Failure):
+                    _check(task, label)
+                    return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)), tokens=tokens)
+                return ZeroShot(probabilities=_vote(task, label), tokens=tokens)
             asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
-            first, *others = [reply.strip() for reply in await self._public(task, *asked)]
-        return ZeroShot(texts=candidate_texts(task, first, others), tokens=tokens)
+            replies = await self._bounded(*asked)
+            texts = [reply.text.strip() for reply in replies if isinstance(reply, Reply)]
+            for reply in replies:
+                # One that holds nothing to use is one candidate less, as long as there is another.
+                if isinstance(reply, Failure) and (reply.unusable is None or not texts):
+                    _check(task, reply)
+        likeliest, *sampled = texts or [""]
+        return ZeroShot(texts=candidate_texts(task, likeliest, sampled), tokens=tokens)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -120,9 +134,9 @@ class OpenAiCompatibleEngine:
         """See :meth:`service.engines.protocol.Engine.reconstruct`."""
         self._check_sanitized(query)
         (reply,) = await self._bounded(self._write(render_keywords(task.prompt, query, keywords, ordered), 0.0))
-        if isinstance(reply, Failure) or not reply.strip():
+        if isinstance(reply, Failure):
             raise EngineUnavailableError("the remote language model makes no sentence of these words")
-        return Sentence(reply.strip(), "written by the remote language model from the released words alone")
+        return Sentence(reply.text.strip(), "written by the remote language model from the released words alone")
 
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.protocol.Engine.describe`."""
@@ -149,42 +163,38 @@ class OpenAiCompatibleEngine:
             if prompt is None:
                 return None
             if task.kind == "classify":
-                return self._vote(task, await self._ask_label(task, prompt))
+                label = await self._ask_label(task, prompt)
+                return None if isinstance(label, Failure) else _vote(task, label)
             reply = await self._write(prompt, self._config.temperature)
-            return (reply.strip() or None) if isinstance(reply, str) else None
+            return reply.text.strip() if isinstance(reply, Reply) else None
         except Exception:  # this slot's alone
             return None
 
-    async def _ask_label(self, task: TaskSpec, prompt: str) -> str | Failure:
-        return await self._endpoint.ask(
+    async def _ask_label(self, task: TaskSpec, prompt: str) -> int | Failure:
+        """The number of the label that the model replies with."""
+        constrained = self._config.constrain_labels
+        reply = await self._endpoint.ask(
             prompt,
             temperature=0.0,
             max_tokens=max(len(json.dumps(label)) for label in task.labels) + _SPARE_TOKENS,
-            response_format=label_schema(task.labels) if self._config.constrain_labels else None,
+            response_format=label_schema(task.labels) if constrained else None,
         )
+        if isinstance(reply, Failure):
+            return reply
+        label = read_label(reply.text, task.labels) if constrained else match_label(reply.text, task.labels, reply.cut)
+        if label is not None:
+            return label
+        if reply.cut:
+            return Failure(unusable=Unusable.CUT)
+        return Failure(unusable=Unusable.OFF_SCHEMA if constrained else Unusable.NO_LABEL)
 
-    async def _write(self, prompt: str, temperature: float, number: int = 0) -> str | Failure:
+    async def _write(self, prompt: str, temperature: float, number: int = 0) -> Reply | Failure:
         return await self._endpoint.ask(
             prompt, temperature=temperature, max_tokens=self._config.max_answer_tokens, number=number
         )
 
-    def _vote(self, task: TaskSpec, reply: str | Failure) -> np.ndarray | None:
-        """All of the probability on the label that a reply means, float64 (L,); None if it means none."""
-        if isinstance(reply, Failure):
-            return None
-        read = read_label if self._config.constrain_labels else match_label
-        label = read(reply, task.labels)
-        return None if label is None else np.eye(len(task.labels))[label]
-
-    async def _public(self, task: TaskSpec, *asked: Coroutine[Any, Any, str | Failure]) -> list[str]:
-        """Replies to prompts without exemplars, whose failure may be told."""
-        replies = await self._bounded(*asked)
-        for reply in replies:
-            if isinstance(reply, Failure):
-                raise _refusal(task, reply)
-        return [reply for reply in replies if isinstance(reply, str)]
-
-    async def _bounded(self, *asked: Coroutine[Any, Any, str | Failure]) -> list[str | Failure]:
+    async def _bounded(self, *asked: Coroutine[Any, Any, T | Failure]) -> list[T | Failure]:
+        """Replies to prompts without exemplars; if they take too long, one failure."""
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 return await asyncio.gather(*asked)
@@ -206,17 +216,35 @@ def _slot_prompt(task: TaskSpec, query: Mapping[str, str], slot: Slot) -> str | 
     return render(_template(task), query, kept) if kept else None
 
 
-def _refusal(task: TaskSpec, failure: Failure) -> Exception:
-    """What a failed probe tells the caller; the operator finds the status in the log."""
+def _vote(task: TaskSpec, label: int) -> np.ndarray:
+    """All of the probability on one label, float64 (L,)."""
+    return np.eye(len(task.labels))[label]
+
+
+def _check(task: TaskSpec, failure: Failure) -> None:
+    """Refuse a question whose probe failed. The operator finds the reason and the advice in the log.
+
+    It passes where the question is made up, and the model replies in order that it makes nothing of it.
+    """
+    unusable = failure.unusable
+    if task.measuring and unusable in (Unusable.NO_LABEL, Unusable.EMPTY):
+        return
     if failure.status == 429:
-        return EngineBusyError("the remote endpoint takes no more requests now")
-    if task.asker:  # where nobody asks the query may be a rehearsal's, which is private
-        log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
+        raise EngineBusyError("the remote endpoint takes no more requests now")
+    if task.asker or task.measuring:  # otherwise the question may be a rehearsal's, which is private
+        if unusable is not None:
+            log.warning("remote_reply_unusable", task=task.name, reply=unusable.said, advice=unusable.advice)
+        else:
+            log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
+    if unusable is Unusable.REFUSED:
+        raise UnanswerableQueryError(f"the remote language model {unusable.said}: {unusable.advice}")
+    if unusable is not None:
+        raise UnusableReplyError(f"the remote language model {unusable.said}: {unusable.advice}")
     if failure.status in (400, 413, 422):
-        return UnanswerableQueryError(
+        raise UnanswerableQueryError(
             "the remote language model refuses this query, most likely as too long: ask with a shorter text"
         )
-    return EngineUnavailableError(f"the remote endpoint {_said(failure)}")
+    raise EngineUnavailableError(f"the remote endpoint {_said(failure)}")
 
 
 def _said(failure: Failure) -> str:

@@ -2,11 +2,11 @@
 
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from accounting.labels import plain, spellings
 from service.engines.protocol import Prompt
 
 # Quotes, brackets and marks of emphasis that may come before a label, and what may end it.
@@ -16,24 +16,32 @@ _END = r"(?=$|\s|[\"'`*_)\]}>”’»」.,;:!?|<。、，：](?!\w))"
 _NEXT = r"\W*(?:\w{1,4}\W+)?"
 
 
-def match_label(reply: str, labels: Sequence[str]) -> int | None:
+def match_label(reply: str, labels: Sequence[str], cut: bool = False) -> int | None:
     """The label that a reply begins with.
 
     Upper and lower case, Unicode's ways of writing the same letter, and quotes or emphasis around the label make no
     difference. The label must end where a word ends; of labels that begin with each other the longest counts. A reply
-    that then names another label, or fits two labels alike, means none.
+    that then names another label, or fits two labels alike, means none; nor does one that was cut off where it could
+    still have become another label.
+
+    Args:
+        reply: what was written.
+        labels: the task's.
+        cut: whether a limit of tokens ended the reply.
 
     Returns:
         The label's number, or None.
     """
-    text, plain = _plain(reply).lstrip(_OPENING), [_plain(label) for label in labels]
-    matches = [(len(label), i) for i, label in enumerate(plain) if label and re.match(re.escape(label) + _END, text)]
+    text, known = plain(reply).lstrip(_OPENING), spellings(tuple(labels)).compared
+    matches = [(len(label), i) for i, label in enumerate(known) if label and re.match(re.escape(label) + _END, text)]
     if not matches:
         return None
     length, number = max(matches)
-    if plain.count(plain[number]) > 1:
+    if known.count(known[number]) > 1:
         return None
-    others = "|".join(re.escape(label) for label in plain if label and label != plain[number])
+    if cut and any(len(label) > length and label.startswith(text) for label in known):
+        return None
+    others = "|".join(re.escape(label) for label in known if label and label != known[number])
     if others and re.match(f"{_NEXT}(?:{others}){_END}", text[length:]):
         return None
     return number
@@ -62,12 +70,8 @@ def label_schema(labels: Sequence[str]) -> dict[str, Any]:
 
 def naming(prompt: Prompt, labels: Sequence[str]) -> Prompt:
     """The prompt with its labels named in the instruction, unless its templates name them all."""
-    said = _plain(f"{prompt.instruction}\n{prompt.query}")
-    if all(re.search(rf"(?<!\w){re.escape(_plain(label))}(?!\w)", said) for label in labels):
+    said = plain(f"{prompt.instruction}\n{prompt.query}")
+    if all(re.search(rf"(?<!\w){re.escape(plain(label))}(?!\w)", said) for label in labels):
         return prompt
     named = f"Answer with one of: {', '.join(labels)}."
     return replace(prompt, instruction=f"{prompt.instruction}\n{named}" if prompt.instruction else named)
-
-
-def _plain(text: str) -> str:
-    return unicodedata.normalize("NFC", text.casefold()).strip()

@@ -3,10 +3,20 @@
 Texts are asked of a model with a chat template in one user turn, and it answers in the assistant's. Any other model
 completes the text: its answer follows the prompt as answers do in the exemplar template, and ends where the next
 exemplar would begin. Any model's labels are scored that way, which no data set was worse by (docs/evaluation.md).
+
+A tokenizer finds its own marks in any text: an exemplar that quotes ``<|im_end|>`` would end the user's turn, and begin
+one that nobody wrote. Here only the chat template writes marks; in all other text they are characters
+(:class:`_Marks`).
 """
 
+import json
+import re
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from service.engines.prompts import BETWEEN, around_answer
 from service.engines.protocol import Prompt, TaskSpec
@@ -23,7 +33,8 @@ class Tokenization:
         chat_template_kwargs: passed to that template.
 
     Raises:
-        ValueError: a chat template is wanted and there is none.
+        ValueError: a chat template is wanted and there is none, or it does not show a text as it is; or the tokenizer's
+            marks cannot be told from text.
     """
 
     def __init__(self, tokenizer: Any, chat: bool | None, chat_template_kwargs: dict[str, Any]):
@@ -35,6 +46,9 @@ class Tokenization:
         self.chat = has_template if chat is None else chat
         self._tokenizer = tokenizer
         self._kwargs = chat_template_kwargs
+        self._marks = _Marks(tokenizer)
+        if self.chat:
+            self._turns()
 
     def prompts(self, texts: Sequence[str]) -> list[Tokens]:
         """Each text as the prompt that it makes; each depends on that text alone."""
@@ -42,13 +56,13 @@ class Tokenization:
             return []
         if self.chat:
             # The template writes the special tokens, so the tokenizer must not add them a second time.
-            texts = [self._in_turns(text) for text in texts]
-            return self._batch(texts, add_special_tokens=False)
-        return self._batch([text.rstrip() for text in texts])
+            turns = self._turns()
+            return self._marks.encode([turns.around(text) for text in texts], add_special_tokens=False)
+        return self._marks.encode([text.rstrip() for text in texts], add_special_tokens=True)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has by itself."""
-        return [len(tokens) for tokens in self._batch(texts, add_special_tokens=False)] if texts else []
+        return [len(tokens) for tokens in self._marks.encode(texts, add_special_tokens=False)]
 
     def labels(self, labels: Sequence[str], prompt: Prompt, answer_field: str) -> list[Tokens]:
         """Each label as the tokens that follow a prompt."""
@@ -69,7 +83,7 @@ class Tokenization:
 
     def special(self) -> set[int]:
         """Tokens that are no text."""
-        return {*self._tokenizer.all_special_ids}
+        return {*self._tokenizer.all_special_ids, *self._marks.ids}
 
     def text(self, tokens: Tokens) -> str:
         """What tokens say."""
@@ -83,7 +97,24 @@ class Tokenization:
         *_, after = around_answer(task.prompt, task.answer_field)
         return [BETWEEN, after] if after.strip() else [BETWEEN]
 
-    def _in_turns(self, text: str) -> str:
+    def _turns(self) -> "_Turns":
+        """The chat template as it is now: some write the date.
+
+        Raises:
+            ValueError: it does not show a text once, as it is.
+        """
+        text = secrets.token_hex(16)  # nothing else in the template, and no user's text
+        parts = [self._rendered(shown).split(text) for shown in (text, f" {text} ")]
+        if any(len(around) != 2 for around in parts):
+            raise ValueError(
+                "the model's chat template does not show a user's text once, as it is: write `chat: false` in the "
+                "engine's config"
+            )
+        (before, after), (before_space, after_space) = parts
+        write = self._marks.written
+        return _Turns(write(before), write(after), before == before_space, after == after_space)
+
+    def _rendered(self, text: str) -> str:
         messages = [{"role": "user", "content": text}]
         rendered: str = self._tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, **self._kwargs
@@ -95,10 +126,85 @@ class Tokenization:
         prefix, whole = self._encode(before), self._encode(before + text)
         return whole[len(prefix) :] if prefix and whole[: len(prefix)] == prefix else self._encode(text)
 
-    def _batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[Tokens]:
-        # Masks would take a quarter of the time, and nobody reads them.
-        encoded = self._tokenizer(texts, add_special_tokens=add_special_tokens, return_attention_mask=False)
-        return list(encoded["input_ids"])
-
     def _encode(self, text: str) -> Tokens:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        (tokens,) = self._marks.encode([text], add_special_tokens=False)
+        return tokens
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """A chat template around a text.
+
+    Attributes:
+        before: what it writes before the text, its marks as :meth:`_Marks.written`.
+        after: what it writes behind it.
+        strips_before: whether it strips white space where the text begins.
+        strips_after: where it ends.
+    """
+
+    before: str
+    after: str
+    strips_before: bool
+    strips_after: bool
+
+    def around(self, text: str) -> str:
+        """The text in its turn."""
+        text = text.lstrip() if self.strips_before else text
+        return self.before + (text.rstrip() if self.strips_after else text) + self.after
+
+
+class _Marks:
+    """A tokenizer that knows its marks (``<|im_end|>``, ``</s>``) by names that no text can have.
+
+    Otherwise it is the model's own, so text has the tokens that it has beside the marks themselves. Marks are the
+    tokenizer's special tokens, and added ones that the chat template writes, such as ``<think>``.
+
+    Args:
+        tokenizer: of `transformers`.
+
+    Raises:
+        ValueError: it cannot be changed so, or finds marks in text all the same.
+    """
+
+    def __init__(self, tokenizer: Any):
+        if (own := getattr(tokenizer, "backend_tokenizer", None)) is None:
+            raise ValueError("the model's tokenizer is not one of the library `tokenizers`")
+        described = json.loads(own.to_str())
+        secret, template = secrets.token_hex(16), str(getattr(tokenizer, "chat_template", None) or "")
+        marks = [
+            added
+            for added in described["added_tokens"]
+            if added["special"] or (_MARK.fullmatch(added["content"]) and added["content"] in template)
+        ]
+        self.ids = frozenset(added["id"] for added in marks)
+        self._names = {added["content"]: f"{secret}-{added['id']}-" for added in marks}
+        # The longest first, as a tokenizer reads them.
+        self._found = re.compile("|".join(map(re.escape, sorted(self._names, key=len, reverse=True))) or r"(?!)")
+        for added in marks:
+            added |= {"content": self._names[added["content"]], "normalized": False, "single_word": False}
+        model = described["model"]
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {self._names.get(piece, piece): number for piece, number in model["vocab"].items()}
+        else:  # Unigram's, in order
+            model["vocab"] = [[self._names.get(piece, piece), score] for piece, score in model["vocab"]]
+        if (unknown := model.get("unk_token")) is not None:
+            model["unk_token"] = self._names.get(unknown, unknown)
+        described |= {"truncation": None, "padding": None}
+        self._tokenizer = Tokenizer.from_str(json.dumps(described))
+        names, contents = list(self._names.values()), list(self._names)
+        known = [self._tokenizer.token_to_id(name) for name in names]
+        read = {token for tokens in self.encode(contents, add_special_tokens=False) for token in tokens}
+        if known != [added["id"] for added in marks] or (read & self.ids) - {tokenizer.unk_token_id}:
+            raise ValueError("the model's tokenizer cannot tell its special tokens from text that quotes them")
+
+    def written(self, template: str) -> str:
+        """What a template writes, with its marks by their names."""
+        return self._found.sub(lambda match: self._names[match[0]], template)
+
+    def encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[Tokens]:
+        """The tokens of each text, with those that the tokenizer puts around any text or without."""
+        return [one.ids for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=add_special_tokens)]
+
+
+_MARK = re.compile(r"[^\w\s]\S+[^\w\s]")
+"""What an added token that is not called special looks like if it is a mark; others are words and white space."""

@@ -12,12 +12,12 @@ A :class:`OnceAdapter` makes one release of the whole knowledge base, and a :cla
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 import accounting.mechanisms
+from accounting.labels import spellings
 from accounting.mechanisms import Mechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import SymmetricProfile
@@ -32,7 +32,7 @@ from service.pipeline.queries import InvalidQueryError
 
 Outputs = Sequence[Output | None]
 Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float] | Mapping[str, Sequence[str]]]
-"""What leaves: ``label``, where a posterior decides with its ``probability`` and the ``probabilities`` of all; or
+"""What leaves: ``label``, which may be :func:`scored`; or
 ``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``; or what a :class:`OnceAdapter` made,
 under ``made_once`` its mechanism's type."""
 
@@ -40,7 +40,7 @@ Reconstruct = Callable[[Sequence[str], bool], Awaitable[Sentence]]
 """Released words, and whether they are ranked, to a sentence; never raises."""
 
 _DIGITS = 4
-"""Decimal places of a probability that leaves."""
+"""Decimal places of a score that leaves."""
 
 M = TypeVar("M", bound=Mechanism)
 P = TypeVar("P", bound=SymmetricProfile)
@@ -278,16 +278,12 @@ class OnceLabelAdapter(OnceAdapter[M, P]):
 
     def labelled(self, unit: Sequence[Exemplar]) -> list[tuple[int, np.ndarray]]:
         """A unit's exemplars, each as its label's index and its embedding; one of no such label is left out."""
-        index, field = self._index, self.task.label_field
+        labels, field = spellings(self.task.labels), self.task.label_field
         return [
-            (index[label], exemplar.embedding)
+            (label, exemplar.embedding)
             for exemplar in unit
-            if (label := exemplar.fields.get(field, "")) in index and exemplar.embedding is not None
+            if (label := labels.number(exemplar.fields.get(field))) is not None and exemplar.embedding is not None
         ]
-
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.task.labels)}
 
     def voices(self, public_size: int) -> int:
         """See :class:`Adapter`: the units of a label, if there are as many as exemplars, evenly spread."""
@@ -385,17 +381,36 @@ async def sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct
     return {"text": made.text, "keywords": list(words), "method": made.method}
 
 
-def believed(labels: Sequence[str], probabilities: np.ndarray) -> Answer:
-    """An answer of the likeliest label.
+def scored(task: ClassifyTask, scores: np.ndarray) -> Answer:
+    """An answer of the label with the highest score.
+
+    Where the task's mechanism was fitted to labelled rows, which its plan says, the answer has its ``probability`` and
+    the ``probabilities`` of all labels. Otherwise it has the same numbers as ``score`` and ``scores``.
 
     Args:
-        labels: the task's.
-        probabilities: of each to be right, shape (labels,).
+        task: as signed.
+        scores: of each label, shape (labels,), with sum 1.
     """
-    likeliest = int(probabilities.argmax())
-    rounded = [round(float(probability), _DIGITS) for probability in probabilities]
+    highest = int(scores.argmax())
+    rounded = [round(float(score), _DIGITS) for score in scores]
+    one, all_of_them = ("score", "scores") if task.mechanism.fitted is None else ("probability", "probabilities")
     return {
-        "label": labels[likeliest],
-        "probability": rounded[likeliest],
-        "probabilities": dict(zip(labels, rounded, strict=True)),
+        "label": task.labels[highest],
+        one: rounded[highest],
+        all_of_them: dict(zip(task.labels, rounded, strict=True)),
     }
+
+
+def score_of(answer: Mapping[str, Any]) -> float:
+    """The score of an answer's label, whether it is a probability or not.
+
+    Raises:
+        KeyError: it has none.
+    """
+    return float(answer["probability"] if "probability" in answer else answer["score"])
+
+
+def scores_of(answer: Mapping[str, Any]) -> Mapping[str, float]:
+    """The same of every label."""
+    scores: Mapping[str, float] = answer["probabilities"] if "probabilities" in answer else answer["scores"]
+    return scores

@@ -10,13 +10,14 @@ import numpy as np
 
 from accounting.mechanisms import PrototypesMechanism
 from accounting.privacy.profiles import Gaussian
+from accounting.tasks import ClassifyTask
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, believed
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, scored
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
 _TYPICAL_LEAD = 0.05
@@ -31,14 +32,14 @@ class NearestPrototype:
     """The label whose prototype a question points along."""
 
     prototypes: Prototypes
-    labels: Sequence[str]
+    task: ClassifyTask
     embedder: TextEmbedder
     field: str
 
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
         """See :class:`.adapter.Reader`."""
         question = (await asyncio.to_thread(self.embedder.embed, [query[self.field]]))[0]
-        return believed(self.labels, self.prototypes.probabilities(question))
+        return scored(self.task, self.prototypes.probabilities(question))
 
 
 class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
@@ -68,9 +69,7 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     def reader(self, sums: np.ndarray, sigma: float, spec: TaskSpec, embedder: TextEmbedder) -> NearestPrototype:
         """What answers from sums with noise of that deviation."""
         directions = shrunk(sums, label_directions(spec, embedder.embed), sigma)
-        return NearestPrototype(
-            Prototypes(directions, self.written.temperature), self.task.labels, embedder, spec.input_field
-        )
+        return NearestPrototype(Prototypes(directions, self.written.temperature), self.task, embedder, spec.input_field)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`: with n units a label the noise moves a similarity by σ/n."""

@@ -69,12 +69,12 @@ class RehearsalAdapter(OnceAdapter[RehearsalMechanism, Gaussian]):
 
     def released(self, counts: Counts) -> Answer:
         """Counts as they are stored."""
-        noisy = {"right": counts.right, "answered": counts.answered, "zero_shot": counts.zero_shot}
+        noisy = {"right": counts.right, "answered": counts.answered, "without_exemplars": counts.zero_shot}
         return {"made_once": self.written.type, **noisy}
 
     def counts(self, made: Mapping[str, Any]) -> Counts:
         """The inverse of :meth:`released`."""
-        return self.mechanism.seen([made["right"], made["answered"], made["zero_shot"]])
+        return self.mechanism.seen([made["right"], made["answered"], made["without_exemplars"]])
 
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> NoReturn:
         """Not without an engine."""

@@ -10,7 +10,7 @@ from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
-from service.pipeline.mechanisms.adapter import Answer, AnswerAdapter, Outputs, Public, believed
+from service.pipeline.mechanisms.adapter import Answer, AnswerAdapter, Outputs, Public, scored
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 
@@ -18,7 +18,7 @@ _FAINT = 0.25
 """Reliability below which zero-shot has most of the say."""
 _HEARD = 0.6
 """How much of a prior that was released once the votes contain, beside zero-shot: they know the same exemplars. With 0
-probabilities are up to 14 points too high on AG News and TREC, with 1 good prototypes lose up to 12 points to votes."""
+scores are up to 14 points too high on AG News and TREC, with 1 good prototypes lose up to 12 points to votes."""
 _LIKELIER = 4.0
 """How firmly zero-shot is taken to contradict the slots, as an example."""
 
@@ -28,7 +28,7 @@ class LabelVote:
     """The label of the largest noisy vote; or with a posterior the likeliest, given the noisy votes and zero-shot."""
 
     mechanism: RnmGaussian
-    labels: Sequence[str]
+    task: ClassifyTask
     prior: np.ndarray
     posterior: LabelPosterior | None = None
 
@@ -36,9 +36,9 @@ class LabelVote:
         """See :class:`.adapter.Aggregator`."""
         votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
         if self.posterior is None:
-            return {"label": self.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
+            return {"label": self.task.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
         noisy_votes = await privately(lambda: self.mechanism.noisy_votes(votes))
-        return believed(self.labels, self.posterior.probabilities(noisy_votes, self.prior))
+        return scored(self.task, self.posterior.probabilities(noisy_votes, self.prior))
 
 
 def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Calibration:
@@ -87,7 +87,7 @@ class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
         if posterior is not None and public.prior is not None:
             model, prior = posterior.calibration, public.prior
             posterior = replace(posterior, calibration=replace(model, echo=_HEARD * model.echo))
-        return LabelVote(self.mechanism, self.task.labels, prior, posterior)
+        return LabelVote(self.mechanism, self.task, prior, posterior)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``noise_votes`` is the standard deviation on each label's votes."""

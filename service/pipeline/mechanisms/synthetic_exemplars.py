@@ -8,12 +8,13 @@ import numpy as np
 
 from accounting.mechanisms import SyntheticExemplarsMechanism
 from accounting.privacy.profiles import Gaussian
+from accounting.tasks import ClassifyTask
 from aggregation.exemplar_votes import ExemplarVotes, chosen
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, believed
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, scored
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
 _TYPICAL_LEAD = 0.1
@@ -28,13 +29,14 @@ class FewShots:
     """The engine's own answer with the chosen exemplars in the prompt: no private data, for every caller."""
 
     spec: TaskSpec
+    task: ClassifyTask
     exemplars: Slot
     show: Show
 
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
         """See :class:`.adapter.Reader`."""
-        probabilities = np.asarray(await self.show(replace(self.spec, asker=asker), query, self.exemplars))
-        return believed(self.spec.labels, probabilities)
+        scores = np.asarray(await self.show(replace(self.spec, asker=asker), query, self.exemplars))
+        return scored(self.task, scores)
 
 
 class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Gaussian]):
@@ -61,7 +63,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         slot = self.shown(self._noisy_votes(made), spec, embedder)
         # A cache of prompts must share nothing with private slots; and of what is public nothing is left out.
         unshared = f"public exemplars of {spec.knowledge_base}"
-        return FewShots(replace(spec, knowledge_base=unshared, slot_tokens=0), slot, show)
+        return FewShots(replace(spec, knowledge_base=unshared, slot_tokens=0), self.task, slot, show)
 
     def votes(self, public: np.ndarray) -> ExemplarVotes:
         """The signed mechanism for candidates of such embeddings."""
@@ -87,7 +89,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     @property
     def _labels(self) -> list[int]:
         """Of each candidate its label's index."""
-        return [self._index[candidate[self.task.label_field]] for candidate in self.written.candidates]
+        return [self.task.labels.index(candidate[self.task.label_field]) for candidate in self.written.candidates]
 
     @property
     def exemplars(self) -> int:

@@ -13,10 +13,10 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
-from unicodedata import normalize
 
 import numpy as np
 
+from accounting.labels import spellings
 from accounting.mechanisms import TokenEnsembleMechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.token_ensemble import TokenEnsemble
@@ -55,7 +55,8 @@ class WrittenTexts:
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
         """See :class:`.adapter.Reader`."""
         field, mechanism = self.task.topic_field, cast(TokenEnsembleMechanism, self.task.mechanism)
-        rows = [row for row in self.rows if row[field] == query.get(field)]
+        topic = spellings(mechanism.topics or ()).spelt(query.get(field, ""))
+        rows = [row for row in self.rows if row[field] == topic]
         if self.rows and not rows:
             (question,) = await asyncio.to_thread(self.embedder.embed, ["\n".join(query.values())])
             nearest = np.argsort(-(self.embeddings @ question), kind="stable")[: mechanism.shown]
@@ -104,7 +105,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
         field, topics = self.task.topic_field, self.written.topics or ()
         parts: dict[str, list[Slot]] = {topic: [] for topic in topics}
         for unit in units:
-            said = [normalize("NFC", exemplar.fields.get(field, "")).strip() for exemplar in unit]
+            said = [spellings(topics).spelt(exemplar.fields.get(field, "")) for exemplar in unit]
             topic = max(topics, key=said.count)  # what most of its exemplars are on; any, with none of them, if none is
             parts[topic].append(tuple(exemplar for exemplar, on in zip(unit, said, strict=True) if on == topic))
         texts = {}

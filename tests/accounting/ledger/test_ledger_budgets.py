@@ -15,6 +15,7 @@ from accounting.ledger.errors import (
     BudgetExceededError,
     BudgetExistsError,
     KnowledgeBaseArchivedError,
+    NotEmptyError,
     PlansChangedError,
     UnknownBudgetError,
     UnknownPlanError,
@@ -33,7 +34,7 @@ def sign(
     ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, *tasks: tuple[str, int], **options
 ) -> SignedPlan:
     tasks = tasks or [("topic", 5)]
-    return signed(ledger, epsilon=epsilon, delta=delta, document='{"noise": 1.5}', tasks=tasks, **options)
+    return signed(ledger, epsilon=epsilon, delta=delta, tasks=tasks, **options)
 
 
 def test_three_plans_of_a_tenth_fit_into_three_tenths_and_nothing_more_does(ledger: Ledger, engine: sa.Engine):
@@ -112,13 +113,13 @@ def test_a_signed_plan_is_read_back_as_signed(ledger: Ledger):
 
 
 def test_addresses(ledger: Ledger, engine: sa.Engine):
-    sign(ledger, 0.1, 0, ("topic", 5), ("tone", 7))
+    sign(ledger, 0.1, 0, ("topic", 5), ("tone", 7), document='{"noise": "first"}')
     sign(ledger, 0.1, 0, ("topic", 6))
     assert ledger.budgets.task("kb.topic").address == "kb.topic@2"
     assert ledger.budgets.task("kb.topic@1").answers == 5
     assert ledger.budgets.task("kb.tone").address == "kb.tone@1"  # the newest plan that has it
     tone = ledger.budgets.task("kb.tone")
-    assert (tone.knowledge_base, tone.version, tone.document) == ("kb", 1, '{"noise": 1.5}')
+    assert (tone.knowledge_base, tone.version, tone.document) == ("kb", 1, '{"noise": "first"}')
     for unknown in ("kb.tone@2", "kb.topic@3", "kb.other"):
         with pytest.raises(UnknownTaskError, match=r"kb\.tone@1, kb\.topic@1, kb\.topic@2"):
             ledger.budgets.task(unknown)
@@ -226,4 +227,19 @@ def test_an_archived_knowledge_base_takes_nothing_new_and_keeps_what_it_signed(l
     with pytest.raises(UnknownBudgetError):
         ledger.cohorts.archive("nowhere", by="ana")
     assert isinstance(ledger.charge(ledger.budgets.task("kb.topic"), b"query", key_id="k"), Charged)
+    assert wrong(engine) == []
+
+
+def test_the_database_deletes_no_budget_that_was_promised(ledger: Ledger, engine: sa.Engine):
+    with engine.begin() as connection:
+        ledger.budgets.open(connection, "typo", 1, 1e-4)
+    sign(ledger)
+    for table in (tables.cohorts, tables.budgets):
+        with pytest.raises(sa.exc.IntegrityError, match="cannot be deleted"), engine.begin() as connection:
+            connection.execute(sa.delete(table).where(table.c.knowledge_base == "kb"))
+    with pytest.raises(NotEmptyError, match="signed plans"), engine.begin() as connection:
+        ledger.budgets.delete(connection, "kb", "root")
+    with engine.begin() as connection:
+        ledger.budgets.delete(connection, "typo", "root")
+    assert [one.knowledge_base for one in ledger.budgets.statuses()] == ["kb"]
     assert wrong(engine) == []

@@ -49,7 +49,8 @@ class Deployment:
             self.ledger.budgets.open(connection, name, 2, 1e-4)
 
     def sign(self, name: str = "kb") -> None:
-        signed(self.ledger, name, document=self.document.replace(':"kb"', f':"{name}"'))
+        document = self.document.replace(':"kb"', f':"{name}"')
+        signed(self.ledger, name, document=document, again=self.ledger.budgets.newest_equal(name, document))
 
     def key(self, key: str) -> None:
         with self.database.begin() as connection:
@@ -434,3 +435,23 @@ def test_many_threads_share_a_copy(engine: sa.Engine, database_url: str, calibra
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(charge, range(8)))
     assert witness.events(0) == AuditTrail(engine).events()
+
+
+@pytest.mark.parametrize("created", ["before", "after"])
+def test_a_knowledge_base_whose_deletion_was_lost_is_deleted_again(running: Deployment, created: str) -> None:
+    """And one of its name that was created since keeps its own budget, and what its plan took of that."""
+    if created == "before":
+        running.create("typo")
+    running.back_up()
+    if created == "after":
+        running.create("typo")
+    with running.database.begin() as connection:
+        running.ledger.budgets.delete(connection, "typo", "root")
+        running.ledger.budgets.open(connection, "typo", 1, 1e-4, "root")
+    running.sign("typo")
+    running.witness.catch_up()
+    running.restore()
+    running.acknowledge()
+    (cohort,) = running.ledger.budgets.status("typo").cohorts
+    assert (cohort.epsilon, cohort.free_epsilon) == (1, 0)
+    assert running.problems() == []

@@ -1,4 +1,4 @@
-"""Spans are places: each occurrence once, at word boundaries, and nothing of them is left."""
+"""Spans are places: each occurrence once, at word boundaries where there are any, and nothing of them is left."""
 
 import json
 import unicodedata
@@ -53,6 +53,7 @@ def test_all_occurrences_in_any_case() -> None:
         (unicodedata.normalize("NFD", "le café fermé"), "café"),
         ("患者は 発熱 がある", "発熱"),
         ("two\n words here", "two words"),
+        ("M\u00fc\u00adller here", "m\u00fcller"),
         ("O'Brien's file", "O'Brien"),
     ],
 )
@@ -65,6 +66,62 @@ def test_unicode(text: str, span: str) -> None:
 def test_a_wide_letter_is_left_and_noticed() -> None:
     with pytest.raises(SpanLeftInTextError, match="fever"):
         redact("fever and ｆｅｖｅｒ", ["fever"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "redacted"),
+    [
+        ("佐藤さんは発熱。佐藤さんは男性。", "佐藤さん", "___は発熱。___は男性。"),
+        ("佐藤花子は女性。佐藤　花子は四十歳。", "佐藤花子", "___は女性。___は四十歳。"),
+        ("患者李小龙发烧，李小\n龙住在上海。", "李小龙", "患者___发烧，___住在上海。"),
+        ("มานีมีไข้และมานีไอ", "มานี", "___มีไข้และ___ไอ"),
+        ("이영희는 열이 있다. 이영희가 기침한다.", "이영희", "___는 열이 있다. ___가 기침한다."),
+        ("محمد مريض. رأيت ومحمد", "محمد", "___ مريض. رأيت و___"),
+        ("Nowak is ill: nowak@example.org, scan7nowak.png", "Nowak", "___ is ill: ___@example.org, scan7___.png"),
+        ("Nowak is ill, drNowak.txt", "Nowak", "___ is ill, dr___.txt"),
+        ("takes 40 mg, then 40mg", "40", "takes ___ mg, then ___mg"),
+        ("Nowak is ill. No\u00adwak, N\u200bowa\ufe0fk", "Nowak", "___ is ill. ___"),
+        ("Nowak is ill", "No\u200dwak", "___ is ill"),
+    ],
+)
+def test_every_occurrence_where_no_boundary_can_be_seen(text: str, name: str, redacted: str) -> None:
+    """Marked as a string, all are taken out. Marked at one place, the others do not leave."""
+    assert redact(text, [name]).text == redacted
+    first, *others = find(text, [name])
+    if others:
+        with pytest.raises(SpanLeftInTextError):
+            redact(text, [first])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nowak is ill. We told Nowakowi.",
+        "NOWAK is ill. We told NOWAKOWI.",
+        "Nowak is ill. Ｎｏｗａｋ stays.",
+        "Café is ill. Cafe\u200b\u0301 stays.",
+    ],
+)
+def test_an_inflected_or_disguised_name_is_left_and_noticed(text: str) -> None:
+    with pytest.raises(SpanLeftInTextError):
+        redact(text, [text.partition(" ")[0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("rash, after a crash", "rash"),
+        ("fever; feverish before", "fever"),
+        ("The rash. There is more", "The"),
+        ("40 mg of 400 or 140", "40"),
+    ],
+)
+def test_other_words_and_numbers_stay(text: str, span: str) -> None:
+    assert redact(text, [span]).text == text.replace(span, PLACEHOLDER, 1)
+
+
+def test_a_placeholder_is_no_part_of_the_text() -> None:
+    assert redact("His name is Ann", ["name"], "[name]").text == "His [name] is Ann"
 
 
 def test_runs_share_a_placeholder() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import sqlalchemy as sa
@@ -14,10 +14,12 @@ from fastapi.testclient import TestClient
 from accounting.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
+from service.engines.protocol import UnusableReplyError
 from service.pipeline.latency import Measured, smallest_grain_s
 from service.plans.signing import sign
 from service.records.replaying import replay
 from service.services import Services
+from service.sources.counts import UNIT_A_ROW
 from service.web import create_app
 from tests.service.conftest import PLAN, MajorityEngine
 
@@ -103,12 +105,12 @@ def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
     response = api.ask()
     assert response.status_code == 200, response.text
     answer = response.json()
-    told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "score", "scores", "zero_shot", "created_at", "cost", "engine"}
     assert set(answer) == told, "public values only"
     assert (answer["task"], answer["cost"]) == ("toys.colour@1", {"charged": 1, "answers_left": 19})
-    assert {answer["label"], answer["zero_shot"]} <= set(answer["probabilities"]) == {"red", "blue"}
-    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=2e-4)
-    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
+    assert {answer["label"], answer["zero_shot"]} <= set(answer["scores"]) == {"red", "blue"}
+    assert sum(answer["scores"].values()) == pytest.approx(1, abs=2e-4)
+    assert answer["score"] == max(answer["scores"].values()) == answer["scores"][answer["label"]]
     assert response.headers["x-should-retry"] == "false"
     again = api.ask({"text": "a toy"}, "toys.colour@1").json()
     assert again["cost"] == {"charged": 0, "answers_left": 19}
@@ -124,9 +126,23 @@ def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
     silent = api.ask(task="toys.colour@2").json()
     assert (silent["abstained"], silent["cost"]["charged"]) == (True, 1)
     assert "label" not in silent
-    told = api.ask(task="toys.colour@2", abstain_below=silent["probability"]).json()
+    told = api.ask(task="toys.colour@2", abstain_below=silent["score"]).json()
     assert (told["abstained"], told["cost"]["charged"], told["id"]) == (False, 0, silent["id"])
-    assert told["probability"] == silent["probability"] == told["probabilities"][told["label"]]
+    assert told["score"] == silent["score"] == told["scores"][told["label"]]
+
+
+def test_the_score_is_a_probability_where_the_plan_was_fitted(api: Api) -> None:
+    """Which the plan says, whatever the answer; the number and the threshold are the same."""
+    api.sign("vote: hard", "vote: hard, calibration: {fitted_to: 300}")
+    assert "fitted_to" not in api("analyst", "GET", "/v1/tasks/toys.colour@1").json()
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["fitted_to"] == 300
+    answer = api.ask(task="toys.colour@2").json()
+    assert not {"score", "scores"} & answer.keys()
+    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
+    assert api.ask(task="toys.colour@2", abstain_below=1).json()["abstained"] is (answer["probability"] < 1)
+    body = {"model": "toys.colour@2", "messages": [{"role": "user", "content": "a toy"}], "abstain_below": 1}
+    (choice,) = api("analyst", "POST", "/v1/chat/completions", json=body).json()["choices"]
+    assert "a probability of" in choice["message"]["refusal"]
 
 
 def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
@@ -173,6 +189,21 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     assert api.left() == 20
 
 
+def test_a_language_model_without_answers_is_503_free_and_says_what_to_change(
+    api: Api, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=UnusableReplyError("it thinks: change this")))
+    response = api.ask()
+    assert problem(response, 503, "unusable-reply")["detail"] == "it thinks: change this; nothing was charged"
+    assert response.headers["x-should-retry"] == "false"  # it would reply the same
+    assert api.left() == 20
+    trail = api("admin", "GET", "/v1/audit?kind=void").json()["data"]
+    assert [event["body"]["reason"] for event in trail] == ["unusable-reply"]
+    asyncio.run(api.services.heartbeat.beat())
+    api.services.grains.report = [Measured("toys.colour@1", 0.0, "toys.colour@1: change this", unusable=True)]
+    assert "change this" in problem(api(None, "GET", "/readyz"), 503, "unusable-reply")["detail"]
+
+
 def test_lists_come_in_pages(api: Api) -> None:
     """The same three members and two parameters, whatever is listed."""
     for i in range(4):
@@ -209,7 +240,21 @@ def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -
     problem(api("admin", "GET", "/v1/releases?task=colour"), 422, "invalid-request")
 
 
+def test_an_empty_knowledge_base_is_deleted(api: Api) -> None:
+    made = {"name": "typo", "epsilon": 1, "delta": 1e-5, "public_size": 600}
+    for _ in range(2):
+        assert api("admin", "POST", "/v1/knowledge-bases", json=made).status_code == 201
+        problem(api("analyst", "DELETE", "/v1/knowledge-bases/typo"), 403, "wrong-role")
+        assert api("admin", "DELETE", "/v1/knowledge-bases/typo").status_code == 204
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/typo"), 404, "unknown-knowledge-base")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys"), 409, "knowledge-base-not-empty")
+    assert api.ask().status_code == 200
+
+
 def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
+    api.sign("colour:", "shade:")
+    other = {"name": "other", "epsilon": 1, "delta": 1e-5, "public_size": 600}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=other).status_code == 201
     api.make_key("bo", scope=["toys.shade", "other"])
     chat = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
     preview = {"query": "x", "exemplars": [{"text": "a", "label": "red"}]}
@@ -221,11 +266,14 @@ def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
         api("bo", "POST", "/v1/chat/completions", json=chat),
     ):
         problem(refused, 403, "out-of-scope")
-    assert api("bo", "GET", "/v1/models").json()["data"] == []
+    assert {model["id"] for model in api("bo", "GET", "/v1/models").json()["data"]} <= {"toys.shade", "toys.shade@2"}
+    mistyped = {"name": "cy", "role": "analyst", "scope": ["toys.shades"]}
+    refused = problem(api("admin", "POST", "/v1/keys", json=mistyped), 422, "invalid-request")
+    assert "scope: there is no task 'toys.shades'" in refused["detail"]
     assert api("admin", "GET", "/v1/budgets").json() == before
     api.make_key("wide", scope=["toys"])
     assert api.ask(role="wide").status_code == 200
-    assert [model["id"] for model in api("wide", "GET", "/v1/models").json()["data"]] == ["toys.colour"]
+    assert "toys.colour" in {model["id"] for model in api("wide", "GET", "/v1/models").json()["data"]}
 
 
 def test_a_key_that_is_rotated_or_revoked_is_refused(api: Api) -> None:
@@ -256,7 +304,13 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     exemplars = "/v1/knowledge-bases/animals/exemplars"
     lines = "".join(json.dumps({"unit_id": i, "text": f"t{i}", "label": "red", "id": i}) + "\n" for i in range(20))
     uploaded = api("admin", "POST", exemplars, content=lines, headers=_NDJSON).json()
-    assert uploaded == {"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "ignored_fields": ["id"]}
+    notice, values = uploaded.pop("notice"), uploaded.pop("values")
+    assert uploaded == {
+        **{"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "ignored_fields": ["id"]},
+        "rows": 20,
+    }
+    assert notice == UNIT_A_ROW
+    assert sum(values["label"].values()) == 20
     csv, csv_headers = "owner,text,label\nzoe,cat,blue\n", {"Content-Type": "text/csv; charset=utf-8"}
     assert api("admin", "POST", f"{exemplars}?unit_id=owner", content=csv, headers=csv_headers).json()["exemplars"] == 1
 
@@ -272,7 +326,8 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     signed = api("admin", "POST", plans, json=yaml.safe_load(plan))
     assert (signed.status_code, signed.json()["signed"]["tasks"]) == (201, ["animals.colour@1"])
     assert api("analyst", "GET", plans).json()["data"][0]["digest"] == signed.json()["signed"]["digest"]
-    document = problem(api("admin", "POST", plans, content=plan), 402, "budget-exceeded")
+    assert problem(api("admin", "POST", plans, content=plan), 409, "plan-signed-already")["again"] == 1
+    document = problem(api("admin", "POST", plans + "&again=1", content=plan), 402, "budget-exceeded")
     assert "exceeds" not in preview.json()
     again = api("admin", "POST", plans + "&dry_run=true", content=plan).json()
     assert again["exceeds"] == document["detail"].rstrip(".")
@@ -280,6 +335,23 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert api.ask("fox", "animals.colour").status_code == 200
     budgets = {b["knowledge_base"]: b for b in api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]}
     assert (budgets["animals"]["promised"]["epsilon"], budgets["animals"]["free"]["epsilon"]) == (1.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("schema", "key"),
+    [
+        ("{const: 2020-01-01}", "json_schema.const"),
+        ("&s {anyOf: [*s]}", "json_schema.anyOf.0"),
+        ("{minimum: .nan}", "json_schema.minimum"),
+        ("{properties: {1: {}}}", "json_schema.properties.1"),
+    ],
+)
+def test_what_json_does_not_have_is_refused_by_its_field(api: Api, schema: str, key: str) -> None:
+    written = PLAN[: PLAN.index("    labels")].replace("classify", "generate\n    response_field: label")
+    written += f"    mechanism: {{type: token_ensemble, tokens: 5, json_schema: {schema}}}\n"
+    for dry_run in ("true", "false"):
+        refused = api("admin", "POST", f"/v1/knowledge-bases/toys/plans?dry_run={dry_run}", content=written)
+        assert f"tasks.colour.mechanism.{key}: " in problem(refused, 422, "invalid-plan")["detail"]
 
 
 def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
@@ -294,6 +366,7 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     refused("x", "application/pdf", 415, "unsupported-media-type")
     refused("", "text/csv", 404, "unknown-knowledge-base", "no")
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3%E2%80%8B"), 422, "invalid-request")
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
 
 
@@ -481,7 +554,7 @@ def test_an_unknown_knowledge_base_is_told_from_an_unknown_task(api: Api) -> Non
 
 def test_unknown_paths_are_problems_too(api: Api) -> None:
     problem(api("admin", "GET", "/v2/anything"), 404, "not-found")
-    for path, allowed in (("/v1/keys", "GET, POST"), ("/v1/knowledge-bases/toys", "GET, PATCH")):
+    for path, allowed in (("/v1/keys", "GET, POST"), ("/v1/knowledge-bases/toys", "DELETE, GET, PATCH")):
         refused = api("admin", "PUT", path)
         problem(refused, 405, "method-not-allowed")
         assert refused.headers["allow"] == allowed

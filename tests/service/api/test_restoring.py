@@ -15,7 +15,14 @@ import pytest
 
 from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RestoreClient
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineUnavailableError,
+    TaskSpec,
+    UnanswerableQueryError,
+    UnusableReplyError,
+    ZeroShot,
+)
 from service.pipeline.restoring import RedactedText, Restoring
 from service.services import Services, open_services
 from tests.sanitization.restore.made_up import OPTIONS, published
@@ -152,6 +159,7 @@ def test_a_failing_engine(services: Services, doctor: Doctor, bundle: Bundle) ->
     for doctor.fails, status, code in (
         (EngineBusyError("busy"), 429, "busy"),
         (EngineUnavailableError("down"), 503, "engine_unavailable"),
+        (UnusableReplyError("it thinks"), 503, "unusable_reply"),
         (UnanswerableQueryError("too many tokens"), 422, "invalid_query"),
     ):
         refused = asking.post("/v1/restore/answers", json=redacted(bundle))

@@ -164,3 +164,13 @@ def test_public_texts_that_are_none(tmp_path: Path, content: bytes | None) -> No
         (tmp_path / "public.txt").write_bytes(content)
     with pytest.raises((OSError, ValueError), match=r"public\.txt|needed, not [03]|utf-8"):
         serving(tmp_path, public_texts=tmp_path / "public.txt")
+
+
+def test_a_request_sent_again_under_its_name_has_the_same_response(services: Services) -> None:
+    client = client_of(services)
+    named = {"Idempotency-Key": "letter-1"}
+    first = client.post("/v1/sanitize", headers=named, json={"texts": [TEXT], "epsilon": 4.3})
+    again = client.post("/v1/sanitize", headers=named, json={"texts": [TEXT], "epsilon": 4.3})
+    assert (first.status_code, again.json(), again.headers["idempotency-replayed"]) == (200, first.json(), "true")
+    other = client.post("/v1/sanitize", headers=named, json={"texts": ["Who pays?"], "epsilon": 4.3})
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_conflict")

@@ -8,6 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from service.cli.output import whole_id
+from service.sources.counts import ONE_UNIT, UNIT_A_ROW
 from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
 
@@ -29,6 +31,55 @@ def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
     assert json.loads(dpicl.ok("group", "list", "--json"))[0]["knowledge_bases"] == ["toys"]
     for shown in (("group", "list"), ("budget",)):
         assert "care" in dpicl.ok(*shown)
+
+
+def test_no_id_or_address_is_cut_and_ids_may_be_written_by_how_they_begin(
+    dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dpicl)
+    name = "a-task-whose-name-is-as-long-as-somebody-needs-it"
+    plan_file.write_text(plan_file.read_text().replace("colour", name))
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    made = [json.loads(dpicl.ok("keys", "create", f"ana {n}", "--scope", f"toys.{name}", "--json")) for n in range(2)]
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = dpicl.ok("keys", "list")
+    for key in made:
+        assert key["id"] in shown
+    assert f"toys.{name}" in shown
+    assert f"toys.{name}@1" in dpicl.ok("budget")
+
+    first, second = (key["id"] for key in made)
+    dpicl.ok("keys", "limit", first[:8], "--quota", 7)
+    token = dpicl.ok("keys", "rotate", first[:13]).strip()
+    assert token.startswith("dpicl_")
+    assert dpicl.ok("keys", "revoke", second[:8]) == f"revoked {second}\n"
+    listed = {key["id"]: key for key in json.loads(dpicl.ok("keys", "list", "--json"))}
+    assert (listed[first]["quota"], bool(listed[first]["rotated_at"]), bool(listed[first]["revoked_at"])) == (
+        7,
+        True,
+        False,
+    )
+    assert listed[second]["revoked_at"]
+    for unknown in (first[:3], "", f"{first}0", "zzzz"):
+        assert "no API key has the id" in dpicl.fails("keys", "revoke", unknown)
+
+
+def test_what_begins_several_ids_is_refused() -> None:
+    known = ["abcd-1", "abcd-2", "abcd-22", "bbbb"]
+    assert whole_id("abcd-2", known) == "abcd-2"  # an id, although another one begins so
+    assert (whole_id("bbbb", known), whole_id("abcd-22", known), whole_id("x", known)) == ("bbbb", "abcd-22", "x")
+    with pytest.raises(ValueError, match="abcd-1, abcd-2, abcd-22"):
+        whole_id("abcd", known)
+
+
+def test_a_plan_that_is_signed_is_signed_again_only_on_demand(dpicl: Shell, plan_file: Path) -> None:
+    create(dpicl)
+    plan_file.write_text(plan_file.read_text().replace("epsilon: 4", "epsilon: 1").replace("1.0e-4", "1.0e-5"))
+    assert "Signed as version 1" in dpicl.ok("plan", "sign", plan_file, "--yes")
+    for more in ((), ("--yes",), ("--yes", "--again", "2")):
+        assert "--again 1" in dpicl.fails("plan", "sign", plan_file, *more)
+    assert [plan["version"] for plan in json.loads(dpicl.ok("plan", "list", "toys", "--json"))] == [1]
+    assert "Signed as version 2" in dpicl.ok("plan", "sign", plan_file, "--yes", "--again", "1")
 
 
 def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Path, monkeypatch) -> None:
@@ -72,7 +123,9 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     toys = tmp_path / "toys.csv"
     toys.write_text("owner,text,label,price\n" + "".join(f"o{i},toy {i},red,{i}\n" for i in range(12)))
     report = json.loads(dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner", "--json"))
-    assert report == {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
+    stored = {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"], "rows": 12}
+    assert {**report, **stored} == report
+    assert (report["values"], report["notice"]) == ({"label": {"red": 12}}, UNIT_A_ROW)
     assert "12 were there already" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
 
     shown = dpicl.ok("plan", "preview", plan_file, "--plot", tmp_path / "plan.png")
@@ -89,18 +142,22 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
     assert dpicl.ok("kb", "forget", "toys", "o3", "--yes").strip() == "Deleted 1 exemplars"
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
+    assert "U+200B" in dpicl.fails("kb", "forget", "toys", "o4\u200b", "--yes")
 
 
-def test_keys(dpicl: Shell) -> None:
+def test_keys(dpicl: Shell, plan_file: Path) -> None:
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    assert "did you mean 'colour'" in dpicl.fails("keys", "create", "ana", "--scope", "toys.color")
     assert dpicl.ok("keys", "create", "ana").startswith("dpicl_")
-    scoped = ("--scope", "support.queue", "--scope", "billing", "--expires-in-days", "90")
+    scoped = ("--scope", "toys.colour", "--scope", "toys", "--expires-in-days", "90")
     made = json.loads(dpicl.ok("keys", "create", "form", *scoped, "--quota", 5, "--json"))
-    assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["support.queue", "billing"], 5)
+    assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["toys.colour", "toys"], 5)
     assert made["expires_at"] > made["created_at"]
     assert "scope" in dpicl.fails("keys", "create", "a", "--role", "admin", *scoped)
     assert "0 of any answers" in dpicl.ok("keys", "limit", made["id"])
     assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1").startswith("dpicl_")
-    assert "support.queue" in dpicl.ok("keys", "list")
+    assert "toys.colour" in dpicl.ok("keys", "list")
     dpicl.ok("keys", "revoke", made["id"])
     _, listed = json.loads(dpicl.ok("keys", "list", "--json"))
     assert (listed["quota"], bool(listed["rotated_at"]), bool(listed["revoked_at"])) == (None, True, True)
@@ -114,6 +171,18 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
         assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["remote_engine"] is allowed
     assert "may be shown" in dpicl.ok("kb", "remote-engine", "open", "--allow", "--yes")
     assert "allowed" in dpicl.ok("kb", "list")
+
+
+def test_an_empty_knowledge_base_is_deleted(dpicl: Shell, plan_file: Path) -> None:
+    for _ in range(2):
+        create(dpicl)
+        assert dpicl("kb", "delete", "toys")[0] == 1  # asked, nobody said yes
+        assert "Deleted toys" in dpicl.ok("kb", "delete", "toys", "--yes")
+    assert "no knowledge base" in dpicl.fails("kb", "delete", "toys", "--yes")
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    assert "signed plans" in dpicl.fails("kb", "delete", "toys", "--yes")
+    assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["name"] == "toys"
 
 
 def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell) -> None:
@@ -162,6 +231,26 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
         assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
 
 
+def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
+    create(dpicl)
+    toys, labels = tmp_path / "toys.csv", ["red", "red", "Red", "red ", "bleu", "re\u0301d"]
+    toys.write_text("unit_id,text,label\n" + "".join(f"ann,toy {i},{label}\n" for i, label in enumerate(labels * 2)))
+    shown = dpicl.ok("kb", "ingest", "toys", toys, "--dry-run")
+    assert "label: red 4, Red 2, 'red ' 2, bleu 2, 're\\u0301d' 2" in shown
+    assert ONE_UNIT in shown
+    assert "toy 1" not in shown
+
+    shown = " ".join(dpicl.ok("plan", "preview", plan_file, "--rows", toys).split())
+    assert "colour: 8 of 12 rows have one of the plan's labels red 8, blue 0 No row has blue." in shown
+    assert "4 rows have none, and count for nothing: bleu 2, 're\\u0301d' 2" in shown
+    preview = ("plan", "preview", plan_file, "--public-size", 60, "--json")
+    assert "labels" not in json.loads(dpicl.ok(*preview))
+    toys.write_text(toys.read_text().replace("label", "colour", 1))
+    assert "field 'label'" in dpicl.fails(*preview, "--rows", toys)
+    found = json.loads(dpicl.ok(*preview, "--rows", toys, "--map", "label=colour"))["labels"]["colour"]
+    assert found == {"labels": {"red": 8, "blue": 0}, "others": {"bleu": 2, "re\u0301d": 2}}
+
+
 @pytest.mark.slow
 def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
@@ -173,7 +262,8 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     sql = (*database, "SELECT * FROM toys", *columns)
     assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", *sql)
     report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
-    assert report == {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
+    stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"], "rows": 9}
+    assert report == {**stored, "values": {}, "notice": None}
 
     shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
     shop.close()

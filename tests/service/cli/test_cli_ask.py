@@ -19,13 +19,13 @@ def connected(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "connect", lambda _service: client_of(services))
 
 
-def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:
+def test_a_threshold_silences_what_scores_less(dpicl: Shell) -> None:
     told = json.loads(dpicl.ok("ask", "toys.colour", "a toy", "--json"))
     assert told["cost"]["charged"] == 1
-    above, same = told["probability"] + 0.0001, told["probability"]
+    above, same = told["score"] + 0.0001, told["score"]
     shown = dpicl.ok("ask", "toys.colour", "a toy", "--abstain-below", same)
     assert shown.startswith(told["label"])
-    assert f"probability {same:.2f}" in shown
+    assert f"score {same:.2f} (not a probability" in shown
     silent = dpicl.ok("ask", "toys.colour", "a toy", "--abstain-below", above)
     assert silent.startswith("(abstained)")
     assert told["label"] not in silent.splitlines()[0]
@@ -69,6 +69,6 @@ def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> 
     dpicl.ok("batch", "toys.colour", questions, "--out", silent, "--abstain-below", 1)
     for row, quiet in zip(*(map(json.loads, file.read_text().splitlines()) for file in (told, silent)), strict=True):
         assert row["answer"] in ("red", "blue")
-        assert quiet["answer"] == (row["answer"] if row["probability"] == 1 else None)
-        assert quiet["probability"] == row["probability"]
+        assert quiet["answer"] == (row["answer"] if row["score"] == 1 else None)
+        assert quiet["score"] == row["score"]
         assert quiet["release"] == row["release"]

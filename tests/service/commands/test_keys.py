@@ -1,9 +1,13 @@
 """Keys, whoever revokes them."""
 
+import re
+
 import pytest
 
 from service.commands import keys
 from service.commands.command import Confirmation, UnconfirmedError
+from service.commands.fields import FieldError
+from service.commands.keys import NewKey
 from service.records.records import Records
 from service.records.roles import Actor
 
@@ -22,3 +26,25 @@ def test_nobody_locks_everybody_out_unawares(records: Records) -> None:
     deputy, _ = records.keys.create("deputy", "admin")
     keys.revoke(CHIEF, records, deputy.id, {Confirmation.LOCK_OUT})
     assert records.keys.get(deputy.id).revoked_at is not None
+
+
+def test_a_scope_names_what_there_is(records: Records) -> None:
+    def create(*scope: str) -> tuple[str, ...]:
+        return keys.create(ROOT, records, NewKey(name="ana", role="analyst", scope=list(scope))).scope
+
+    assert create("toys", "toys.colour") == ("toys", "toys.colour")
+    records.create_knowledge_base(
+        "empty", epsilon=1, delta=1e-4, public_size=60, fields=["text"], embedded_field="text", by="root"
+    )
+    before = records.keys.list()
+    for wrong, says in (
+        ("toy", "did you mean 'toys'"),
+        ("toys.color", "did you mean 'colour'?; it has colour. Sign the task's plan first, or name all of 'toys'"),
+        ("empty.colour", "no plan was signed for it"),
+        ("nowhere.colour", "there is no knowledge base 'nowhere'"),
+    ):
+        with pytest.raises(FieldError, match=re.escape(says)) as refused:
+            create("toys", wrong)
+        assert refused.value.field == "scope"
+    assert records.keys.list() == before
+    assert create("empty") == ("empty",)

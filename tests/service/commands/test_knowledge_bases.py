@@ -3,19 +3,24 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from accounting.ledger.errors import UnknownBudgetError
-from exemplar_store import ExemplarStoreError, UnknownKnowledgeBaseError
+from accounting.ledger.errors import NotEmptyError, UnknownBudgetError
+from accounting.plan import load_plan
+from exemplar_store import ExemplarStoreError, KnowledgeBaseNotEmptyError, Row, UnknownKnowledgeBaseError
 from service.commands import budgets, exemplars, knowledge_bases
 from service.commands.budgets import NewGroup, weaknesses
 from service.commands.command import Confirmation, UnconfirmedError
 from service.commands.exemplars import Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.plans import signing
 from service.records.records import Records
+from service.records.replaying import replay
 from service.records.roles import Actor
-from tests.service.conftest import embed, make_records, unwitnessed
+from tests.accounting.books import wrong
+from tests.service.conftest import PLAN, embed, make_records, unwitnessed
 
 ROOT = Actor("root", "root", "account", "admin")
 VERA = Actor("vera", "vera", "key", "viewer")
@@ -100,3 +105,61 @@ def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_po
         with pytest.raises(UnknownBudgetError):
             budgets.join_group(ROOT, records, "care", name)
     records.database.dispose()
+
+
+def test_an_empty_knowledge_base_is_deleted_and_its_name_is_free(records: Records) -> None:
+    for epsilon, archived in ((6.0, False), (3.0, True)):
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"epsilon": epsilon}))
+        budgets.open_cohort(ROOT, records, "notes", budgets.NewCohort(epsilon=1, delta=1e-5, public_size=900))
+        if archived:
+            knowledge_bases.archive(ROOT, records, "notes", {Confirmation.FOR_EVER})
+        knowledge_bases.delete(ROOT, records, "notes")
+        for gone in (records.store.get, records.ledger.budgets.status):
+            with pytest.raises((UnknownKnowledgeBaseError, UnknownBudgetError)):
+                gone("notes")
+        assert wrong(records.database) == replay(records, recompute=False).problems == []
+    with pytest.raises(UnknownKnowledgeBaseError):
+        knowledge_bases.delete(ROOT, records, "notes")
+    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES)).archived_at is None
+
+
+@pytest.mark.parametrize("has", ["a plan", "exemplars", "forgotten exemplars", "a failed upload", "a group"])
+def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has: str) -> None:
+    """Else a budget that was spent would come back, or people be taken for new ones."""
+    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+    rows = [Row(1, "u1", {"text": "a", "label": "b"})]
+    match has:
+        case "a plan":
+            plan = load_plan(PLAN.replace("toys", "notes").replace("1.0e-4", "1.0e-5"))
+            signing.sign(records, signing.prepare(records, plan), "root")
+        case "a failed upload":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("exemplar_store.ingest._known_positions", Mock(side_effect=RuntimeError))
+                with pytest.raises(RuntimeError):
+                    records.ingest("notes", rows, embed, by="root")
+        case "a group":
+            budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=9, delta=1e-4))
+            budgets.join_group(ROOT, records, "care", "notes")
+        case _:
+            records.ingest("notes", rows, embed, by="root")
+            if has == "forgotten exemplars":
+                records.forget("notes", "u1", by="root")
+    before = records.audit.end()
+    with pytest.raises((NotEmptyError, KnowledgeBaseNotEmptyError), match="Archive it instead"):
+        knowledge_bases.delete(ROOT, records, "notes")
+    assert records.audit.end() == before
+    assert knowledge_bases.describe(ROOT, records, "notes").name == "notes"
+
+
+def test_an_upload_that_was_checked_for_a_deleted_knowledge_base_is_not_stored(records: Records) -> None:
+    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+
+    def meanwhile(texts: Any) -> Any:
+        knowledge_bases.delete(ROOT, records, "notes")
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+        return embed(texts)
+
+    with pytest.raises(UnknownKnowledgeBaseError, match="created anew meanwhile"):
+        records.ingest("notes", [Row(1, "u1", {"text": "a", "label": "b"})], meanwhile, by="root")
+    assert records.store.get("notes").arrived == 0
+    assert replay(records, recompute=False).problems == []

@@ -66,6 +66,7 @@ CAPABILITIES = {
     "knowledge_bases.archive": Faces(f"POST {_KB}/archive", "kb archive", f"POST {_HOME}/archive"),
     "knowledge_bases.change": Faces(f"PATCH {_KB}", "kb remote-engine", f"POST {_HOME}/remote-engine"),
     "knowledge_bases.create": Faces("POST /v1/knowledge-bases", "kb create", "POST /new-knowledge-base"),
+    "knowledge_bases.delete": Faces(f"DELETE {_KB}", "kb delete", f"POST {_HOME}/delete"),
     "knowledge_bases.describe": Faces(f"GET {_KB}", No("the list says it"), f"GET {_HOME}/settings"),
     "knowledge_bases.list_": Faces("GET /v1/knowledge-bases", "kb list", No("the overview shows all of them")),
     "plans.approve": Faces(

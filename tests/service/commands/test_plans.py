@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from accounting.ledger.errors import BudgetExceededError, PlansChangedError
+from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
 from accounting.plan import CalibratedPlan, PlanError, load_plan
 from service.commands import plans, rehearsals, trials
 from service.commands.command import Confirmation
@@ -62,6 +62,42 @@ def test_who_means_it_twice_signs_once(records: Records, small: CalibratedPlan) 
     with pytest.raises(PlansChangedError):
         plans.sign(ROOT, records, other, WORSE, after_version=1)
     assert versions(records) == [1, 2]
+
+
+def test_a_plan_that_is_signed_takes_its_budget_again_only_if_its_version_is_named(
+    records: Records, small: CalibratedPlan
+) -> None:
+    def sign(again: int | None = None, of: CalibratedPlan = small) -> int:
+        return plans.sign(ROOT, records, of, WORSE, again=again).signed.version
+
+    def outcomes(*given: object) -> list[str]:
+        with ThreadPoolExecutor(3) as threads:
+            attempts = [threads.submit(sign, *given) for _ in range(3)]
+        return sorted("refused" if one.exception() else str(one.result()) for one in attempts)
+
+    assert outcomes() == ["2", "refused", "refused"]
+    assert sign(of=prepare(records, load_plan(SMALL.replace("epsilon: 2", "epsilon: 1")))) == 3
+    for wrong in (None, 1, 3, 4):
+        with pytest.raises(SignedAlreadyError) as refused:
+            sign(wrong)
+        assert refused.value.version == 2  # although it is not the newest plan
+    smaller = prepare(records, load_plan(SMALL.replace("epsilon: 2", "epsilon: 0.5").replace("2.0e-5", "1.0e-5")))
+    assert sign(of=smaller) == 4
+    assert outcomes(4, smaller) == ["5", "refused", "refused"]
+    assert versions(records) == [1, 2, 3, 4, 5]
+
+
+def test_a_plan_that_is_signed_is_proposed_again_only_if_its_version_is_named(
+    records: Records, small: CalibratedPlan
+) -> None:
+    settings = records.settings.model_copy(update={"two_person_signing": True})
+    two = replace(records, settings=settings)
+    plans.sign(ROOT, records, small, WORSE)
+    with pytest.raises(SignedAlreadyError):
+        plans.sign(ROOT, two, small, WORSE)
+    assert plans.list_proposals(ROOT, two, "toys") == []
+    proposed = plans.sign(ROOT, two, small, WORSE, again=2).proposed
+    assert plans.approve(Actor("ann", "ann", "account", "admin"), two, "toys", proposed.id).version == 3
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def test_namesakes_are_told_apart(browser: Browser) -> None:
     tiny = PLAN.replace("epsilon: 4, delta: 1.0e-4", "epsilon: 1, delta: 1.0e-5")
     calibrated = prepare(browser.records, load_plan(tiny))
     for key, version in ((second, 2), (first, 3)):
-        sign(browser.records, calibrated, key.id)
+        newest = browser.records.ledger.budgets.newest_equal("toys", calibrated.model_dump_json())
+        sign(browser.records, calibrated, key.id, again=newest)
         (sentence,) = sentences(browser.get(f"/audit?key={key.id}&kind=plan.signed").text)
         assert sentence.startswith(f"“chief” ({key.id}) signed plan {version} of toys")
         assert f"chief ({key.id})</option>" in browser.get("/audit").text

@@ -6,8 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
+from accounting.plan import load_plan
+from service.plans.signing import prepare, sign
 from service.records.api_keys import ApiKey
 from service.records.tables import api_keys
+from tests.service.conftest import PLAN
 from tests.service.dashboard.dashboard_browser import Browser, token_on, words
 
 
@@ -66,6 +69,11 @@ def test_limits_change_from_the_next_request_on(browser: Browser) -> None:
 
 def test_a_key_may_be_for_some_tasks_and_some_days(browser: Browser) -> None:
     form = {"name": "ana", "role": "analyst", "scope": "toys.shade, other", "expires_in_days": "30"}
+    assert "toys.shade" in browser.refused("/keys", form, "scope")
+    sign(browser.records, prepare(browser.records, load_plan(PLAN.replace("colour:", "shade:"))), "test")
+    browser.records.create_knowledge_base(
+        "other", epsilon=1, delta=1e-5, public_size=60, fields=["text"], embedded_field="text"
+    )
     made, ana = browser.post("/keys", form), key(browser, "ana")
     assert ana.scope == ("toys.shade", "other")
     assert timedelta(days=29) < ana.expires_at - datetime.now(UTC) <= timedelta(days=30)

@@ -124,12 +124,25 @@ def test_a_unit_is_forgotten_once_that_is_confirmed(browser: Browser) -> None:
     for given in ({}, {"unit": "unit-77"}, {"sure": "yes"}):
         browser.refused(f"{HOME}/forget", given, "unit")
     browser.refused(f"{HOME}/forget", {"unit": "unit-78", "sure": "yes"}, "unit", 404)
+    browser.refused(f"{HOME}/forget", {"unit": "unit-\u200b77", "sure": "yes"}, "unit")
     assert browser.done(f"{HOME}/forget", {"unit": "unit-77", "sure": "yes"}) == f"{HOME}/exemplars"
     page = browser.get(f"{HOME}/exemplars").text
     assert f"“chief” ({browser.key.id}) deleted a unit of toys." in page
     assert "unit-77" not in page + "".join(browser.records.audit.export())
     with pytest.raises(LookupError):
         browser.records.store.forget("toys", "unit-77")
+
+
+def test_an_empty_knowledge_base_is_deleted(browser: Browser) -> None:
+    browser.records.create_knowledge_base(
+        "typo", epsilon=1, delta=1e-5, public_size=60, fields=["text"], embedded_field="text"
+    )
+    assert re.search(r'<form[^>]*/delete"[^>]*data-confirm="[^"]', browser.get("/knowledge-bases/typo/settings").text)
+    assert browser.done("/knowledge-bases/typo/delete", {}) == "/"
+    assert browser.get("/knowledge-bases/typo").status_code == 404
+    refused = browser.post(f"{HOME}/delete", {})
+    assert (refused.status_code, 'role="alert">Nothing was done.' in refused.text) == (409, True)
+    assert browser.get(HOME).status_code == 200
 
 
 def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -> None:

@@ -263,6 +263,21 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     assert (plan.signed_by, plan.digest, signed(browser)) == (browser.key.id, form["digest"], 2)
 
 
+def test_a_plan_that_is_signed_is_signed_again_by_another_deliberate_act(browser: Browser) -> None:
+    small = SMALL.replace("epsilon: 2", "epsilon: 1")
+    assert 'name="again"' not in send(browser, "/confirm", small).text
+    browser.done(f"{STUDIO}/sign", confirm(browser, small))
+    page = send(browser, "/confirm", small).text
+    assert "Plan 2 of toys is this very plan, and is signed." in words(page)
+    form = confirm(browser, small)
+    refused = browser.post(f"{STUDIO}/sign", form)
+    assert (refused.status_code, 'id="problem">Nothing was signed.' in refused.text) == (409, True)
+    assert signed(browser) == 2
+    for _ in range(2):
+        browser.done(f"{STUDIO}/sign", form | {"again": "2"})
+    assert signed(browser) == 3
+
+
 def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) -> None:
     form = confirm(browser)
     other = SMALL.replace("epsilon: 2", "epsilon: 1")
@@ -298,7 +313,7 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser) -> None:
     before = browser.records.ledger.budgets.statuses()
     for rows in (ROWS, LINES):
         said = words(part(browser, "/try", trial_rows=rows, trial_query="a ball"))
-        noisy = r"Answer, with the plan’s noise (red|blue) \(probability 0\.\d\d\) Without noise (red|blue)"
+        noisy = r"Answer, with the plan’s noise (red|blue) \(score 0\.\d\d\) Without noise (red|blue)"
         assert re.search(noisy, said)
         assert re.search(r"The noise kept that answer \d+ of 20 times", said)
         assert "2 exemplars stand in for 60" in said

@@ -42,6 +42,13 @@ def test_labels_that_are_alike_or_odd(reply: str, labels: tuple[str, ...], numbe
     assert match_label(reply, labels) == number
 
 
+@pytest.mark.parametrize(
+    ("reply", "number"), [("Billing", None), ("Billing d", None), ("Billing dispute", 1), ("Billing.", 0), ("1", 7)]
+)
+def test_a_reply_that_was_cut_where_it_could_become_another_label_means_none(reply: str, number: int | None) -> None:
+    assert match_label(reply, LABELS, cut=True) == number
+
+
 OFF_THE_SCHEMA = ('{"label": "technical"}', '{"label": "Tech', '{"label": 7}', '{"label": ["Billing"]}', "{}", "null")
 
 

@@ -104,6 +104,13 @@ def test_an_exemplar_can_overrule_the_label_sentence(engine, exemplars, zero_sho
     assert LABELS[untouched.argmax()] == "Sports"
 
 
+@pytest.mark.parametrize("spelt", ["gardening", "Gardening ", "\ufeffGARDENING\xa0", "Ｇardening"])
+def test_a_label_counts_however_it_is_spelt(engine, exemplars, zero_shot, spelt):
+    slots = [(Exemplar({"text": "x", "label": label}, exemplars[0].embedding),) for label in ("Gardening", spelt)]
+    one, other = as_bytes(contributions(engine, slots, zero_shot))
+    assert one == other is not None
+
+
 def test_descriptions_replace_the_context_sentence(engine):
     odd = TaskSpec("kb.odd", ("Red", "Blue"), TASK.prompt, label_descriptions={"Red": "Football and other sports."})
     assert label_sentences(odd, "Red") == ("Red", "Football and other sports.")

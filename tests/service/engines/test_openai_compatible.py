@@ -29,9 +29,11 @@ from service.engines.protocol import (
     Prompt,
     TaskSpec,
     UnanswerableQueryError,
+    UnusableReplyError,
     ZeroShot,
 )
 from service.engines.remote import chat_endpoint
+from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.telemetry.logs import configure_logs
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
@@ -170,12 +172,11 @@ def test_a_slot_votes_for_the_label_that_the_model_writes() -> None:
     }
 
 
-def test_a_reply_that_means_no_label_abstains_in_a_slot_and_is_uniform_without_exemplars() -> None:
+def test_a_reply_that_means_no_label_abstains_and_is_not_asked_again() -> None:
     outputs, server = contributions(saying("I cannot tell"))
     assert outputs == [None] * 6
-    assert len(server.asked) == 6  # an answer, if a poor one: it is not asked again
-    for said, probabilities in (("I cannot tell", [1 / 3] * 3), ("blue", [0, 1, 0])):
-        assert zero_shot(saying(said)).probabilities.tolist() == probabilities
+    assert len(server.asked) == 6
+    assert zero_shot(saying("blue")).probabilities.tolist() == [0, 1, 0]
 
 
 def test_labels_constrained_by_a_schema() -> None:
@@ -239,9 +240,9 @@ def test_zero_shot_texts_are_the_likeliest_the_public_ones_and_samples() -> None
     )
 
 
-def test_zero_shot_texts_without_a_greedy_answer_begin_with_a_public_one() -> None:
+def test_zero_shot_texts_begin_with_one_that_the_model_wrote() -> None:
     behave = when(lambda asked: asked.body["temperature"] == 0, saying(""), saying("sampled"))
-    assert zero_shot(behave, STORIES).texts == ("a red kite", "sampled")
+    assert zero_shot(behave, STORIES).texts == ("sampled", "a red kite")
 
 
 def test_a_sentence_is_made_of_released_words() -> None:
@@ -256,7 +257,7 @@ def test_a_sentence_is_made_of_released_words() -> None:
     assert asked.body["temperature"] == 0
 
 
-@pytest.mark.parametrize("behaviour", [saying("  "), saying("x" * 5_000_000)])
+@pytest.mark.parametrize("behaviour", [saying("  "), saying("<think>a kite"), saying("x" * 5_000_000)])
 def test_no_sentence_is_the_engines_failure(behaviour: Behaviour) -> None:
     with pytest.raises(EngineUnavailableError) as caught:
         with_server(
@@ -287,6 +288,16 @@ def always(reply: bytes) -> Behaviour:
     return behave
 
 
+def logged(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The lines of our own log since the last time."""
+    lines = "".join(capfd.readouterr()).splitlines()
+    return [line for line in map(json.loads, filter(lambda line: line.startswith("{"), lines)) if "advice" in line]
+
+
+def completed(content: Any) -> Behaviour:
+    return always(completion(content))
+
+
 def body(document: Any) -> bytes:
     return response(200, json.dumps(document))
 
@@ -299,14 +310,6 @@ GARBAGE = {
     "hang": hangs,
     "not json": always(response(200, "<html>canary-body</html>")),
     "empty": always(response(200, "")),
-    "null": always(response(200, "null")),
-    "a list": always(body(["canary-body"])),
-    "no choices": always(body({"error": "canary-body"})),
-    "empty choices": always(body({"choices": []})),
-    "choices of another kind": always(body({"choices": {"0": "canary-body"}})),
-    "no message": always(body({"choices": [{"text": "canary-body"}]})),
-    "no content": always(completion(None)),
-    "content of another kind": always(completion([{"type": "text", "text": "red"}])),
     "half a character": always(completion("red \ud800")),
     "not utf-8": always(response(200, b'{"choices": [{"message": {"content": "red \xff"}}]}')),
     "deep": always(response(200, "[" * 200_000)),
@@ -323,6 +326,36 @@ GARBAGE = {
     "endless headers": always(b"HTTP/1.1 200 OK\r\n" + b"X: canary-body\r\n" * 20_000),
     "cut at once": always(b"Connection: close"),
     **{str(status): always(response(status, "canary-body")) for status in (408, 409, 429, 500, 529)},
+    "429 in a 200": always(body({"error": {"code": 429, "message": "canary-body"}})),
+}
+
+
+def message(finish_reason: str = "stop", **members: Any) -> Behaviour:
+    """A chat completion with these members of its message."""
+    return always(body({"choices": [{"message": members, "finish_reason": finish_reason}]}))
+
+
+THOUGHT = [{"type": "thinking", "thinking": [{"type": "text", "text": "red, canary-body"}]}]
+UNUSABLE = {
+    "null": (always(body(None)), Unusable.NO_COMPLETION),
+    "a list": (always(body(["canary-body"])), Unusable.NO_COMPLETION),
+    "no choices": (always(body({"error": "canary-body"})), Unusable.NO_COMPLETION),
+    "choices of another kind": (always(body({"choices": {"0": "canary-body"}})), Unusable.NO_COMPLETION),
+    "no message": (always(body({"choices": [{"text": "canary-body"}]})), Unusable.NO_COMPLETION),
+    "content of another kind": (message(content={"text": "red"}), Unusable.NO_COMPLETION),
+    "a part without its text": (message(content=[{"type": "text"}]), Unusable.NO_COMPLETION),
+    "empty choices": (always(body({"choices": []})), Unusable.NO_CHOICES),
+    "no content": (completed(None), Unusable.EMPTY),
+    "blank": (saying(" \n"), Unusable.EMPTY),
+    "an image": (message(content=[{"type": "image_url", "image_url": {"url": "canary-body"}}]), Unusable.EMPTY),
+    "a thought apart": (message(content="", reasoning_content="red, canary-body"), Unusable.THOUGHTS),
+    "a thought as a part": (message(content=THOUGHT), Unusable.EMPTY),
+    "a thought that has not ended": (message("length", content=None, reasoning="red, canary-body"), Unusable.CUT),
+    "a thought in the text": (saying("<think>\nred, canary-body\n</think>\n\nred"), Unusable.THOUGHTS),
+    "a thought whose beginning was in the prompt": (saying("red, canary-body\n</think>\n\nred"), Unusable.THOUGHTS),
+    "a refusal": (message(content=None, refusal="canary-body"), Unusable.REFUSED),
+    "a filtered text": (message("content_filter", content="red"), Unusable.REFUSED),
+    "a tool call": (message("tool_calls", content=None, tool_calls=[{"id": "canary-body"}]), Unusable.TOOL_CALL),
 }
 REFUSALS = {status: always(response(status, f"canary-body {KEY}")) for status in (302, 400, 401, 403, 404, 413, 422)}
 
@@ -344,7 +377,65 @@ def test_a_probe_that_fails_for_good_says_no_more_than_that(name: str) -> None:
     with pytest.raises(EngineUnavailableError) as caught:
         zero_shot(GARBAGE[name], max_attempts=2, request_timeout_s=0.3)
     no_canary(caught.value)
-    assert isinstance(caught.value, EngineBusyError) is (name == "429")
+    assert isinstance(caught.value, EngineBusyError) is (name in ("429", "429 in a 200"))
+
+
+LABEL_NEEDED = {
+    "no label": ({}, saying("canary-body"), Unusable.NO_LABEL),
+    "a label that has not come": ({}, message("length", content="Let me canary-body"), Unusable.CUT),
+    "a label that has not ended": ({}, message("length", content="d"), Unusable.CUT),
+    "no schema": ({"constrain_labels": True}, saying("red"), Unusable.OFF_SCHEMA),
+    "a schema that has not ended": (
+        {"constrain_labels": True},
+        message("length", content='{"label": "r'),
+        Unusable.CUT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*UNUSABLE, *LABEL_NEEDED])
+def test_a_reply_with_nothing_to_use_fails_the_probe_and_its_advice_is_logged(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The slot that gets one abstains alone, and nothing is asked again."""
+    settings, wrong, unusable = LABEL_NEEDED[name] if name in LABEL_NEEDED else ({}, *UNUSABLE[name])
+    right = saying('{"label": "blue"}' if settings else "blue")
+    outputs, server = contributions(odd(wrong, right), **settings)
+    assert [output is None for output in outputs] == [n == 3 for n in range(6)]
+    assert len(server.asked) == 6
+    assert logged(capfd) == []  # what a slot gets is private
+
+    kind = UnanswerableQueryError if unusable is Unusable.REFUSED else UnusableReplyError
+    with pytest.raises(kind) as caught:
+        zero_shot(wrong, **settings)
+    assert logged(capfd) == []  # nobody asks: it may be a rehearsal's question, which is private
+    for told in (replace(COLOURS, asker="ann"), replace(COLOURS, measuring=True)):
+        if told.measuring and unusable in (Unusable.NO_LABEL, Unusable.EMPTY):
+            assert zero_shot(wrong, told, **settings).probabilities.tolist() == [1 / 3] * 3  # made up, so no matter
+            continue
+        with pytest.raises(kind) as caught:
+            zero_shot(wrong, told, **settings)
+        no_canary(caught.value)
+        assert unusable.advice in str(caught.value)
+        assert [(line["event"], line["advice"]) for line in logged(capfd)] == [
+            ("remote_reply_unusable", unusable.advice)
+        ]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_texts_with_nothing_to_use_fail_the_probe_if_there_is_no_other(name: str) -> None:
+    wrong, unusable = UNUSABLE[name]
+    outputs, _ = contributions(odd(wrong, saying("a story")), STORIES)
+    assert [output is None for output in outputs] == [n == 3 for n in range(6)]
+    with pytest.raises((UnusableReplyError, UnanswerableQueryError), match=re.escape(unusable.advice)):
+        zero_shot(wrong, STORIES)
+
+
+def test_the_text_parts_of_a_reply_are_one_text() -> None:
+    parts = [*THOUGHT, {"type": "text", "text": "dark"}, {"type": "text", "text": " blue"}]
+    outputs, server = contributions(completed(parts))
+    assert [output.tolist() for output in outputs] == [[0, 0, 1]] * 6
+    assert len(server.asked) == 6
 
 
 @pytest.mark.parametrize("status", REFUSALS)
@@ -352,7 +443,7 @@ def test_a_refused_probe_tells_the_operator_the_status(status: int, capfd: pytes
     kind = UnanswerableQueryError if status in (400, 413, 422) else EngineUnavailableError
     with pytest.raises(kind):
         zero_shot(REFUSALS[status])
-    assert capfd.readouterr().out == ""  # nobody asks: it may be a rehearsal's question, which is private
+    assert logged(capfd) == []  # nobody asks: it may be a rehearsal's question, which is private
     with pytest.raises(kind) as caught:
         zero_shot(REFUSALS[status], replace(COLOURS, asker="ann"))
     no_canary(caught.value)
@@ -479,6 +570,31 @@ def test_queries_are_refused_while_too_many_prompts_are_in_flight() -> None:
         assert len(server.asked) == 2  # who gives up has nothing asked on his behalf
 
     with_server(hangs, test, max_queued_prompts=10)
+
+
+@pytest.mark.parametrize("task", [COLOURS, STORIES], ids=["labels", "texts"])
+def test_a_query_counts_until_its_answer_leaves_however_soon_its_slots_were_answered(task: TaskSpec) -> None:
+    """Whether another is taken on tells when an answer left, which everybody sees, and nothing of a sample."""
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        loop = asyncio.get_running_loop()
+        leaves = loop.time() + 0.5
+        asked = replace(task, ensemble=10, latency_grain_s=0.5)
+        public = await engine.zero_shot(asked, QUERY)
+        await engine.contributions(asked, QUERY, [SLOTS[0], ()], public)
+        refused = 0
+        while True:
+            began = loop.time()
+            try:
+                await engine.zero_shot(task, QUERY)
+                break
+            except EngineBusyError:
+                refused += 1
+                await asyncio.sleep(0.01)
+        assert refused
+        assert began >= leaves
+
+    with_server(saying("blue"), test, max_queued_prompts=10)
 
 
 def test_what_a_server_sets_for_one_slot_comes_back_with_no_other() -> None:

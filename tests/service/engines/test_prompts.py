@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exemplar_store import Exemplar
-from service.engines.prompts import render, render_keywords
+from service.engines.prompts import filled, render, render_keywords, rendered
 from service.engines.protocol import Prompt
 
 PROMPT = Prompt("Answer in a few words.", "Q: {question}\nA: {reply}", "Q: {question}\nA:")
@@ -20,6 +20,17 @@ def test_a_prompt_is_instruction_exemplars_and_query():
     assert render(PROMPT, QUERY, SLOT) == (
         "Answer in a few words.\n\nQ: Who calls?\nA: Ada\n\nQ: Who {sings}?\nA: {question}\n\nQ: Who pays?\nA:"
     )
+
+
+def test_a_prompt_shows_labels_as_the_plan_spells_them():
+    prompt = Prompt("", "{text}: {team}.", "{text}:", labels=("Billing", "Keys"), label_field="team")
+    slot = [Exemplar({"text": "billing", "team": team}, None) for team in ("billing", "BILLING\xa0", "keyz", "Keys")]
+    asked = {"text": "billing"}
+    assert render(prompt, asked, tuple(slot)) == (
+        "billing: Billing.\n\nbilling: Billing.\n\nbilling: keyz.\n\nbilling: Keys.\n\nbilling:"
+    )
+    assert rendered(prompt, tuple(slot[:1])) == ["billing: Billing.\n\n"]
+    assert filled(prompt, asked, tuple(slot[:1]), 10) == "billing: B\n\nbilling:"
 
 
 def test_without_exemplars_or_instruction_nothing_is_left_in_their_place():

@@ -453,6 +453,61 @@ def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running):
     assert set(public.values()) == {0}
 
 
+def salts(running, work) -> tuple[set[str], set[str]]:
+    """Those of prompts without exemplars, and of those with some."""
+    tokenizer, found = AutoTokenizer.from_pretrained(running.folder), (set(), set())
+    with running.watched() as asked, opened(running) as sessions:
+        running.run(work)
+    prompts = [(prompt["prompt_token_ids"], prompt["cache_salt"]) for prompt, _ in asked if isinstance(prompt, dict)]
+    for tokens, salt in (*prompts, *sessions):
+        found[tokenizer.decode(tokens).count("Ticket:") > 1].add(salt)
+    return found
+
+
+@contextmanager
+def opened(running) -> Iterator[list[tuple[list[int], str]]]:
+    """Beginnings and salts of the sessions that are opened meanwhile."""
+    from service.engines.vllm import engine  # once the engine has chosen vLLM's environment
+
+    sessions, session = [], engine.Session
+
+    def noted(llm, prompt, salt, *rest, **options):
+        sessions.append((list(prompt), salt))
+        return session(llm, prompt, salt, *rest, **options)
+
+    with mock.patch.object(engine, "Session", noted):
+        yield sessions
+
+
+def test_no_prompt_without_exemplars_shares_a_cache_with_slots(running, monkeypatch):
+    """Whatever is asked, whoever asks: of one that did, its time would tell which exemplars were drawn."""
+    from service.engines.vllm.sessions import Session
+
+    likeliest = Session.likeliest
+
+    async def few(session, read, count):
+        """As when vLLM computes others' wanted tokens instead."""
+        return dict(list((await likeliest(session, read, count)).items())[:1])
+
+    engine, zero_shot = running.engine, running.zero_shot(GENERATE)
+    calibrating = replace(CLASSIFY, calibration=CALIBRATION)
+    public, private = salts(running, engine.write(WRITTEN, QUERY, SLOTS[:3], ZeroShot()))
+    for other in (replace(WRITTEN, prompt=WRITTEN.prompt), ruled(regex="(yes|no), [0-9]{2}")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Session, "likeliest", few)
+            assert salts(running, engine.write(other, QUERY, SLOTS[:3], ZeroShot())) == (public, private)
+    assert len(public) == len(private) == 1
+    assert public.isdisjoint(private)
+    for task in (CLASSIFY, calibrating, GENERATE, WRITTEN):
+        assert salts(running, engine.zero_shot(task, {"text": "Where is my lamp?"})) <= (public, set())
+    assert salts(running, engine.reconstruct(GENERATE, QUERY, ["lamp"], False, zero_shot)) == (public, set())
+    for task in (CLASSIFY, calibrating, GENERATE):
+        assert salts(running, engine.contributions(task, QUERY, SLOTS[:3], ZeroShot())) == (set(), private)
+    elsewhere = replace(WRITTEN, knowledge_base="another")
+    others = salts(running, engine.write(elsewhere, QUERY, SLOTS[:3], ZeroShot()))
+    assert not set.union(*others) & (public | private)
+
+
 def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
     six = tuple(exemplar(i) for i in range(6))
     endless = Exemplar(fields={"text": "lamp " * 3000, "team": "Keys"}, embedding=None)
@@ -558,14 +613,17 @@ def test_a_full_queue_refuses_the_probe_and_cancellation_empties_it(running):
     assert running.run(flood()).texts
 
 
-def test_being_busy_tells_nothing_of_the_sample(running):
+@pytest.mark.parametrize("asked", [CLASSIFY, GENERATE, WRITTEN], ids=["labels", "texts", "one text"])
+def test_being_busy_tells_nothing_of_the_sample(running, asked):
     """Prompts count as the plan announces them: slots that are empty, or more than expected, change nothing."""
 
     async def counted(slots):
-        task = replace(CLASSIFY, ensemble=50)
+        task = replace(asked, ensemble=50)
         zero_shot = await running.engine.zero_shot(task, QUERY)
-        work = asyncio.create_task(running.engine.contributions(task, QUERY, slots, zero_shot))
-        while not (in_flight := running.engine._admission.in_flight):  # noqa: ASYNC110
+        ask = running.engine.write if task.writing else running.engine.contributions
+        work = asyncio.create_task(ask(task, QUERY, slots, zero_shot))
+        while not (in_flight := running.engine._admission.in_flight):
+            assert not work.done()
             await asyncio.sleep(0)
         await work
         assert running.engine._admission.in_flight == 0

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from scipy import stats
 
+import accounting.mechanisms
 from accounting.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plan import load_plan, parse_plan
 from service.evaluation.dataset import Dataset
@@ -69,7 +70,30 @@ def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan
     assert all(0 <= r["calibration_error"] <= 100 for r in results[1:])
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "any number" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--draws", 2)
-    assert "has no calibration" in dpicl.fails("eval", dataset, "--plan", plan_file, "--fit")
+
+
+@pytest.mark.slow
+def test_a_fitted_temperature_makes_scores_of_prototypes_probabilities(
+    dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are all right; the plan says of them that they are unsure."""
+    monkeypatch.setattr(accounting.mechanisms, "FEWEST_ROWS", 10)
+    plan = plan_file.read_text()
+    unsure = "release: once\n    mechanism: {type: prototypes, temperature: 0.5}"
+    plan_file.write_text(f"{plan[: plan.index('    shots')]}    {unsure}")
+    options = ["--epsilon", 20, "--draws", 4, "--fit"]
+    found = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
+    unfitted, fitted = found["rows"][-2:]
+    assert (unfitted["decide"], fitted["decide"]) == ("", "fitted")
+    assert unfitted["accuracy"] == fitted["accuracy"]
+    assert fitted["calibration_error"] < unfitted["calibration_error"] / 2
+    assert found["temperature"] < 0.25
+    printed = dpicl.ok("eval", dataset, "--plan", plan_file, *options)
+    written = yaml.safe_load(printed[printed.index("temperature:") :])
+    assert written.keys() == {"temperature", "fitted_to"}
+    document = yaml.safe_load(plan_file.read_text())
+    document["tasks"]["colour"]["mechanism"] = {"type": "prototypes", **written, "fitted_to": 200}
+    assert parse_plan(document).tasks["colour"].mechanism.fitted == 200
 
 
 @pytest.mark.slow
@@ -91,6 +115,7 @@ def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset:
     assert results[2]["calibration_error"] != results[3]["calibration_error"]  # where noise chooses, others are shown
     assert results[3]["accuracy"] == results[1]["accuracy"]  # the votes are clear
     assert results[2]["sigma"] > 100 * results[3]["sigma"]
+    assert "has nothing to fit" in dpicl.fails("eval", dataset, "--plan", plan_file, "--fit")
 
 
 def test_a_missing_plotting_library_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch) -> None:
@@ -101,7 +126,9 @@ def test_a_missing_plotting_library_is_explained(dpicl: Shell, dataset: Path, pl
 
 
 @pytest.mark.slow
-def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
+def test_a_fitted_calibration_is_measured_and_printed(
+    dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = ["--epsilon", 8, "--answers", 5, "--draws", 2, "--fit"]
     found = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
     assert [row["vote"] for row in found["rows"] if row["decide"] == "posterior, fitted"] == ["hard", "soft"]
@@ -112,6 +139,12 @@ def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Pat
     document = yaml.safe_load(plan_file.read_text())
     document["tasks"]["colour"]["mechanism"] = {"type": "rnm_gaussian", "calibration": found["calibration"]}
     assert parse_plan(document).tasks["colour"].mechanism.calibration is not None
+    # Few rows do not make a probability of a score.
+    assert parse_plan(document).tasks["colour"].mechanism.fitted is None
+    monkeypatch.setattr(accounting.mechanisms, "FEWEST_ROWS", 10)
+    again = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))["calibration"]
+    assert again.pop("fitted_to") == len((dataset / "test.jsonl").read_text().splitlines())
+    assert again.keys() == found["calibration"].keys()
 
 
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
@@ -207,3 +240,14 @@ def test_bad_data_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, cha
 
 def test_an_unknown_task_is_explained(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     assert "has no task 'shape'; it has colour" in dpicl.fails("eval", dataset, "--plan", plan_file, "--task", "shape")
+
+
+def test_questions_labels_are_read_as_the_plan_spells_them(dataset: Path, plan_file: Path) -> None:
+    questions = (dataset / "test.jsonl").read_text()
+    (dataset / "test.jsonl").write_text(questions.replace('"kitchen"', '"Kitchen "'))
+    plan = load_plan(plan_file.read_text())
+    data = Dataset(dataset, plan, "colour", "text")
+    assert {row["label"] for row in data.questions} == {"kitchen", "workshop"}
+    (dataset / "test.jsonl").write_text(questions.replace('"kitchen"', '"kitchenette"'))
+    with pytest.raises(ValueError, match="'kitchenette' is not among"):
+        _ = Dataset(dataset, plan, "colour", "text").questions

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from aggregation.posterior import SMOOTHING, Calibration
-from service.evaluation.fitting import Labelled, fit
+from service.evaluation.fitting import Labelled, fit, fit_temperature
 
 DEFAULT = Calibration(prior=1.0, decisiveness=7.0, lead=0.14, echo=1.0)
 TRUE = Calibration(prior=1.6, decisiveness=14.0, lead=0.3, echo=0.6)
@@ -59,3 +59,12 @@ def test_wrong_zero_shot_is_not_believed() -> None:
     rows = drawn(300)
     misled = Labelled(rows.truth, rows.zero_shot[::-1], rows.votes)
     assert fit(misled, LOUD, SLOTS, DEFAULT).prior < 0.3
+
+
+def test_the_temperature_is_that_of_which_rows_were_drawn() -> None:
+    rng = np.random.default_rng(7)
+    cosines = rng.uniform(-0.2, 0.4, (2000, LABELS))
+    truth = np.array([rng.choice(LABELS, p=p) for p in special.softmax(cosines / 0.15, axis=1)])
+    assert fit_temperature(truth, cosines[None], 0.04) == pytest.approx(0.15, rel=0.1)
+    few = fit_temperature(truth[:1], cosines[None, :1], 0.04)
+    assert abs(math.log(few / 0.04)) < 1.5

@@ -20,6 +20,7 @@ from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import WrongKeyError
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.pipeline.answering import BusyError, StillAnsweringError
+from service.pipeline.latency import Departure, Measured, Turns
 from service.pipeline.queries import InvalidQueryError, check_query
 from service.plans.signing import sign
 from service.services import Services, open_services
@@ -336,6 +337,46 @@ def test_another_data_key_is_found_out_before_the_charge(services: Services) -> 
 def test_queries_are_hashed_under_the_secret(services: Services) -> None:
     digests = {answering(services, digest_key=key)._digest({"text": "q"}) for key in (b"a" * 32, b"b" * 32)}
     assert len(digests) == 2
+
+
+async def test_an_answers_turn_and_its_longer_question_are_in_the_grains_that_are_fixed(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample is drawn when the turn begins, which lasts as long as the largest slots of this question can."""
+
+    class Measures(FixedGrain):
+        async def of(self, task):
+            return measured
+
+    measured = Measured("toys.colour@1", 0.1, work_s=0.05, tokens=10, alone=True)
+    probe, fix, take, sample = toy_engine.zero_shot, Departure.fix, Turns.take, services.records.store.sample_slots
+    fixed, taken, drawn = [], [], []
+
+    async def long_question(*asked):
+        return replace(await probe(*asked), tokens=40)
+
+    def noted(notes, function):
+        return lambda owner, *given: notes.append((given, function(owner, *given))) or notes[-1][1]
+
+    def draw(*given, **options):
+        drawn.append(time.monotonic())
+        return sample(*given, **options)
+
+    monkeypatch.setattr(toy_engine, "zero_shot", long_question)
+    monkeypatch.setattr(Departure, "fix", noted(fixed, fix))
+    monkeypatch.setattr(Turns, "take", noted(taken, take))
+    monkeypatch.setattr(services.records.store, "sample_slots", draw)
+    padded, loop = answering(services, grains=Measures(0.1)), asyncio.get_running_loop()
+    padded.blocks.turns._free = begins = loop.time() + 0.3
+    await padded.answer("toys.colour", "q", key_id="k")
+    ((asked, waits_s),) = taken
+    times = measured.times(40)
+    assert times > 4
+    assert asked == (measured, times)
+    assert 0 < waits_s <= 0.3
+    assert fixed == [((times, waits_s), None)]
+    assert drawn[0] >= begins
+    assert padded.blocks.turns._free == pytest.approx(begins + times * 0.05)
 
 
 def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Services, capsys) -> None:

@@ -183,6 +183,28 @@ async def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arr
     assert [sum(one) for one in said] == [0, 1, 0]
 
 
+async def test_who_is_drawn_had_arrived_when_the_blocks_were_read(services, engine, monkeypatch) -> None:
+    """Not when the question was checked, before somebody came and the blocks were read again."""
+    await services.grains.all()
+    measured, sample, said = services.grains.of, kept_blocks.ExemplarStore.sample_blocks, []
+
+    async def of(task):
+        await asyncio.to_thread(more, services, 1)
+        return await measured(task)
+
+    def every_block(*args, **options):
+        drawn = sample(*args, **{**options, "probability": 1.0})
+        said.extend(contents(slot) for slot in drawn)
+        return drawn
+
+    monkeypatch.setattr(services.grains, "of", of)
+    monkeypatch.setattr("service.pipeline.draw.ExemplarStore.sample_blocks", every_block)
+    await ask(services, "checked before")
+    read, drawn = said[:8], said[8:]
+    assert any("more 1" in block for block in drawn)
+    assert drawn == read == [contents(slot) for slot in engine.kept["toys"]]
+
+
 async def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_their_turn(services, engine) -> None:
     order: list[str] = []
     answered, keep, asked = engine.contributions, engine.keep, asyncio.Event()

@@ -135,7 +135,7 @@ def test_a_failed_probe_leaves_nothing_in_flight() -> None:
     assert run(test()) == 0
 
 
-ALONE = Measured("t", work_s=2.0, grain_s=5.0, tokens=100, beside=300, alone=True)
+ALONE = Measured("t", work_s=2.0, typical_s=0.5, grain_s=5.0, tokens=100, beside=300, alone=True)
 BESIDE = replace(ALONE, alone=False)
 
 
@@ -176,7 +176,10 @@ def test_questions_take_turns_as_long_as_the_largest_slots_take() -> None:
     assert run(waits()) == [0.0, 2.0, 7.0, 5.0, 0.0, 5.0, 0.0]
 
 
-@pytest.mark.parametrize(("measured", "free"), [(ALONE, 2.5), (BESIDE, 2.5)])
+@pytest.mark.parametrize(
+    ("measured", "free"),
+    [(ALONE, 2.5), (BESIDE, 2.5), (replace(ALONE, grain_s=1.0), 2.0), (replace(BESIDE, grain_s=1.0), 2.0)],
+)
 def test_reading_ahead_begins_when_questions_must_be_done_and_they_wait_for_it(measured: Measured, free: float) -> None:
     """The half of a grain that their private part has: when that really ends is private."""
 

@@ -17,6 +17,7 @@ from exemplar_store import MAX_EXEMPLAR_BYTES, made_up
 from exemplar_store.exemplar import content
 from exemplar_store.reading import read_listed
 from exemplar_store.tables import exemplars
+from service.engines.lock_step import UnansweredError
 from service.engines.protocol import EngineInfo, EngineUnavailableError
 from service.pipeline import measured_grains
 from service.pipeline.answering import BusyError
@@ -178,6 +179,32 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
     assert {len(words) for words in named} == {3}
 
 
+@pytest.mark.parametrize("fails", ["some do not answer", "the engine dies", "it takes too long"])
+@pytest.mark.parametrize(
+    "words", ["", ", after: {type: keyword_ptr, k_min: 2, k_max: 3}"], ids=["alone", "after words"]
+)
+def test_writing_that_fails_is_no_measurement(tmp_path: Path, fails: str, words: str) -> None:
+    """However little time it took: what private slots write may take longer."""
+
+    class Fails(RepeatingEngine):
+        async def describe(self) -> EngineInfo:
+            return replace(await super().describe(), writes_together=True)
+
+        async def write(self, task, query, slots, zero_shot):
+            if fails == "it takes too long":
+                await asyncio.Event().wait()
+            raise {"some do not answer": UnansweredError, "the engine dies": EngineUnavailableError}[fails]("no")
+
+    engine = Fails()
+    services = padded(
+        tmp_path, text_plan(f"type: token_ensemble, tokens: 5, weight: 10{words}"), engine, query_timeout_s=1.0
+    )
+    assert "not all of the largest slots could write" in measure(services).problem
+    with pytest.raises(GrainTooSmallError):
+        asyncio.run(services.answering.answer("toys.story", "q", key_id="k"))
+    assert states(services) == {}
+
+
 def text_plan(mechanism: str) -> CalibratedPlan:
     return nearly_noiseless(load_plan(TEXT_PLAN.format(epsilon=90, answers=2, mechanism=mechanism)))
 
@@ -268,6 +295,22 @@ def test_a_language_model_is_measured_with_a_question_like_the_public_texts(tmp_
     assert measured.times(46) > 1
     (query,) = measured_grains.ordinary_queries(task)
     assert query["text"] not in texts
+
+
+def test_what_ordinary_slots_take_is_measured_and_no_promise_rests_on_it(tmp_path, calibrated, work: Clock) -> None:
+    """The grain, whether it is enough, and how long a turn lasts are those of the largest slots."""
+
+    class Reads(LanguageModel):
+        async def contributions(self, task, query, slots, zero_shot):
+            work.now += 4.0 if task.slot_tokens == 1024 else 1.0
+            return await super().contributions(task, query, slots, zero_shot)
+
+    measured = measure(padded(tmp_path, calibrated, Reads(0.0)))
+    assert (measured.typical_s, measured.work_s, measured.grain_s) == (1.0, 4.0, 8.0)
+    (tmp_path / "b").mkdir()
+    services = padded(tmp_path / "b", calibrated, Reads(0.0), latency_grain_ms=3000)
+    assert "a latency grain of 3000 ms does not hide that" in measure(services).problem
+    refuse(services)
 
 
 async def test_a_first_run_that_may_have_loaded_something_does_not_count() -> None:

@@ -18,6 +18,7 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import CalibratedPlan, load_plan
+from exemplar_store import Exemplar
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.pipeline import making
@@ -70,6 +71,19 @@ def embed(texts) -> np.ndarray:
     """Red things lie to the east, blue ones to the north; what is neither, between them."""
     found = [[("blue" not in text) + 0.0, ("red" not in text) + 0.0] for text in texts]
     return (np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("plan", [PLAN, VOTED], ids=["prototypes", "synthetic_exemplars"])
+def test_an_exemplar_counts_however_its_label_is_spelt(plan: str) -> None:
+    calibrated = nearly_noiseless(load_plan(plan))
+    adapter = once_adapter_of(calibrated.plan.tasks["for-ever"], calibrated.noise["for-ever"])
+    labels = ["blue", "Blue", "blue ", "\ufeffBLUE\xa0", "bleu"]
+    unit = [
+        Exemplar({"text": "a toy", "label": label}, vector) for label, vector in zip(labels, np.eye(5), strict=True)
+    ]
+    found = adapter.labelled(unit)
+    assert [number for number, _ in found] == [1, 1, 1, 1]
+    assert np.array_equal([vector for _, vector in found], np.eye(5)[:4])
 
 
 class Reader(MajorityEngine):
@@ -143,7 +157,7 @@ def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(pla
     asked = [f"a {label} thing {i}" for label in ("red", "blue") for i in range(20)]
     answers = [ask(services, query, "toys.for-ever") for query in asked]
     assert [answer.release.answer["label"] for answer in answers] == ["red"] * 20 + ["blue"] * 20
-    assert all(0.5 < answer.release.answer["probability"] <= 1 for answer in answers)
+    assert all(0.5 < answer.release.answer["score"] <= 1 for answer in answers)
     assert {(one.charged, one.answers_left, one.source) for one in answers} == {(False, None, type_of(plan))}
     assert len({answer.release.id for answer in answers}) == 1
     assert states(services.records, "for-ever") == {"released": 1}
@@ -226,6 +240,28 @@ def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services
         release(services.records, "toys.colour")
 
 
+def test_it_is_made_of_those_who_had_arrived_before_its_charge(records: Records, monkeypatch) -> None:
+    """Only their upload was witnessed with it: who came later could be lost in a restore, and pay twice."""
+    charge, every_unit, read = records.ledger.charge, records.store.every_unit, []
+
+    def charged(*args: object, **options: object):
+        outcome = charge(*args, **options)
+        upload(records, [("new", "a thing that came later", "blue")], embed)
+        return outcome
+
+    def noted(*args: object, **options: object):
+        for unit in every_unit(*args, **options):
+            read.append(unit)
+            yield unit
+
+    monkeypatch.setattr(records.ledger, "charge", charged)
+    monkeypatch.setattr(records.store, "every_unit", noted)
+    sign(records, noisy(alone(PLAN)), "test")
+    assert states(records, "for-ever") == {"released": 1}
+    assert len(read) == 60
+    assert not [one for unit in read for one in unit if "later" in one.fields["text"]]
+
+
 def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
     records = open_records(unwitnessed(f"sqlite:///{tmp_path}/empty.sqlite"))
     records.create_knowledge_base(
@@ -263,7 +299,7 @@ def test_what_was_charged_and_not_stored_is_lost_for_ever(plan: str, where: str,
     with pytest.raises(NotMadeError, match="charged and lost"):
         release(records, "toys.for-ever", embed)
     assert replay(records, recompute=False).problems == []
-    assert sign(records, calibrated, "test", embed=embed).version == 2  # another plan, with its own budget
+    assert sign(records, calibrated, "test", embed=embed, again=1).version == 2  # another plan, with its own budget
     services = open_services(records, Reader(), Embedding(embed))
     assert ask(services, "a red thing", "toys.for-ever").release.answer["label"] == "red"
     records.database.dispose()
@@ -356,7 +392,7 @@ def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
     for label in ("red", "blue"):
         answer = ask(services, f"a {label} thing", "toys.for-ever")
         assert answer.release.answer["label"] == label
-        assert answer.release.answer["probability"] > 0.99
+        assert answer.release.answer["score"] > 0.99
 
 
 @pytest.mark.parametrize(

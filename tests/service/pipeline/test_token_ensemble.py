@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from accounting.plan import PlanError, TaskNoise, calibrate_plan, load_plan
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import TokenEnsemble
+from service.engines import grammar_check
 from service.engines.grammar_check import grammar_problem
 from service.engines.prompts import render
 from service.engines.protocol import ZeroShot
@@ -24,6 +26,7 @@ from tests.service.conftest import TEXT_PLAN
 from tests.service.engines.roomy import Roomy
 
 MECHANISM = "type: token_ensemble, tokens: 30"
+AFTER = {"type": "keyword_ptr", "k_min": 1, "k_max": 1}
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 
 
@@ -37,6 +40,21 @@ def writing(**rules):
     task = plan(**rules).tasks["story"]
     noise = TaskNoise(mechanism=TokenEnsemble(0.2, 30), sampling_probability=0.1)
     return TokenEnsembleAdapter(task, noise).writing
+
+
+def test_the_slots_have_a_say_in_the_tokens_that_are_paid_for_and_no_longer():
+    assert (writing().tokens, writing().longest) == (30, 30)
+    assert (writing(max_tokens=90).tokens, writing(max_tokens=90).longest) == (30, 90)
+
+
+@pytest.mark.parametrize("after", [None, AFTER], ids=["alone", "after words"])
+def test_the_tokens_that_the_model_writes_alone_cost_nothing(after):
+    """The noise is that of the paid tokens, be an answer longer or not."""
+    rules = {} if after is None else {"after": after}
+    short, long = (calibrate_plan(plan(**rules, **more), 600) for more in ({}, {"max_tokens": 90}))
+    assert short.noise == long.noise
+    assert short.noise["story"].mechanism.tokens == 30
+    assert short.events() == long.events()
 
 
 def test_rules_reach_the_engine():
@@ -64,6 +82,18 @@ def test_a_plan_whose_grammar_cannot_be_kept_to_is_not_signed(records: Records):
             check_engine(records, plan(**{field: wrong}))
 
 
+def test_a_grammar_is_read_in_a_process_of_its_own_within_bounds(monkeypatch):
+    pytest.importorskip("xgrammar")
+    code = "import sys, service.engines.grammar_check as check; print(check.grammar_problem('regex', '(a+)+$'), "
+    code += "{'torch', 'xgrammar'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+    monkeypatch.setattr(grammar_check, "_WITHIN_S", 0.0)
+    assert "write a simpler one" in grammar_problem("regex", "(a+)+b$")
+    with pytest.raises(PlanError, match="json_schema: at most 20,000 characters"):
+        plan(json_schema={"enum": ["x" * 20_000]})
+
+
 def test_a_grammar_is_not_judged_where_nothing_can_read_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "xgrammar", None)
     assert grammar_problem("regex", "(yes") == ""
@@ -88,7 +118,6 @@ class Writes(Roomy):
         return "written"
 
 
-AFTER = {"type": "keyword_ptr", "k_min": 1, "k_max": 1}
 NOISE = TaskNoise(mechanism=GuidedTokens(0.2, 30, ProposeTestRelease(1.0, 1.0, 1e-6)), sampling_probability=0.1)
 
 

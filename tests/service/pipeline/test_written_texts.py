@@ -16,7 +16,7 @@ from ray import serve
 
 from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from exemplar_store import Slot
+from exemplar_store import Exemplar, Slot
 from service.application import PrivateWork, RemotePrivateWork
 from service.cli import trying
 from service.engines.prompts import render
@@ -24,6 +24,7 @@ from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpe
 from service.pipeline import making
 from service.pipeline.making import NotMadeError, grain_s
 from service.pipeline.measured_grains import Work
+from service.pipeline.mechanisms.adapter import once_adapter_of
 from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
 from service.plans.exported import certificate_of, export, problems
 from service.plans.signing import promise, sign
@@ -143,11 +144,73 @@ def test_each_topic_is_an_ensemble_of_all_its_units(services: Services, scribe: 
     assert states(services.records) == {"released": 1}
 
 
+def test_a_unit_is_on_a_topic_however_that_is_spelt(calibrated: CalibratedPlan) -> None:
+    adapter = once_adapter_of(calibrated.plan.tasks["tales"], calibrated.noise["tales"])
+    units = [[Exemplar({"text": "t", "label": label}, None)] for label in ("blue", "Blue ", "\ufeffBLUE", "blu\xade")]
+    seen = {"red": 0, "blue": 0}
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        seen[query["label"]] += sum(map(len, slots))
+        return ""
+
+    adapter.make(units, np.empty((0, 0)), write)
+    assert seen == {"red": 0, "blue": 2 * len(units)}
+
+
+UNITS = {
+    "on red": ["red", "red"],
+    "on blue": ["blue"],
+    "on blue mostly": ["blue", "red", "blue"],
+    "torn": ["blue", "red"],
+    "torn again": ["red", "blue"],
+    "elsewhere": ["green", ""],
+    "nowhere": [],
+}
+
+
+def written_from(calibrated: CalibratedPlan, units: Sequence[str]) -> dict[str, list[list[Slot]]]:
+    """The slots that each text is written from, by topic."""
+    adapter = WrittenTextsAdapter(calibrated.plan.tasks["tales"], calibrated.noise["tales"])
+    shown: dict[str, list[list[Slot]]] = {}
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        shown.setdefault(query["label"], []).append(list(slots))
+        return ""
+
+    exemplars = [[Exemplar({"label": topic, "text": name}, None) for topic in UNITS[name]] for name in units]
+    adapter.make(exemplars, np.empty((0, 2), np.float32), write)
+    return shown
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_topic_of_a_unit_depends_on_the_unit_alone(calibrated: CalibratedPlan, order: int) -> None:
+    """Whoever else is there, and however many are on a topic: else one unit would move many."""
+
+    def read(names: Sequence[str]) -> dict[str, set[str]]:
+        slots = {topic: texts[0] for topic, texts in written_from(calibrated, names).items()}
+        return {topic: {one.fields["text"] for slot in some for one in slot} for topic, some in slots.items()}
+
+    names = [*UNITS][::order]
+    everybody = read(names)
+    assert everybody == {"red": {"on red", "torn", "torn again"}, "blue": {"on blue", "on blue mostly"}}
+    for left_out in names:
+        others = read([name for name in names if name != left_out])
+        assert others == {topic: units - {left_out} for topic, units in everybody.items()}
+
+
+def test_all_texts_on_a_topic_are_written_from_the_same_slots(calibrated: CalibratedPlan) -> None:
+    """A release that is made once has one sample, and an engine that reads it again finds it cached."""
+    for first, second in written_from(calibrated, [*UNITS] * 10).values():
+        assert first == second
+        assert any(first)
+
+
 def test_questions_see_the_texts_of_their_topic_else_those_like_them(services: Services, scribe, calibrated) -> None:
     signed(services, calibrated)
     del scribe.asked[:]
     shown = "A red toy: {tale} 1\n\nA red toy: {tale} 2\n\nQuestion {about} red toys: Are {they} nice?\nAnswer:"
     assert ask(services, label="red", question="Are {they} nice?") == shown
+    assert ask(services, label="RED", question="Are {they} nice?") == shown.replace("} red toys", "} RED toys")
     nearest = "A blue toy: {tale} 3\n\nQuestion {about} green toys: What of number 3\nAnswer:"
     assert ask(services, label="green", question="What of number 3") == nearest
     assert {(spec.knowledge_base, spec.asker, spec.writing) for spec in scribe.asked} == {
@@ -274,6 +337,14 @@ def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(services, scribe, 
     ((_, task, _, spec, _), _) = largest.call_args
     assert task.release == "each"
     assert {spec.knowledge_base} == {written.knowledge_base for written, _, _ in scribe.written}
+
+
+def test_where_made_up_slots_cannot_write_nothing_is_charged(records: Records, scribe: Scribe, unmade) -> None:
+    scribe.breaks = True
+    stages = open_services(records, scribe, Embedding(embed)).answering.stages
+    with pytest.raises(NotMadeError, match="could write"):
+        asyncio.run(privately(lambda: making.make(records.ledger, records.store, unmade, embed, stages)))
+    assert states(records) == {}
 
 
 def test_made_up_slots_are_measured(services: Services, scribe: Scribe, unmade: SignedTask) -> None:

@@ -79,7 +79,7 @@ def test_a_cohort_that_has_too_little_left_is_named_and_can_be_left_out(records)
     assert "of cohort 2 of 'toys'" in (not_free(records, plan()) or "")
     again = prepare(records, plan())
     with pytest.raises(BudgetExceededError, match=r"of cohort 2 of 'toys' .* or one that leaves this cohort out"):
-        sign(records, again, "root")
+        sign(records, again, "root", again=1)
     assert free(records) == [4, 1, 0]
     assert not_free(records, plan(cohorts=[1])) is None
     signed(records, plan(cohorts=[1]))

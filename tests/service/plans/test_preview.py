@@ -88,6 +88,29 @@ def test_every_mechanism_shows_its_own_numbers(described: PlanPreview, calibrate
     assert described.tasks["words"].llm_tokens > described.tasks["reply"].llm_tokens > 100 * 4 * 60
 
 
+def test_it_says_what_the_number_beside_a_label_is(calibrated: CalibratedPlan) -> None:
+    def described(mechanism: str) -> tuple[int | None, str]:
+        plan = PLAN[: PLAN.index("  reply:")].replace("{type: rnm_gaussian}", mechanism)
+        if "prototypes" in mechanism:
+            once = re.sub(r"\n    (shots|ensemble|answers): \d+", "", plan)
+            plan = once.replace("kind: classify", "kind: classify\n    release: once")
+        told = preview(calibrate_plan(load_plan(plan), public_size=10_000)).tasks["topic"]
+        return told.fitted_to, told.summary
+
+    for unfitted in ("{type: rnm_gaussian}", "{type: prototypes}"):
+        fitted_to, summary = described(unfitted)
+        assert fitted_to is None
+        assert "score of the label, which is not its probability of being right. `dpicl eval --fit`" in summary
+    for fitted in ("{type: rnm_gaussian, calibration: {fitted_to: 250}}", "{type: prototypes, fitted_to: 250}"):
+        fitted_to, summary = described(fitted)
+        assert fitted_to == 250
+        assert "the label's probability of being right, fitted to 250 public rows" in summary
+        assert "score" not in summary
+    counted = described("{type: rnm_gaussian, decide: argmax}")
+    assert counted[0] is None
+    assert not {"score", "probability"} & set(counted[1].split())
+
+
 def test_the_slots_stated_make_the_release_good_in_95_of_100_cases(described: PlanPreview) -> None:
     """By the mechanisms' own laws, at the number of slots that the preview names."""
     slots = {name: task.slots_for_95_percent for name, task in described.tasks.items()}

@@ -31,7 +31,17 @@ from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
 from service.services import open_services
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records, nearly_noiseless, rows, states, upload
+from tests.service.conftest import (
+    EMBEDDER,
+    PLAN,
+    MajorityEngine,
+    client_of,
+    make_records,
+    nearly_noiseless,
+    rows,
+    states,
+    upload,
+)
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 
@@ -99,11 +109,13 @@ def test_what_is_stored_and_shown_says_the_same_again(records, brief) -> None:
     signed = records.ledger.budgets.task("toys.colour-rehearsal@1")
     stored = records.ledger.stored_release(signed, ONE_RELEASE)
     assert stored.answer["right"] == found.right
-    assert set(stored.answer) == {"made_once", "right", "answered", "zero_shot"}
+    assert set(stored.answer) == {"made_once", "right", "answered", "without_exemplars"}
     services = open_services(records, MajorityEngine(), EMBEDDER)
     with pytest.raises(InvalidQueryError, match="gives none"):
         asyncio.run(services.answering.answer("toys.colour-rehearsal", "a toy", key_id="k"))
     assert states(records) == {"released": 1}
+    (listed,) = client_of(services, "admin").get("/v1/releases").json()["data"]
+    assert (listed["id"], listed["made_once"]) == (stored.id, "rehearsal")
     (budget,) = budget_report(records)
     (task,) = budget.plans[0].tasks
     assert (task.answers, task.one_release) == (None, "made")

@@ -45,7 +45,7 @@ def test_the_ledger_lets_it_through_for_ever_and_no_further_plan(lifetime: float
             epsilon=plan.budget.epsilon,
             delta=plan.budget.delta,
             accountant="pld",
-            document="{}",
+            document=str(len(ledger.budgets.plans("kb"))),
             tasks=[("colour", 20)],
             signed_by="ana",
             cohorts=ledger.cohorts.not_closed("kb")[-retain:],

@@ -472,6 +472,26 @@ def test_an_upload_ends_also_if_it_fails_and_one_that_crashed_hinders_nothing(re
     here.close()
 
 
+def test_an_upload_that_was_begun_counts_as_lost_once_a_restore_loses_something(restorable: Callable[[], History]):
+    """Of one that crashed, and of one inside of which the backup was taken, only the announcement is there."""
+    for upload in ("inside 3 crash; upload bo", "inside 3 back_up; upload bo"):
+        for own, ended in (("", False), ("open", True)):
+            history = restorable()
+            here = history.here
+            history.play(f"upload ann; {upload}")
+            if "crash" in upload:
+                history.back_up()
+            here.records.keys.create("lost with the restore", "analyst")
+            here.witness.catch_up()
+            history.play("; ".join(filter(None, ["restore", own, "acknowledge"])))
+            status = here.ledger.budgets.status("kb")
+            assert (status.archived_at is not None) is ended  # a cohort was opened: nobody knows who is in which
+            before = len(status.cohorts)
+            history.play("open")
+            assert len(here.ledger.budgets.status("kb").cohorts) == before == 1 + ended
+            here.close()
+
+
 def test_a_cohort_lost_in_a_restore_is_there_again(restorable: Callable[[], History]) -> None:
     history = restorable()
     history.play("upload ann; sign 2; back_up; open; upload bo; sign 1; restore; acknowledge; upload bo; draw")

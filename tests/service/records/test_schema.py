@@ -61,6 +61,8 @@ def test_what_the_ledger_leans_on_is_there(engine: sa.Engine):
     with engine.begin() as connection:
         insert = "INSERT INTO budgets VALUES ('kb', '1', '0', '2030-01-01')"
         connection.exec_driver_sql(insert)
+        values = "1, 'kb', 1, '1', '0', 'pld', '{}', '', 'root', '2030-01-01', '1'"
+        connection.exec_driver_sql(f"INSERT INTO plans VALUES ({values})")  # noqa: S608
     with pytest.raises(sa.exc.IntegrityError, match="cannot be deleted"), engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM budgets")
 

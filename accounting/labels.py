@@ -1,0 +1,86 @@
+"""Labels as they are compared: by what people read.
+
+Private exemplars come from many hands. ``Réclamation`` typed on a Mac has another letter é, and lists have ``billing``
+beside ``Billing``, with a space or a byte order mark around it. All of these are the plan's one label.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+import regex
+
+LONGEST_SPELLING = 1000
+"""Characters. A label has at most 200, and how long a comparison takes must not depend on an exemplar's text."""
+
+_NOT_SHOWN = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cf}]+")
+
+
+def plain(label: str) -> str:
+    """A label without what makes no difference: case, Unicode form, width, and characters that are not shown.
+
+    White space counts as one space, and around it for nothing.
+    """
+    folded = unicodedata.normalize("NFKC", _NOT_SHOWN.sub("", label)).casefold()
+    return " ".join(unicodedata.normalize("NFKC", folded).split())
+
+
+def check_distinct(key: str, labels: Iterable[str], each: str = "each") -> None:
+    """Refuse labels that would be compared as one, and those that cannot be told from nothing.
+
+    Args:
+        key: of the plan, that lists them.
+        labels: as the plan writes them.
+        each: what one of them is called.
+
+    Raises:
+        ValueError: names the key and the first such label.
+    """
+    seen: dict[str, str] = {}
+    for label in labels:
+        compared = plain(label)
+        if not compared:
+            raise ValueError(f"{key}: {label!r} is empty; write what can be read")
+        if compared in seen:
+            raise ValueError(
+                f"{key}: {each} may appear once, and {seen[compared]!r} and {label!r} are one, since they are compared "
+                "without regard to case, Unicode form and spaces; leave out one of them"
+            )
+        if label != unicodedata.normalize("NFC", label).strip():
+            raise ValueError(f"{key}: {label!r} is not in Unicode NFC without surrounding white space")
+        seen[compared] = label
+
+
+class Spellings:
+    """Finds the label that a text means.
+
+    Args:
+        labels: all different, as of :func:`check_distinct`.
+
+    Attributes:
+        compared: the labels as :func:`plain` makes them.
+    """
+
+    def __init__(self, labels: tuple[str, ...]):
+        self._labels = labels
+        self.compared = tuple(plain(label) for label in labels)
+        self._exact = {label: number for number, label in enumerate(labels)}
+        self._plain = {label: number for number, label in enumerate(self.compared)}
+
+    def number(self, text: str | None) -> int | None:
+        """The number of the label that a text means, from 0; None: of no label."""
+        if text is None or len(text) > LONGEST_SPELLING:
+            return None
+        exact = self._exact.get(text)
+        return self._plain.get(plain(text)) if exact is None else exact
+
+    def spelt(self, text: str) -> str:
+        """The label that a text means, as the plan writes it; a text that means none, as it is."""
+        number = self.number(text)
+        return text if number is None else self._labels[number]
+
+
+@lru_cache(maxsize=256)
+def spellings(labels: tuple[str, ...]) -> Spellings:
+    """What finds these labels, made once."""
+    return Spellings(labels)

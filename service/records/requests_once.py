@@ -1,0 +1,150 @@
+"""Requests that change something, each done once for its caller's Idempotency-Key.
+
+A request is begun before it changes anything. Whatever it changes is written in one transaction with the note that it
+was done (:data:`accounting.ledger.trail.beside`), and its response is kept after that. A request whose process died is
+begun anew when its lease has ended; if the first one was only slow, it finds that out in the transaction of its change,
+which then fails.
+
+Uploads are announced and ended by events of their own, and one that is repeated stores nothing twice: they are noted
+only by their response.
+"""
+
+import hmac
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+from accounting.ledger import trail
+from accounting.ledger.charges import IdempotencyConflictError
+from accounting.ledger.dialects import insert
+from accounting.ledger.events import ExemplarsIngested, Particulars, UploadEnded
+from service.records.tables import requests
+
+KEPT = timedelta(days=7)
+"""How long an Idempotency-Key stands for its request."""
+LEASE = timedelta(minutes=15)
+"""How long a request that is not answered is taken to be at work. It outlasts this without harm."""
+_FORGOTTEN_AT_ONCE = 100
+
+
+class InProgressError(Exception):
+    """The request is being done, for the same Idempotency-Key; nothing is done now."""
+
+
+class DoneBeforeError(Exception):
+    """The request was done before, for the same Idempotency-Key, and its response is not kept; nothing is done now."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A request that is begun: whose it is, what they call it, and which attempt at it this is."""
+
+    caller: str
+    name: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a request was answered that is done: its HTTP status, and its body, JSON."""
+
+    status: int
+    body: str
+
+
+class RequestsOnce:
+    """The requests in the database.
+
+    Args:
+        database: from :func:`service.records.database.open_database`.
+        secret: under which requests are hashed, as they may hold private text.
+        clock: returns the present as an aware datetime.
+    """
+
+    def __init__(
+        self, database: sa.Engine, secret: bytes, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._database = database
+        self._secret = secret
+        self._clock = clock
+
+    def begin(self, caller: str, name: str, request: bytes) -> Attempt | Answered:
+        """Begin a request, or give what it was answered.
+
+        Args:
+            caller: who sends it: a key's id.
+            name: the caller's Idempotency-Key, at most 255 characters.
+            request: all that makes it this request.
+
+        Raises:
+            IdempotencyConflictError: the caller used the name for another request.
+            InProgressError: it is being done.
+            DoneBeforeError: it was done, and its response is not kept.
+        """
+        now, attempt = self._clock(), Attempt(caller, name, str(uuid.uuid4()))
+        digest = hmac.digest(self._secret, request, "sha256")
+        row = {"request": digest, "attempt": attempt.id, "begun_at": now, "done": False}
+        with self._database.begin() as connection:
+            _forget_old(connection, now - KEPT)
+            new = insert(connection.dialect.name, requests).values(key_id=caller, name=name, **row)
+            connection.execute(new.on_conflict_do_nothing())
+            found = connection.execute(sa.select(requests).where(_is(caller, name)).with_for_update()).one()
+            if found.attempt == attempt.id:
+                return attempt
+            if found.request != digest:
+                raise IdempotencyConflictError(
+                    f"Idempotency-Key {name!r} was used for another request; use a new one for this"
+                )
+            if found.body is not None:
+                return Answered(found.status, found.body)
+            if found.done:
+                raise DoneBeforeError(
+                    "this request was done before, and its response is not kept: look at what there is now, and use a "
+                    "new Idempotency-Key if more is to be done"
+                )
+            if now < found.begun_at + LEASE:
+                raise InProgressError(
+                    "a request with this Idempotency-Key is being done: send it again in a moment, for its response"
+                )
+            connection.execute(sa.update(requests).where(_is(caller, name)).values(row))
+            return attempt
+
+    def noted(self, attempt: Attempt) -> trail.Beside:
+        """What notes that the request was done, in the transaction of its change."""
+
+        def note(connection: sa.Connection, happened: tuple[Particulars, ...]) -> None:
+            if all(isinstance(one, ExemplarsIngested | UploadEnded) for one in happened):
+                return
+            if not connection.execute(_of(attempt).values(done=True)).rowcount:
+                raise InProgressError("this request took so long that it was begun anew; that one is to be answered")
+
+        return note
+
+    def keep(self, attempt: Attempt, status: int, body: str | None) -> None:
+        """Keep what a request was answered; without a body, that it was done."""
+        with self._database.begin() as connection:
+            connection.execute(_of(attempt).values(done=True, status=status, body=body))
+
+    def refused(self, attempt: Attempt) -> None:
+        """Forget a request that changed nothing, so that it may be sent again; one that did stays noted."""
+        with self._database.begin() as connection:
+            undone = sa.and_(_is(attempt.caller, attempt.name), requests.c.attempt == attempt.id, ~requests.c.done)
+            connection.execute(sa.delete(requests).where(undone))
+
+
+def _is(caller: str, name: str) -> sa.ColumnElement[bool]:
+    return sa.and_(requests.c.key_id == caller, requests.c.name == name)
+
+
+def _of(attempt: Attempt) -> sa.Update:
+    return sa.update(requests).where(_is(attempt.caller, attempt.name), requests.c.attempt == attempt.id)
+
+
+def _forget_old(connection: sa.Connection, before: datetime) -> None:
+    old = sa.select(requests.c.attempt).where(requests.c.begun_at < before).limit(_FORGOTTEN_AT_ONCE)
+    chosen = connection.scalars(old.with_for_update(skip_locked=True)).all()
+    if chosen:
+        connection.execute(sa.delete(requests).where(requests.c.attempt.in_(chosen)))

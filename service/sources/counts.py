@@ -1,0 +1,95 @@
+"""What rows hold, counted for the person whose rows they are and nobody else, before they are private exemplars."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from accounting.labels import spellings
+from exemplar_store import Row
+
+MOST_VALUES = 50
+"""Different values of a field that is counted; of one with more, nothing is said."""
+LONGEST_VALUE = 100
+"""Characters."""
+
+ONE_UNIT = (
+    "All rows have the same unit id. They are protected as one person's, so hardly any answer depends on them, and "
+    "forgetting that unit deletes them all. Check which column names the person or customer."
+)
+UNIT_A_ROW = (
+    "Every row has a unit id of its own, so each is protected by itself. Somebody with several rows would be protected "
+    "less: check that the column names the person or customer, not the row."
+)
+
+
+class RowCounts:
+    """Counts rows as they pass.
+
+    Attributes:
+        rows: how many there were.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._values: dict[str, Counter[str] | None] = {}
+        self._units: set[str] | None = set()  # None: there are several, and one of them has several rows
+
+    def counting(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The same rows."""
+        for row in rows:
+            self._count(row)
+            yield row
+
+    @property
+    def values(self) -> dict[str, dict[str, int]]:
+        """How often each value of a field occurs, the most frequent first: of fields whose values are few and short."""
+        return {
+            name: dict(counted.most_common())
+            for name, counted in self._values.items()
+            if counted and 2 * len(counted) <= self.rows
+        }
+
+    @property
+    def notice(self) -> str | None:
+        """What the number of units means for privacy, where it is odd."""
+        if self.rows < 2 or self._units is None:
+            return None
+        return ONE_UNIT if len(self._units) == 1 else UNIT_A_ROW
+
+    def _count(self, row: Row) -> None:
+        self.rows += 1
+        for name, value in row.fields.items():
+            counted = self._values.setdefault(name, Counter())
+            if counted is not None:
+                counted[value] += 1
+                if len(value) > LONGEST_VALUE or len(counted) > MOST_VALUES:
+                    self._values[name] = None
+        if self._units is not None:
+            self._units.add(row.unit_id)
+            if 1 < len(self._units) < self.rows:
+                self._units = None
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How a plan's labels compare with rows.
+
+    Attributes:
+        labels: how many rows have each label of the plan, however they spell it.
+        others: how many have each other value.
+    """
+
+    labels: dict[str, int]
+    others: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, labels: Sequence[str], values: Iterable[str]) -> "LabelCounts":
+        """Of the values that rows have in the field of the label."""
+        known, counts = spellings(tuple(labels)), cls(dict.fromkeys(labels, 0))
+        for value in values:
+            number = known.number(value)
+            if number is None:
+                counts.others[value] += 1
+            else:
+                counts.labels[labels[number]] += 1
+        return counts

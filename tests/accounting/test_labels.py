@@ -1,0 +1,71 @@
+"""Labels are compared by what people read."""
+
+import unicodedata
+
+import pytest
+
+from accounting.labels import LONGEST_SPELLING, check_distinct, plain, spellings
+
+LABELS = ("Réclamation", "Livraison express", "配送")
+SPELLINGS = {
+    "as written": "Réclamation",
+    "typed on a Mac": unicodedata.normalize("NFD", "Réclamation"),
+    "a space behind": "Réclamation ",
+    "a no-break space behind": "Réclamation\xa0",
+    "a byte order mark in front": "\ufeffRéclamation",
+    "a soft hyphen": "Récla\xadmation",
+    "small": "réclamation",
+    "capitals": "RÉCLAMATION",
+    "full width": "Ｒéclamation",
+}
+
+
+@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_label_is_found_however_it_is_spelt(text: str) -> None:
+    known = spellings(LABELS)
+    assert known.number(text) == 0
+    assert known.spelt(text) == "Réclamation"
+
+
+def test_white_space_within_a_label_is_one_space() -> None:
+    assert spellings(LABELS).number("livraison\n  EXPRESS") == 1
+
+
+@pytest.mark.parametrize("text", ["Reclamation", "Réclamations", "Livraisonexpress", "", " ", "配 送"])
+def test_other_texts_are_no_label(text: str) -> None:
+    assert spellings(LABELS).number(text) is None
+    assert spellings(LABELS).spelt(text) == text
+    assert spellings(LABELS).number(None) is None
+
+
+def test_what_is_far_too_long_is_not_read() -> None:
+    """So that comparing takes no longer for one exemplar than for another."""
+    assert spellings(LABELS).number("配送" + " " * (LONGEST_SPELLING - 2)) == 2
+    assert spellings(LABELS).number("配送" + " " * (LONGEST_SPELLING - 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (["Billing", "Billing "], "are one"),
+        (["Billing", "billing"], "are one"),
+        ([LABELS[0], unicodedata.normalize("NFD", LABELS[0])], "are one"),
+        (["straße", "STRASSE"], "are one"),
+        ([" ", "A"], "is empty"),
+        (["\u200b", "A"], "is empty"),
+        ([" A", "B"], "NFC"),
+    ],
+)
+def test_labels_that_could_not_be_told_apart_are_refused(labels: list[str], named: str) -> None:
+    with pytest.raises(ValueError, match=f"labels: .*{named}"):
+        check_distinct("labels", labels)
+
+
+def test_labels_that_can_be_told_apart_are_taken() -> None:
+    check_distinct("labels", ["C", "C++", "C#", "1", "11", "❤️", "💔", *LABELS])
+
+
+def test_plain_once_is_plain_for_good() -> None:
+    """Of every character that Unicode has."""
+    odd = [chr(code) for code in range(0x110000) if plain(plain(chr(code))) != plain(chr(code))]
+    assert odd == []

@@ -1,0 +1,112 @@
+"""YAML that means the same to every reader, and is no larger than it may be."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from accounting.plain_yaml import DEEPEST, LONGEST, NotPlainError, load
+
+
+def test_what_json_has_is_read_as_json_reads_it() -> None:
+    document = {"a": [1, -2.5, 1e-4, True, False, None, "yes", "2020-01-01", ""], "b": {"c": {}}, "é": "\u2028x"}
+    assert load(json.dumps(document)) == document
+    assert load("{a: 1e-4, b: 10_000, c: [on call, 2020-01-01T, 1.2.3], d: 'no', e: !!str 12:30}") == {
+        "a": 1e-4,
+        "b": 10_000,
+        "c": ["on call", "2020-01-01T", "1.2.3"],
+        "d": "no",
+        "e": "12:30",
+    }
+    assert load("a: &a {x: 1}\nb: *a\nc: [*a, *a]") == {"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}, {"x": 1}]}
+    assert load("") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("2020-01-01", "2020-01-01 is a date in YAML"),
+        ("2020-01-01 10:00:00", "is a date"),
+        ("2020-13-45", "is a date"),
+        ("yes", "yes is true in YAML: quote it if it is a text, or write true"),
+        ("Off", "Off is false in YAML"),
+        ("12:30", "12:30 is 750 in YAML"),
+        ("1:30.5", "is 90.5 in YAML"),
+        ("010", "010 is 8 in YAML"),
+        (".nan", "not a finite number"),
+        ("-.inf", "not a finite number"),
+        ("1e999", "not a finite number"),
+        (str(2**63), "is beyond 9,223,372,036,854,775,807"),
+        ("9" * 5000, "is not a number"),
+        ("=", "quote it"),
+        ("!!binary aGk=", "is binary in YAML"),
+        ("!!set {x, y}", "!!set is not a list or a mapping"),
+        ("!!omap [x: 1]", "!!omap is not a list"),
+        ("!mine x", "of the type !mine"),
+        ("!!python/object/apply:os.system [ls]", "python/object"),
+        ("!!int many", "many is not a number"),
+    ],
+)
+def test_what_json_does_not_have_is_refused_by_its_key(written: str, says: str) -> None:
+    for text, key, line in (
+        (f"a:\n- x\n- b: {written}\n", "a.1.b", 3),
+        (f"a: &a {written}\nc: *a\n", "a", 1),
+    ):
+        with pytest.raises(NotPlainError) as refused:
+            load(text)
+        (problem,) = refused.value.problems
+        assert (problem.key, problem.line) == (key, line)
+        assert says in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "says"),
+    [
+        ("a: {yes: 1}", "a.yes", "this key is true or false in YAML: quote it"),
+        ("a: {1: x}", "a.1", "this key is a number"),
+        ("a: {null: x}", "a.null", "this key is nothing"),
+        ("a: {2020-01-01: x}", "a.2020-01-01", "this key is a date"),
+        ("? [a, b]\n: c", "", "a key is a text"),
+        ("b: &b {x: 1}\na: {<<: *b}", "a.<<", "write its keys out"),
+        ("a: &a [*a]", "a.0", "contains itself by an alias"),
+        ("a: &a {b: {c: *a}}", "a.b.c", "contains itself by an alias"),
+        ("a: 1\na: 2", "", "repeated key 'a'"),
+        ("a: [", "", "not valid YAML"),
+        ("a: 1\n---\nb: 2", "", "not valid YAML"),
+        ("[" * 5000, "", "nested more than"),
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "", "nested more than"),
+        ("x" * (LONGEST + 1), "", "at most 1,048,576 are read"),
+    ],
+)
+def test_what_other_readers_would_not_read_is_refused(text: str, key: str, says: str) -> None:
+    with pytest.raises(NotPlainError) as refused:
+        load(text)
+    problem = refused.value.problems[0]
+    assert says in problem.message
+    assert key in ("", problem.key)
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(NotPlainError) as refused:
+        load("labels: [yes, no, maybe]\ndue: 2020-01-01")
+    assert [problem.key for problem in refused.value.problems] == ["labels.0", "labels.1", "due"]
+
+
+@pytest.mark.parametrize("inner", ["[{}]", "{{x: [{}]}}"])
+def test_aliases_of_aliases_are_measured_and_not_written_out(inner: str) -> None:
+    """Ten levels of ten: 10 GB, written out."""
+    lines = ["a0: &a0 0123456789"]
+    lines += [f"a{n}: &a{n} {inner.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 10)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotPlainError, match="with its aliases written out"):
+            load("\n".join(lines))
+        assert tracemalloc.get_traced_memory()[1] < 10 * LONGEST
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_chain_of_aliases_is_as_deep_as_it_is_written_out() -> None:
+    lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, DEEPEST)]
+    with pytest.raises(NotPlainError, match="nested more than"):
+        load("\n".join(lines))
