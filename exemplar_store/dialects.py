@@ -22,7 +22,12 @@ _OTHERS = sa.text(
     " AND pid <> pg_backend_pid()"
 )
 _IN_USE = (
-    "Another process has the database open: stop all services and commands, then run this again. Nothing was changed."
+    "Another process has the database open: stop all services and commands, and a connection pooler if there is one, "
+    "then run this again. Nothing was changed."
+)
+_POOLED = (
+    "The database is reached through a connection pooler, which hides who else uses it: stop all services and "
+    "commands, and run this again with DPICL_DATABASE_URL naming the server itself. Nothing was changed."
 )
 
 
@@ -117,7 +122,7 @@ def alone(database: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction while no other connection to the database is open. On SQLite none can be opened meanwhile, either.
 
     Raises:
-        DatabaseInUseError: one is open.
+        DatabaseInUseError: one is open, or a connection pooler hides whether one is.
     """
     database.dispose()  # this process's own that are idle
     with database.connect() as connection:
@@ -142,6 +147,11 @@ def _lock_file(connection: sa.Connection) -> None:
 
 
 def _find_no_other(connection: sa.Connection) -> None:
+    # A pooler's server sessions are shared: a client that is between two transactions has none. It gives its clients
+    # process numbers of its own making.
+    driver: Any = connection.connection.dbapi_connection
+    if driver.info.backend_pid != connection.scalar(sa.select(sa.func.pg_backend_pid())):
+        raise DatabaseInUseError(_POOLED)
     deadline = time.monotonic() + _ENDED_S
     while connection.scalar(_OTHERS):
         if time.monotonic() > deadline:

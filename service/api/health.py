@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from service.api.dependencies import TheServices, authenticate, bearer
 from service.api.problems import Problem
 from service.problem_kinds import ProblemKind
+from service.refusals import KIND_OF
 
 router = APIRouter(tags=["health"])
 
@@ -29,10 +30,21 @@ async def check_health() -> Health:
 
 @router.get("/readyz", summary="The service can answer")
 async def check_readiness(services: TheServices) -> Health:
-    """200 if a query could be answered now, otherwise 503 naming what is missing. The check is up to a second old."""
-    if missing := services.heartbeat.missing():
-        kind = ProblemKind.DATABASE_UNAVAILABLE if missing == "database" else ProblemKind.ENGINE_UNAVAILABLE
-        raise Problem(kind, f"the {missing} does not answer", retry_after_s=5)
+    """200 if a new question could be answered now, otherwise 503 naming what is missing.
+
+    Database and engines were looked at in the last seconds, and whether the database can be written to. The witness
+    counts, too: without it nothing is charged.
+    """
+    missing = services.heartbeat.missing()
+    if missing == "database":
+        detail = "the database does not answer, or cannot be written to"
+        raise Problem(ProblemKind.DATABASE_UNAVAILABLE, detail, retry_after_s=5)
+    if missing:
+        raise Problem(ProblemKind.ENGINE_UNAVAILABLE, f"the {missing} does not answer", retry_after_s=5)
+    witness = services.records.witness
+    if witness is not None and (trouble := witness.trouble):  # as charges, and a look once a second, found it last
+        kind = KIND_OF[type(trouble)]
+        raise Problem(kind, kind.explanation, retry_after_s=5)
     measured = services.grains.report
     if measured is None:
         raise Problem(ProblemKind.MEASURING, "the service still measures how long answers take", retry_after_s=5)

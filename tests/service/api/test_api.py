@@ -3,7 +3,10 @@
 import asyncio
 import json
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -163,6 +166,16 @@ def test_a_task_describes_itself(api: Api) -> None:
         "answers": 20,
         "answers_left": 20,
     }
+
+
+def test_a_service_whose_witness_is_lost_is_not_ready(api: Api, tmp_path: Path) -> None:
+    """Every new question would be refused."""
+    asyncio.run(api.services.heartbeat.beat())
+    assert api(None, "GET", "/readyz").status_code == 200
+    with closing(sqlite3.connect(tmp_path / "service.witness.sqlite")) as witness:
+        witness.execute("DROP TABLE witnessed_events")
+    problem(api.ask(), 503, "witness-unavailable")
+    problem(api(None, "GET", "/readyz"), 503, "witness-unavailable")
 
 
 def test_exhausted_is_402_and_names_the_task(api: Api) -> None:

@@ -6,11 +6,12 @@ PgBouncer does with ``pool_mode = transaction`` and without prepared statements.
 
 import asyncio
 import struct
-import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 _ENCRYPTION = {80877103, 80877104}  # asked for before the startup message: TLS, GSSAPI
+_KEY = struct.pack("!ii", -1, 0)  # process number and secret for cancelling: not the server's, as they change
 
 Session = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -32,10 +33,15 @@ class _Pooler:
         self._greeting = b""
         self._free: asyncio.Queue[Session] = asyncio.Queue()
 
-    async def start(self, sessions: int) -> asyncio.Server:
+    async def run(self, sessions: int, port: Future[int], stop: Future[None]) -> None:
         for _ in range(sessions):
             self._free.put_nowait(await self._open())
-        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port.set_result(server.sockets[0].getsockname()[1])
+        await asyncio.wrap_future(stop)
+        server.close()
+        while not self._free.empty():
+            self._free.get_nowait()[1].close()
 
     async def _open(self) -> Session:
         reader, writer = await asyncio.open_unix_connection(self._socket)
@@ -43,7 +49,7 @@ class _Pooler:
         greeting, kind = b"", b""
         while kind != b"Z":
             kind, body = await _message(reader)
-            greeting += _packed(kind, body)
+            greeting += _packed(kind, _KEY if kind == b"K" else body)
         self._greeting = greeting
         return reader, writer
 
@@ -63,11 +69,10 @@ class _Pooler:
                     self._free.put_nowait(held)
                     held = None
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
             if held is not None:  # in the middle of a transaction
                 held[1].close()
                 self._free.put_nowait(await self._open())
+        finally:
             writer.close()
 
     async def _answer(self, held: Session, writer: asyncio.StreamWriter) -> bool:
@@ -95,13 +100,11 @@ def pooling(socket: str, user: str, database: str, sessions: int = 3) -> Iterato
         database: its name.
         sessions: how many server sessions there are.
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    server = asyncio.run_coroutine_threadsafe(_Pooler(socket, user, database).start(sessions), loop).result(30)
-    try:
-        yield f"postgresql://{user}@127.0.0.1:{server.sockets[0].getsockname()[1]}/{database}"
-    finally:
-        loop.call_soon_threadsafe(server.close)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+    pooler, port, stop = _Pooler(socket, user, database), Future[int](), Future[None]()
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(lambda: asyncio.run(pooler.run(sessions, port, stop)))
+        try:
+            yield f"postgresql://{user}@127.0.0.1:{port.result(30)}/{database}"
+        finally:
+            stop.set_result(None)
+        running.result(30)

@@ -1,15 +1,19 @@
 """Behind a transaction pooler: every charge is durable, and nothing is left to a server's session."""
 
+import hashlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from accounting.plan import calibrate_plan, load_plan
+from exemplar_store.errors import DatabaseInUseError
+from service.plans.signing import sign
 from service.records.database import open_database
 from service.records.records import open_records
 from service.settings import Settings
-from tests.service.conftest import make_records
+from tests.service.conftest import PLAN, make_records
 from tests.service.records.pooler import pooling
 
 pytestmark = pytest.mark.slow
@@ -63,9 +67,24 @@ def test_the_service_works_behind_one(pooled, tmp_path) -> None:
     behind.database.dispose()
 
 
-def test_a_witness_may_be_behind_one(pooled, tmp_path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    records = make_records(tmp_path, settings=Settings(database_url=url, development=True, witness_url=pooled[1]))
-    for _ in range(12):
-        records.witness.catch_up()
-    records.database.dispose()
+def test_every_charge_is_made_where_ledger_and_witness_are_behind_one(pooled, tmp_path) -> None:
+    both = {"database_url": f"sqlite:///{tmp_path / 'ledger.sqlite'}", "witness_url": pooled[1]}
+    for settings in (both, {"database_url": pooled[1], "witness_url": f"sqlite:///{tmp_path / 'witness.sqlite'}"}):
+        records = make_records(tmp_path, settings=Settings(development=True, latency_unpadded=True, **settings))
+        sign(records, calibrate_plan(load_plan(PLAN), 60), "test")
+        task = records.ledger.budgets.task("toys.colour")
+        for number in range(20):
+            charged = records.ledger.charge(task, hashlib.sha256(bytes([number])).digest(), key_id="k")
+            records.ledger.release(charged.id, {"label": "red"})
+        records.database.dispose()
+
+
+def test_what_needs_the_database_for_itself_refuses_one(pooled, tmp_path) -> None:
+    """Whoever else is behind it has no session of the server between two transactions."""
+    direct, url = pooled
+    unwitnessed = {"development": True, "latency_unpadded": True, "witness_url": "none"}
+    make_records(tmp_path, settings=Settings(database_url=direct, **unwitnessed)).database.dispose()
+    behind = open_records(Settings(database_url=url, **unwitnessed))
+    with pytest.raises(DatabaseInUseError, match="hides who else"):
+        behind.store.reencrypt(lambda *_: None)
+    behind.database.dispose()
