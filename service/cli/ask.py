@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 import httpx
 import typer
+from pydantic import field_validator
 from rich.progress import track
 
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, say, state_folder
 from service.cli.reading import TextFormat
+from service.retry_after import retry_after_s
 from service.sources.typed import read_fields
 
 AbstainBelow = Annotated[
@@ -25,6 +27,7 @@ AbstainBelow = Annotated[
 ]
 _TIMEOUT_S = 180.0
 _RETRIES = 5
+_LONGEST_WAIT_S = 60.0
 _WRITTEN = ("answer", "score", "probability", "keywords", "fallback", "release")
 """What ``batch`` adds to a row."""
 
@@ -36,6 +39,19 @@ class Service(Options):
     """Where the service runs."""
     key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", show_default=False)] = ""
     """An analyst's API key."""
+
+    @field_validator("url")
+    @classmethod
+    def _can_be_asked(cls, url: str) -> str:
+        try:
+            parsed = httpx.URL(url.strip())
+        except httpx.InvalidURL:
+            parsed = httpx.URL()
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError(f"{url!r} is not the address of a service: write it as http://HOST:PORT")
+        if parsed.path.rstrip("/").endswith("/v1"):
+            raise ValueError(f"{url!r} has a path too many: leave /v1 out")
+        return url.strip()
 
     def checked_key(self) -> str:
         """The key.
@@ -189,7 +205,7 @@ def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_
         response = client.post(f"/v1/tasks/{task}/answers", json=body)
         if response.status_code not in (429, 503) or "Retry-After" not in response.headers:
             break
-        time.sleep(float(response.headers["Retry-After"]))
+        time.sleep(retry_after_s(response.headers["Retry-After"], _LONGEST_WAIT_S))
     return checked(response)
 
 
