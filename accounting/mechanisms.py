@@ -24,6 +24,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from accounting.privacy import calibration
+from accounting.privacy.calibration import VOTES, AnyFamily
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
 from accounting.strict import Strict, is_none
@@ -54,7 +55,7 @@ class Mechanism(Strict):
         """Whether it is released once, as it is written."""
         return self.once
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
 
         Args:
@@ -179,6 +180,10 @@ class RnmGaussianMechanism(LabelMechanism):
         """See :class:`LabelMechanism`."""
         return self.decide == "posterior"
 
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
+        """See :class:`Mechanism`."""
+        return VOTES
+
     def decisiveness(self, labels: int) -> float:
         """As written in the calibration, or what it is unless written, with so many labels."""
         written = self.calibration and self.calibration.decisiveness
@@ -280,6 +285,10 @@ class EmbeddingMeanMechanism(TextMechanism):
     centred: bool = False
     """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
 
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
+        """See :class:`Mechanism`."""
+        return calibration.BALL
+
     def __str__(self) -> str:
         return f"embedding_mean{', centred' if self.centred else ''}, radius {self.radius:g}"
 
@@ -299,7 +308,7 @@ class KeywordJointEmMechanism(TextMechanism):
             raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """See :class:`Mechanism`."""
         return calibration.BOUNDED_RANGE
 
@@ -442,7 +451,7 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """See :class:`Mechanism`."""
         tokens = calibration.token_ensemble(self.paid, 4 * self.pull(math.inf, ensemble), sampled=probability < 1)
         if self.after is None:
