@@ -301,9 +301,9 @@ def test_more_exemplars_than_there_are_is_refused() -> None:
         calibrate_plan(load_plan(PLAN), public_size=399)
 
 
-def test_blocks_cost_more_than_units(calibrated: CalibratedPlan) -> None:
+def test_blocks_cost_less_than_units(calibrated: CalibratedPlan) -> None:
     blocks = calibrate_plan(load_plan(changed(tasks__topic__sampling="blocks")), public_size=8000)
-    assert blocks.noise["topic"].mechanism.noise_multiplier > calibrated.noise["topic"].mechanism.noise_multiplier
+    assert blocks.noise["topic"].mechanism.noise_multiplier < calibrated.noise["topic"].mechanism.noise_multiplier
     assert "prv" in blocks.unsupported
 
 
