@@ -126,9 +126,15 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         slots_mean=seen.slots_mean,
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
-        summary=seen.in_words(None if task.once else task.answers, voices),
+        summary=seen.in_words(None if task.once else task.answers, voices) + _chosen(task),
         warning=seen.warning(voices),
     )
+
+
+def _chosen(task: ClassifyTask | GenerateTask) -> str:
+    if task.order != "nearest":
+        return ""
+    return f" Each slot draws about {task.expected} exemplars and shows the {task.shots} nearest to the question."
 
 
 def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int, exemplars: int) -> int:
