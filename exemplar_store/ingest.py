@@ -12,9 +12,18 @@ import sqlalchemy as sa
 from exemplar_store.dialects import NUMBERS, among, empty_write_ahead_log, insert_new, overwrite_deleted
 from exemplar_store.encryption import OVERHEAD_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError, UnknownKnowledgeBaseError
-from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES, overhead, pack, values
+from exemplar_store.exemplar import (
+    MAX_EXEMPLAR_BYTES,
+    MAX_EXEMPLARS_PER_UNIT,
+    MAX_UNIT_BYTES,
+    embeddings_of,
+    overhead,
+    pack,
+    values,
+)
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, change, do_nothing
+from exemplar_store.nearness import rounded
 from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, units
@@ -200,14 +209,18 @@ def _write(
                 replaced += _delete(connection, row.id, sorted(earlier))
             grown |= earlier
             new, rows = [], []
-            for unit_tag, content_tag, body in batch:
+            vectors = rounded(embeddings_of([record.body for record in batch], dimension)) if dimension else None
+            for number, (unit_tag, content_tag, body) in enumerate(batch):
                 if unit_tag not in positions:
                     positions[unit_tag] = next_position
                     new.append({"kb_id": row.id, "position": next_position, "unit_tag": unit_tag})
                     next_position += 1
                 at = positions[unit_tag]
-                payload = keys.encrypt(body if dimension else pack(body), place(at, content_tag))
-                rows.append({"kb_id": row.id, "position": at, "content_tag": content_tag, "payload": payload})
+                here = place(at, content_tag)
+                payload = keys.encrypt(body if dimension else pack(body), here)
+                vector = None if vectors is None else keys.encrypt_vector(vectors[number].tobytes(), here)
+                stays = {"kb_id": row.id, "position": at, "content_tag": content_tag}
+                rows.append({**stays, "vector": vector, "payload": payload})
             if new:
                 connection.execute(sa.insert(units), new)
             stored += connection.execute(insert_new(connection, exemplars), rows).rowcount

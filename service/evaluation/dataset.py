@@ -25,6 +25,7 @@ from service.evaluation.replies import KeptEngine
 from service.pipeline.draw import draw
 from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
+from service.pipeline.quoting import quotes
 from service.records.database import open_database
 from service.records.schema import migrate
 from service.sources.files import Source, can_read, open_file, read_records
@@ -197,7 +198,13 @@ class Dataset:
             database.dispose()
 
     async def ask(
-        self, store: ExemplarStore, engine: Engine, *, same_slots: bool = False, progress: Progress = do_nothing
+        self,
+        store: ExemplarStore,
+        engine: Engine,
+        embed: Embed,
+        *,
+        same_slots: bool = False,
+        progress: Progress = do_nothing,
     ) -> list[Asked]:
         """Ask the engine every question.
 
@@ -206,17 +213,21 @@ class Dataset:
         Args:
             store: from :meth:`filled`.
             engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
+            embed: embeds questions, where slots show what is nearest to them.
             same_slots: whether slots are drawn once, for all rows, rather than for each.
             progress: told of queries.
 
         Raises:
-            ValueError: fields are missing.
+            ValueError: fields are missing; or the same slots are wanted for all rows, which show different exemplars.
         """
         task, spec, size = self.task, self.specification, self.public_size
+        if same_slots and task.order == "nearest":
+            raise ValueError("with `order: nearest` each question has slots of its own: leave --same-slots out")
         queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in self.questions]
         kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
         if kept:
-            drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, task.shots, task.slot_cap]
+            sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots]
+            drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, *sizes]
             # Names change no reply.
             digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
             keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
@@ -231,10 +242,15 @@ class Dataset:
             else:
                 if slots is None or not same_slots:
                     probability = task.sampling_probability(size)
-                    slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
+                    near = embed([queries[i][self.field]])[0] if task.order == "nearest" else None
+                    drawing: dict[str, Any] = {"public_size": size, "probability": probability, "cohorts": FIRST}
+                    slots = draw(store, NAME, task, **drawing, question=near)
                     if same_slots:
                         spec = await _kept(engine, spec, slots, zero_shot.tokens)
-                outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
+                if spec.quotes:
+                    outputs = quotes(spec, slots)
+                else:
+                    outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
             # If every slot that was asked is silent, the engine may just have been down.
             if kept and (any(output is not None for output in outputs) or not any(slots)):
                 kept.keep_row(keys[i], zero_shot, outputs)

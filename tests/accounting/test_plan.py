@@ -121,7 +121,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__answers=0), "tasks.topic.answers: "),
         (changed(tasks__topic__labels=["World"]), "tasks.topic.labels: "),
         (changed(tasks__topic__labels=["World", "World"]), "each label may appear once"),
-        (changed(tasks__topic__max_exemplars=3), "max_exemplars: must be at least shots"),
+        (changed(tasks__topic__max_exemplars=3), "max_exemplars: must be at least what a slot expects to draw"),
         (changed(tasks__topic__label_field="topic"), "needs the placeholder {topic}"),
         (changed(tasks__topic__label_descriptions={"Opera": "x"}), "Opera is not among the labels"),
         (changed(tasks__topic__prompt__query="Answer {label}:"), "must not show the answer"),

@@ -167,7 +167,7 @@ def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engi
     assert plan.tasks["colour"].sampling == sampling
     data = Dataset(dataset, plan, "colour", "text")
     with data.filled(embed) as store:
-        asyncio.run(data.ask(store, Seeing()))
+        asyncio.run(data.ask(store, Seeing(), embed))
     together = {frozenset(pair) for slot in drawn for pair in itertools.combinations(slot, 2)}
     apart = {pair for pair in together for slot in drawn if len(pair & slot) == 1}
     assert len(drawn) > 20
