@@ -22,6 +22,7 @@ from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import (
     BOUNDED_RANGE,
     GAUSSIAN,
+    VOTES,
     Grant,
     calibrate,
     propose_test_release,
@@ -37,7 +38,7 @@ GAUSSIANS = [
 ]
 MECHANISMS = [
     Grant(GAUSSIAN, Sampling("units", 0.03), 1000),
-    Grant(GAUSSIAN, Sampling("blocks", 0.01), 10_000),
+    Grant(VOTES, Sampling("blocks", 0.01), 10_000),
     Grant(BOUNDED_RANGE, Sampling("units", 0.03), 200),
     Grant(propose_test_release(delta0=1e-9), Sampling("units", 0.02), 500),
 ]

@@ -87,7 +87,7 @@ def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
     if certain_loss(events) > delta * (1 + 1e-9):
         return math.inf
     best = 0.0
-    for backwards in (False, True):
+    for backwards in (False, True) if any(_has_directions(event) for event in events) else (False,):
         parts = [[_losses(event, share, backwards) for event in events] for share in _shares(events)]
         counts = [event.count for event, losses in zip(events, parts[0], strict=True) for _ in losses]
         tried = [[pair for losses in part for pair in losses] for part in parts]
@@ -96,6 +96,11 @@ def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
             if promise > best:
                 best = max(best, _compose(tried[i], counts, delta, promise))
     return best
+
+
+def _has_directions(event: Event) -> bool:
+    """Whether adding a unit differs from removing one: not where its block is drawn with it and without it alike."""
+    return event.sampling.kind == "units" or event.sampling.probability == 1
 
 
 def _shares(events: Sequence[Event]) -> Sequence[float]:
@@ -115,7 +120,7 @@ def _losses(event: Event, share: float, backwards: bool) -> Sequence[Pair]:
     Where there are several, an answer's loss is their sum, and they are independent.
     """
     q = event.sampling.probability
-    if event.sampling.kind == "blocks" and q < 1:
+    if not _has_directions(event):
         match event.mechanism:
             case Gaussian(noise_multiplier, "votes"):
                 drawn = _sampled(*_noise(math.sqrt(2) * noise_multiplier), q)

@@ -122,8 +122,7 @@ def _grid_rdp(event: Event, cut: float, orders: Array) -> tuple[Array, float]:
     found, lost = np.zeros_like(orders), 0.0
     for directions in sampled(event.mechanism, event.sampling):
         plds = [_coarse(pair, cut) for pair in directions]
-        moments = [special.logsumexp(np.outer(orders - 1, pld.losses), b=pld.probs, axis=1) for pld in plds]
-        found += np.max(moments, axis=0) / (orders - 1)
+        found += np.max([_grid_moments(pld, orders) for pld in plds], axis=0) / (orders - 1)
         lost += max(pld.infinity for pld in plds)
     return found, lost
 
@@ -131,6 +130,12 @@ def _grid_rdp(event: Event, cut: float, orders: Array) -> tuple[Array, float]:
 def _coarse(pair: Direction, cut: float) -> Pld:
     step = max(_STEP_PER_DEVIATION * math.sqrt(second_moment(pair)), 8 * smallest_step([pair], cut))
     return discretise(pair, step, cut)
+
+
+def _grid_moments(pld: Pld, orders: Array) -> Array:
+    """(orders,) logarithms of the moments, given that the loss is finite: those of P's law then, which has mass 1."""
+    moments = special.logsumexp(np.outer(orders - 1, pld.losses), b=pld.probs, axis=1)
+    return np.asarray(np.maximum(moments - orders * math.log1p(-pld.infinity), 0.0) + _ROUNDING)
 
 
 def _bounded_range_rdp(epsilon: float, noise_multiplier: float, q: float, orders: Array, tolerance: float) -> Array:

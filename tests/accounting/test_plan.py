@@ -307,6 +307,16 @@ def test_blocks_cost_less_than_units(calibrated: CalibratedPlan) -> None:
     assert "prv" in blocks.unsupported
 
 
+def test_noise_is_accounted_for_by_what_slots_contribute(calibrated: CalibratedPlan) -> None:
+    """Votes taken for any vectors of a ball would promise too little where blocks are drawn."""
+    reply = signed(alone("reply", sampling="blocks"))
+    contributions = {
+        name: noise.mechanism.contributions for plan in (calibrated, reply) for name, noise in plan.noise.items()
+    }
+    assert contributions == {"topic": "votes", "reply": "ball"}
+    assert CalibratedPlan.model_validate_json(reply.model_dump_json()) == reply
+
+
 @pytest.fixture(scope="module")
 def calibrated_texts() -> CalibratedPlan:
     return signed(texts())

@@ -93,6 +93,15 @@ class TestComposition:
             pld = PldAccountant().bounds([event], 1e-5).upper
             assert pld * 0.999 <= epsilon(event, 1e-5) <= pld * 1.3
 
+    @pytest.mark.parametrize("contributions", ["any", "votes", "ball"])
+    @pytest.mark.parametrize("count", [10, 100_000])
+    def test_it_is_above_what_leaks_where_that_is_next_to_nothing(self, contributions, count):
+        """A grid's cut takes as much off its mass as such answers' losses add to a moment."""
+        event = Event(Gaussian(50.0, contributions), Sampling("blocks", 1e-3), count)
+        found = PldAccountant().bounds([event], 1e-4 / count)
+        assert found.lower <= found.upper <= epsilon(event, 1e-4 / count)
+        assert found.upper < 0.05
+
     def test_delta0_at_a_sampling_probability_of_one(self):
         always = Sampling("units", 1.0)
         found = epsilon(Event(ProposeTestRelease(0.5, 3.0, 1e-6), always, 5), 1e-4)
