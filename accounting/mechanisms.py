@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from accounting.labels import check_distinct
 from accounting.privacy import calibration
+from accounting.privacy.calibration import VOTES, AnyFamily
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
 from accounting.strict import Strict, is_none
@@ -56,7 +57,7 @@ class Mechanism(Strict):
         """Whether it is released once, as it is written."""
         return self.once
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
 
         Args:
@@ -203,6 +204,10 @@ class RnmGaussianMechanism(LabelMechanism):
         """See :class:`LabelMechanism`."""
         return None if self.calibration is None else self.calibration.fitted_to
 
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
+        """See :class:`Mechanism`."""
+        return VOTES
+
     def decisiveness(self, labels: int) -> float:
         """As written in the calibration, or what it is unless written, with so many labels."""
         written = self.calibration and self.calibration.decisiveness
@@ -313,6 +318,10 @@ class EmbeddingMeanMechanism(TextMechanism):
     centred: bool = False
     """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
 
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
+        """See :class:`Mechanism`."""
+        return calibration.BALL
+
     def __str__(self) -> str:
         return f"embedding_mean{', centred' if self.centred else ''}, radius {self.radius:g}"
 
@@ -332,7 +341,7 @@ class KeywordJointEmMechanism(TextMechanism):
             raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """See :class:`Mechanism`."""
         return calibration.BOUNDED_RANGE
 
@@ -474,7 +483,7 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """See :class:`Mechanism`."""
         tokens = calibration.token_ensemble(self.paid, 4 * self.pull(math.inf, ensemble), sampled=probability < 1)
         if self.after is None:

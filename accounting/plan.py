@@ -237,8 +237,8 @@ def _granted(plan: Plan, public_size: int) -> list[Grant]:
     problems = _unknown_tasks(plan) + [
         (
             f"tasks.{name}",
-            f"shots × ensemble = {task.shots * task.ensemble} exceeds the knowledge base's public size of "
-            f"{public_size}; lower one of them",
+            f"{'shots' if task.drawn is None else 'drawn'} × ensemble = {task.expected * task.ensemble} exceeds the "
+            f"knowledge base's public size of {public_size}; lower one of them",
         )
         for name, task in plan.tasks.items()
         if task.sampling_probability(public_size) > 1

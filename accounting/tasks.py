@@ -70,7 +70,14 @@ _FEWEST_PUBLIC_TEXTS = 8
 
 _ONE = {"shots": 1, "ensemble": 1, "answers": 1}
 """What a release that is made once has of these: it is charged one answer, and draws no slots."""
-_DRAWS_NOTHING = {**_ONE, "sampling": "units", "max_exemplars": None}
+_DRAWS_NOTHING = {
+    **_ONE,
+    "sampling": "units",
+    "max_exemplars": None,
+    "drawn": None,
+    "order": "random",
+    "slots": "model",
+}
 _DEALT = frozenset({"shots", "ensemble", "max_exemplars"})
 """What one has, too, whose mechanism deals all units to slots."""
 
@@ -82,15 +89,25 @@ class _Task(Strict):
     knowledge base, and answers for ever at no further cost. Then there is no number of answers, and there are no slots
     unless the mechanism deals all units to some."""
     shots: int = Field(ge=1, le=1000)
-    """Exemplars that a slot expects."""
+    """Exemplars that a slot expects to show. With `order: nearest` it shows no more than these."""
+    drawn: int | None = Field(default=None, ge=1, le=10_000, exclude_if=is_none)
+    """Exemplars that a slot expects to draw, with `order: nearest`: it shows those that are nearest to the question.
+    As many as `shots` unless set. More of them cost as much as more shots would."""
+    order: Literal["random", "nearest"] = Field(default="random", exclude_if=lambda order: order == "random")
+    """Whether a slot shows what it has drawn, in random order, or the exemplars nearest to the question, nearest last.
+    """
+    slots: Literal["model", "quote"] = Field(default="model", exclude_if=lambda slots: slots == "model")
+    """Who answers in a slot: a model that is shown its exemplars, or with `order: nearest` the nearest exemplar, whose
+    response or label is what the slot says. Then the model is asked for the zero-shot answer, and for a sentence of the
+    released words, and no exemplar is shown to it."""
     ensemble: int = Field(ge=1, le=10_000)
-    """Slots of a query, each asked by itself: what is sampled is shots times this, on average."""
+    """Slots of a query, each asked by itself: what is sampled is `drawn` times this, on average."""
     answers: int = Field(ge=1, le=100_000_000)
     """How many answers the task may give in all; more of them need more noise in each."""
     sampling: Literal["units", "blocks"] = "units"
     """Whether units are drawn one by one, or in fixed blocks whose prompts a language model's cache can keep."""
     max_exemplars: int | None = Field(default=None, ge=1)
-    """Most exemplars a slot keeps; twice the shots unless set."""
+    """Most exemplars a slot keeps of what it has drawn, by lot; twice as many as it expects unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
     """How the plan's tasks divide the budget, relative to each other."""
     slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=is_none)
@@ -133,7 +150,12 @@ class _Task(Strict):
         Args:
             public_size: the knowledge base's public number of exemplars.
         """
-        return 1.0 if self.once else self.shots * self.ensemble / public_size
+        return 1.0 if self.once else self.expected * self.ensemble / public_size
+
+    @property
+    def expected(self) -> int:
+        """Exemplars that a slot expects to draw."""
+        return self.shots if self.drawn is None else self.drawn
 
     @model_validator(mode="after")
     def _prompt_fits(self) -> Self:
@@ -143,8 +165,16 @@ class _Task(Strict):
             raise ValueError(f"prompt.query: must not show the answer {{{self.answer_field}}}")
         if missing := sorted(set(placeholders(self.prompt.query)) - set(self.exemplar_fields)):
             raise ValueError(f"prompt.exemplar: lacks {', '.join(missing)}, which prompt.query has")
-        if self.max_exemplars is not None and self.max_exemplars < self.shots:
-            raise ValueError("max_exemplars: must be at least shots")
+        if self.max_exemplars is not None and self.max_exemplars < self.expected:
+            raise ValueError("max_exemplars: must be at least what a slot expects to draw, `drawn` or `shots`")
+        if self.drawn is not None and self.order == "random":
+            raise ValueError("drawn: a slot shows all that it draws; write `order: nearest`, or raise `shots`")
+        if self.drawn is not None and self.drawn < self.shots:
+            raise ValueError("drawn: must be at least shots, which are chosen from what is drawn")
+        if self.order == "nearest" and self.sampling == "blocks":
+            raise ValueError("order: blocks show the same exemplars to every question; use `sampling: units`")
+        if self.slots == "quote" and self.order != "nearest":
+            raise ValueError("slots: what is quoted is the exemplar nearest to the question; write `order: nearest`")
         return self
 
     def _check_release(self, mechanism: Mechanism) -> None:
@@ -183,8 +213,13 @@ class _Task(Strict):
 
     @property
     def slot_cap(self) -> int:
-        """Most exemplars a slot keeps."""
-        return self.max_exemplars if self.max_exemplars is not None else 2 * self.shots
+        """Most exemplars a slot keeps of what it has drawn."""
+        return self.max_exemplars if self.max_exemplars is not None else 2 * self.expected
+
+    @property
+    def slot_shown(self) -> int:
+        """Most exemplars a slot shows."""
+        return self.shots if self.order == "nearest" else self.slot_cap
 
 
 class ClassifyTask(_Task):
@@ -309,6 +344,8 @@ class GenerateTask(_Task):
         if any(not answer.strip() for answer in self.public_answers):
             raise ValueError("public_answers: an answer is empty")
         self._check_release(self.mechanism)
+        if self.slots == "quote" and self.mechanism.written_together:
+            raise ValueError(f"slots: a model writes {self.mechanism.type} answers, and every slot shows it exemplars")
         if self.once:
             self._check_topics()
         elif self.prompt.written:

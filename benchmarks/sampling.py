@@ -20,14 +20,16 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from exemplar_store import ExemplarStore
+from exemplar_store import ExemplarStore, Nearest
 from exemplar_store.encryption import place
-from exemplar_store.exemplar import content, pack
+from exemplar_store.exemplar import content, embeddings_of, pack
+from exemplar_store.nearness import rounded
 from exemplar_store.tables import knowledge_bases, metadata
 from service.records.database import open_database
 
@@ -53,10 +55,14 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
     engine.dispose()  # a journal is switched off by the only connection there is
     packed = list(_exemplars(embeddings))
 
-    def rows() -> Iterator[tuple[int, bytes, bytes]]:
+    vectors = rounded(embeddings_of(packed, DIMENSION)) if embeddings else None
+
+    def rows() -> Iterator[tuple[int, bytes, bytes | None, bytes]]:
         for position in range(size):
-            tag = os.urandom(16)
-            yield position, tag, keys.encrypt(packed[position % VARIETY], place(position, tag))
+            number, tag = position % VARIETY, os.urandom(16)
+            here = place(position, tag)
+            vector = None if vectors is None else keys.encrypt_vector(vectors[number].tobytes(), here)
+            yield position, tag, vector, keys.encrypt(packed[number], here)
 
     raw = sqlite3.connect(path, isolation_level=None)
     raw.execute("PRAGMA synchronous=OFF")
@@ -64,7 +70,7 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
     raw.execute("PRAGMA cache_size=-500000")
     raw.execute("BEGIN")
     raw.executemany("INSERT INTO units VALUES (1, ?, ?)", ((position, os.urandom(16)) for position in range(size)))
-    raw.executemany("INSERT INTO exemplars VALUES (1, ?, ?, ?)", rows())
+    raw.executemany("INSERT INTO exemplars VALUES (1, ?, ?, ?, ?)", rows())
     raw.execute("COMMIT")
     raw.execute("PRAGMA journal_mode=WAL")
     raw.close()
@@ -101,6 +107,18 @@ def seconds_by_blocks(store: ExemplarStore, probability: float) -> tuple[float, 
     return elapsed
 
 
+def seconds_by_nearness(store: ExemplarStore, drawn: int, shown: int | None) -> tuple[float, float]:
+    """The same where each slot shows some of what it drew, or all of it, its embeddings included."""
+    size = store.get(NAME).public_size
+    nearest = None if shown is None else Nearest(np.ones(DIMENSION), shown)
+    drawing = {"ensemble": ENSEMBLE, "max_exemplars": 2 * drawn // ENSEMBLE, "nearest": nearest}
+    started, cpu = time.perf_counter(), time.process_time()
+    slots = store.sample_slots(NAME, probability=drawn / size, **drawing)
+    elapsed = time.perf_counter() - started, time.process_time() - cpu
+    assert len(slots) == ENSEMBLE
+    return elapsed
+
+
 def read_through(path: Path) -> None:
     piece = bytearray(1 << 22)
     with path.open("rb", buffering=0) as file:
@@ -117,13 +135,14 @@ def drop_from_cache(path: Path) -> None:
         os.close(descriptor)
 
 
-def report(title: str, times: dict[int, list[tuple[float, float]]], unit: str) -> None:
+def report(title: str, times: Mapping[Any, list[tuple[float, float]]], unit: str) -> None:
     baseline = np.median(next(iter(times.values())), axis=0)
-    print(f"\n{title}\n{unit:>12} {'median ms':>10} {'p95 ms':>8} {'ratio':>6} {'CPU ms':>8} {'ratio':>6}")
+    print(f"\n{title}\n{unit:>14} {'median ms':>10} {'p95 ms':>8} {'ratio':>6} {'CPU ms':>8} {'ratio':>6}")
     for key, values in times.items():
         (wall, cpu), p95 = np.median(values, axis=0), np.quantile(values, 0.95, axis=0)[0]
+        name = f"{key:,}" if isinstance(key, int) else key
         print(
-            f"{key:>12,} {wall * 1e3:>10.2f} {p95 * 1e3:>8.2f} {wall / baseline[0]:>6.2f}"
+            f"{name:>14} {wall * 1e3:>10.2f} {p95 * 1e3:>8.2f} {wall / baseline[0]:>6.2f}"
             f" {cpu * 1e3:>8.2f} {cpu / baseline[1]:>6.2f}",
             flush=True,
         )
@@ -172,6 +191,14 @@ def main() -> None:
             for sample, values in sweep.items():
                 values.append(seconds(stores[largest], sample / largest))
         report(f"{largest:,} units, warm", sweep, "units drawn")
+
+        if arguments.embeddings:
+            drawn = largest // 10
+            ranked: dict[str, list[tuple[float, float]]] = {"all of them": [], "the 4 nearest": []}
+            for _ in range(max(arguments.queries // 10, 5)):
+                for (_, values), shown in zip(ranked.items(), (None, 4), strict=True):
+                    values.append(seconds_by_nearness(stores[largest], drawn, shown))
+            report(f"{drawn:,} of {largest:,} units drawn, and each of {ENSEMBLE} slots shows", ranked, "shown")
 
         cold: dict[int, list[tuple[float, float]]] = {size: [] for size in stores}
         for _ in range(max(arguments.queries // 10, 5)):

@@ -85,6 +85,7 @@ class KnowledgeBaseKeys:
             return HKDF(SHA256(), length, salt, b"dp-icl exemplar store v1: " + purpose).derive(data_key)
 
         self._aead = AESGCM(derive(b"encryption", KEY_BYTES))
+        self._vectors = AESGCM(derive(b"vectors", KEY_BYTES))
         self.check = derive(b"key check", TAG_BYTES)
         """16 bytes stored beside the knowledge base: wrong keys are told before anything is read or written."""
         self._salt = salt
@@ -113,6 +114,17 @@ class KnowledgeBaseKeys:
                 "An exemplar does not open under its knowledge base's key: the row was changed or moved outside this "
                 "program. Restore the database from a backup."
             ) from error
+
+    def encrypt_vector(self, vector: bytes, place: bytes) -> bytes:
+        """Encrypt an exemplar's rounded embedding, under a key of its own; arguments as of :meth:`encrypt`."""
+        return seal(self._vectors, vector, place)
+
+    def decrypt_vector(self, sealed: bytes, place: bytes) -> bytes | None:
+        """Open what :meth:`encrypt_vector` made for the same place; None where it was changed or moved."""
+        try:
+            return unseal(self._vectors, sealed, place)
+        except (InvalidTag, ValueError):
+            return None
 
     def unit_tag(self, unit_id: str) -> bytes:
         """The 16 bytes that stand for a unit id, however it is spelt."""

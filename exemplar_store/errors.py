@@ -67,6 +67,18 @@ class BadRowError(ExemplarStoreError, ValueError):
         self.field = field
 
 
+class NotUtf8Error(BadRowError):
+    """A line of an upload that is not UTF-8.
+
+    Attributes:
+        line: as it is there. It is private: only a person at a terminal who has the file is shown it.
+    """
+
+    def __init__(self, row: int, byte: int, line: bytes) -> None:
+        super().__init__(row, None, f"is not UTF-8 at byte {byte}; save the file as UTF-8")
+        self.line = line
+
+
 class UnrecognisedUnitsError(ExemplarStoreError):
     """Somebody who was in the knowledge base would not be recognised, so a cohort might not be of new people."""
 

@@ -72,6 +72,13 @@ def packed_content(packed: bytes) -> bytes:
     return packed[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES], "big")]
 
 
+def embeddings_of(packed: Sequence[bytes], dimension: int) -> np.ndarray:
+    """The embeddings of the embedded field that :func:`pack` was given, float32 (n, d), as they were rounded."""
+    ends = [_LENGTH_BYTES + int.from_bytes(entry[:_LENGTH_BYTES], "big") for entry in packed]
+    halves = b"".join(entry[end : end + 2 * dimension] for entry, end in zip(packed, ends, strict=True))
+    return np.frombuffer(halves, "<f2").reshape(len(packed), dimension).astype(np.float32)
+
+
 def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int, *, response: bool) -> list[Exemplar]:
     """Exemplars from :func:`pack`, their embeddings of norm 1 again after the rounding.
 

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import chain
 
 import numpy as np
@@ -12,9 +13,18 @@ import sqlalchemy as sa
 from exemplar_store.dialects import NUMBERS, among, empty_write_ahead_log, insert_new, overwrite_deleted
 from exemplar_store.encryption import OVERHEAD_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError, UnknownKnowledgeBaseError
-from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES, overhead, pack, values
+from exemplar_store.exemplar import (
+    MAX_EXEMPLAR_BYTES,
+    MAX_EXEMPLARS_PER_UNIT,
+    MAX_UNIT_BYTES,
+    embeddings_of,
+    overhead,
+    pack,
+    values,
+)
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, change, do_nothing
+from exemplar_store.nearness import rounded
 from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, units
@@ -75,14 +85,18 @@ def ingest(upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKey
             f"Knowledge base {upload.name!r} was filled with exemplars "
             + ("that have embeddings; ingest with them." if embed is None else "without embeddings; ingest so.")
         )
-    with Spool() as checked, Spool() as embedded:
+    with Spool() as checked:
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
-        if embed is None:
-            stored, new, replaced = _write(upload, keys, checked, 0, upload.progress)
+        if not len(checked):
+            stored = new = replaced = 0
         else:
-            dimension = _embed(knowledge_base, checked, embed, embedded, upload.progress)
-            stored, new, replaced = _write(upload, keys, embedded, dimension, do_nothing)
+            if not upload.dry_run:
+                upload = replace(upload, announce=cache(upload.announce))
+            while True:
+                with suppress(_ForgottenError):
+                    stored, new, replaced = _store(upload, knowledge_base, keys, embed, checked)
+                    break
         return IngestReport(
             exemplars=stored,
             units=new,
@@ -90,6 +104,42 @@ def ingest(upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKey
             already_there=len(checked) - stored,
             ignored_fields=tuple(sorted(ignored)),
         )
+
+
+class _ForgottenError(Exception):
+    """An exemplar that was there, and so was not embedded, was deleted before the upload was stored."""
+
+
+def _store(
+    upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, embed: Embed | None, checked: Spool
+) -> tuple[int, int, int]:
+    """Embed what is not there yet, and write it; returns what :func:`_write` does.
+
+    Raises:
+        _ForgottenError: nothing was stored; try again.
+    """
+    if embed is None:
+        return _write(upload, keys, checked, (), 0, upload.progress)
+    with Spool() as new, Spool() as there, Spool() as embedded:
+        _divide(upload, checked, new, there)
+        dimension = _embed(knowledge_base, new, embed, embedded, upload.progress, len(there))
+        return _write(upload, keys, embedded, there.batches(WRITE_BATCH), dimension, do_nothing)
+
+
+def _divide(upload: Upload, checked: Spool, new: Spool, there: Spool) -> None:
+    """Put the records of exemplars that are stored already apart, without their bodies: they need no embedding.
+
+    An upload that replaces its units' exemplars needs all of them.
+    """
+    with upload.database.connect() as connection:
+        row, _ = upload.keyring.open(connection, upload.name)
+        for batch in checked.batches(WRITE_BATCH):
+            stored = set() if upload.replace else _stored(connection, row.id, batch)
+            for record in batch:
+                if record[:2] in stored:
+                    there.append(record._replace(body=b""))
+                else:
+                    new.append(record)
 
 
 def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row], checked: Spool) -> set[str]:
@@ -127,11 +177,15 @@ def _check_unit_sizes(checked: Spool) -> None:
         raise UnitTooLargeError(too_large)
 
 
-def _embed(knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded: Spool, progress: Progress) -> int:
+def _embed(
+    knowledge_base: KnowledgeBase, new: Spool, embed: Embed, embedded: Spool, progress: Progress, there: int
+) -> int:
+    """Embed new records, beside which so many others need it not; returns the embeddings' length."""
     named = [name for name in (knowledge_base.embedded_field, knowledge_base.response_field) if name is not None]
     indices = [knowledge_base.fields.index(name) for name in named]
     dimension = knowledge_base.embedding_dimension
-    for batch in checked.batches(EMBED_BATCH // len(indices)):
+    progress(there, there + len(new))
+    for batch in new.batches(EMBED_BATCH // len(indices)):
         contents = [values(record.body) for record in batch]
         texts = [[content[index] for index in indices] for content in contents]
         distinct = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -141,7 +195,7 @@ def _embed(knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded
         for record, embedded_texts in zip(batch, texts, strict=True):
             body = pack(record.body, *(by_text[text] for text in embedded_texts))
             embedded.append(record._replace(body=body))
-        progress(len(embedded), len(checked))
+        progress(there + len(embedded), there + len(new))
     return dimension or 0
 
 
@@ -165,16 +219,30 @@ def _check_embeddings(vectors: np.ndarray, count: int, dimension: int | None) ->
 
 
 def _write(
-    upload: Upload, tagged_with: KnowledgeBaseKeys, spool: Spool, dimension: int, progress: Progress
+    upload: Upload,
+    tagged_with: KnowledgeBaseKeys,
+    spool: Spool,
+    there: Iterable[Sequence[Record]],
+    dimension: int,
+    progress: Progress,
 ) -> tuple[int, int, int]:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
+    Args:
+        upload: where to.
+        tagged_with: the keys that the records' tags were made with.
+        spool: what to store.
+        there: batches of records that must be stored already.
+        dimension: of embeddings; 0: there are none.
+        progress: told of records stored.
+
     Returns:
         How many exemplars were stored, how many units were new, and how many exemplars were replaced.
+
+    Raises:
+        _ForgottenError: a record of ``there`` is not; nothing was stored.
     """
     stored = replaced = 0
-    if not len(spool):
-        return 0, 0, 0
     if not upload.dry_run:
         upload.announce()
     with upload.database.connect() as connection, connection.begin() as transaction:
@@ -183,6 +251,9 @@ def _write(
             raise UnknownKnowledgeBaseError(
                 f"Knowledge base {upload.name!r} was deleted and created anew meanwhile. Upload again."
             )
+        for batch in there:
+            if {record[:2] for record in batch} != _stored(connection, row.id, batch):
+                raise _ForgottenError
         if upload.replace:
             overwrite_deleted(connection)
         first_new = next_position = row.next_position
@@ -200,14 +271,18 @@ def _write(
                 replaced += _delete(connection, row.id, sorted(earlier))
             grown |= earlier
             new, rows = [], []
-            for unit_tag, content_tag, body in batch:
+            vectors = rounded(embeddings_of([record.body for record in batch], dimension)) if dimension else None
+            for number, (unit_tag, content_tag, body) in enumerate(batch):
                 if unit_tag not in positions:
                     positions[unit_tag] = next_position
                     new.append({"kb_id": row.id, "position": next_position, "unit_tag": unit_tag})
                     next_position += 1
                 at = positions[unit_tag]
-                payload = keys.encrypt(body if dimension else pack(body), place(at, content_tag))
-                rows.append({"kb_id": row.id, "position": at, "content_tag": content_tag, "payload": payload})
+                here = place(at, content_tag)
+                payload = keys.encrypt(body if dimension else pack(body), here)
+                vector = None if vectors is None else keys.encrypt_vector(vectors[number].tobytes(), here)
+                stays = {"kb_id": row.id, "position": at, "content_tag": content_tag}
+                rows.append({**stays, "vector": vector, "payload": payload})
             if new:
                 connection.execute(sa.insert(units), new)
             stored += connection.execute(insert_new(connection, exemplars), rows).rowcount
@@ -242,6 +317,25 @@ def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes
     seek = sa.select(units.c.position).where(units.c.kb_id == kb_id, units.c.unit_tag == asked.c.tag)
     rows = connection.execute(sa.select(asked.c.tag, seek.scalar_subquery()))
     return {bytes(tag): position for tag, position in rows if position is not None}
+
+
+def _stored(connection: sa.Connection, kb_id: int, batch: Sequence[Record]) -> set[tuple[bytes, bytes]]:
+    """Tags of the unit and of the content of those records that are stored, by one index seek a record."""
+    positions = _known_positions(connection, kb_id, {record.unit_tag for record in batch})
+    known = {record[:2] for record in batch if record.unit_tag in positions}
+    if not known:
+        return set()
+    owner, at, tag = (
+        sa.column("owner", sa.LargeBinary),
+        sa.column("at", sa.BigInteger),
+        sa.column("tag", sa.LargeBinary),
+    )
+    listed = [(unit_tag, positions[unit_tag], content_tag) for unit_tag, content_tag in known]
+    asked = sa.values(owner, at, tag, name="asked").data(listed).cte()
+    here = (exemplars.c.kb_id == kb_id, exemplars.c.position == asked.c.at, exemplars.c.content_tag == asked.c.tag)
+    seek = sa.select(exemplars.c.position).where(*here).scalar_subquery()
+    rows = connection.execute(sa.select(asked.c.owner, asked.c.tag, seek))
+    return {(bytes(owner), bytes(tag)) for owner, tag, position in rows if position is not None}
 
 
 def _check_stored_sizes(

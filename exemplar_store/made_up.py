@@ -11,10 +11,12 @@ import sqlalchemy as sa
 from exemplar_store.dialects import reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.exemplar import Slot, content, pack
-from exemplar_store.reading import fill, list_exemplars, read_listed
+from exemplar_store.nearness import Nearest
+from exemplar_store.reading import fill, list_exemplars, read_listed, read_nearest
 from exemplar_store.tables import exemplars as private
 
 _READS = 5
+_RANKED_BYTES = 1024
 
 
 def made_up_slots(
@@ -37,7 +39,7 @@ def made_up_slots(
     return lambda: fill(keys, names, dimension, stored, kept, response=response)
 
 
-def reading_s(database: sa.Engine, rows: int, size: int) -> float:
+def reading_s(database: sa.Engine, rows: int, size: int, *, ranked: int = 0, dimension: int = 0) -> float:
     """Seconds to find and read made-up rows, the median of a few times.
 
     They are in a temporary table, which goes when the transaction ends.
@@ -46,6 +48,8 @@ def reading_s(database: sa.Engine, rows: int, size: int) -> float:
         database: that private rows are read from.
         rows: how many.
         size: bytes of each one's payload.
+        ranked: how many more rows have their embeddings read and ranked first.
+        dimension: of these.
     """
     columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in private.c)
     made_up, payload = sa.Table(private.name, sa.MetaData(), *columns), os.urandom(size)
@@ -55,14 +59,23 @@ def reading_s(database: sa.Engine, rows: int, size: int) -> float:
     # The schema is named, so that no statement can mean the real table.
     with reading(database).execution_options(schema_translate_map={None: temporary}) as connection:
         made_up.create(connection, checkfirst=False)
-        new = [
-            {"kb_id": 0, "position": row, "content_tag": os.urandom(TAG_BYTES), "payload": payload}
-            for row in range(rows)
-        ]
+        keys = KnowledgeBaseKeys(os.urandom(32), os.urandom(SALT_BYTES))
+        near, far = (level.to_bytes(1, signed=True) * dimension for level in (1, -1))
+        new = []
+        for row in range(rows + ranked):
+            tag = os.urandom(TAG_BYTES)
+            sealed = keys.encrypt_vector(near if row < rows else far, place(row, tag)) if ranked else None
+            # Of what is only ranked, the payload is not read.
+            held = payload if row < rows else payload[:_RANKED_BYTES]
+            new.append({"kb_id": 0, "position": row, "content_tag": tag, "vector": sealed, "payload": held})
         connection.execute(sa.insert(made_up), new)
         for _ in range(_READS):
             started = time.monotonic()
-            listed = list_exemplars(connection, 0, np.arange(rows))
-            read_listed(connection, 0, listed, [np.arange(rows)])
+            listed = list_exemplars(connection, 0, np.arange(rows + ranked))
+            kept = [np.arange(rows + ranked)]
+            if ranked:
+                wanted = Nearest(np.ones(dimension, np.float32), rows)
+                kept = read_nearest(connection, 0, keys, listed, kept, wanted)
+            read_listed(connection, 0, listed, kept)
             took.append(time.monotonic() - started)
     return scattered * statistics.median(took)

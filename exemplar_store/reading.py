@@ -11,6 +11,7 @@ from exemplar_store.dialects import NUMBERS, among, hexadecimal, numbered
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Slot, unpack
+from exemplar_store.nearness import Nearest, nearest
 from exemplar_store.tables import exemplars
 
 Stored = tuple[int, bytes, bytes]
@@ -81,7 +82,13 @@ def _listing(dialect: str) -> sa.Select[int, str]:
     )
 
 
-def read_listed(connection: sa.Connection, kb_id: int, listed: Listed, kept: Sequence[np.ndarray]) -> dict[int, Stored]:
+def read_listed(
+    connection: sa.Connection,
+    kb_id: int,
+    listed: Listed,
+    kept: Sequence[np.ndarray],
+    column: sa.Column[bytes] = exemplars.c.payload,
+) -> dict[int, Stored]:
     """Those exemplars that some slot keeps, by one index seek each.
 
     Args:
@@ -89,26 +96,50 @@ def read_listed(connection: sa.Connection, kb_id: int, listed: Listed, kept: Seq
         kb_id: the knowledge base.
         listed: exemplars.
         kept: for each slot, which of them it keeps: int arrays.
+        column: what is read of them.
 
     Returns:
-        What is stored, by its number among those listed.
+        What is stored, by its number among those listed; nothing of one that has nothing in the column.
     """
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
     tags = [listed.content_tag(number) for number in numbers]
     asked = {"of": kb_id, "positions": listed.positions[numbers].tolist(), "tags": b"".join(tags)}
-    rows = connection.execute(_reading(connection.dialect.name), asked).all()
+    rows = connection.execute(_reading(connection.dialect.name, column.name), asked).all()
     return {numbers[i]: (at, tags[i], payload) for i, at, payload in rows if payload is not None}
 
 
 @cache
-def _reading(dialect: str) -> sa.Select[int, int, bytes]:
+def _reading(dialect: str, column: str) -> sa.Select[int, int, bytes]:
     number, position = numbered(dialect, sa.bindparam("positions", type_=NUMBERS))
     tag = sa.func.substr(sa.bindparam("tags", type_=sa.LargeBinary), number * TAG_BYTES + 1, TAG_BYTES)
-    payload = sa.select(sa.cast(exemplars.c.payload, sa.LargeBinary)).where(
+    payload = sa.select(sa.cast(exemplars.c[column], sa.LargeBinary)).where(
         exemplars.c.kb_id == sa.bindparam("of"), exemplars.c.position == position, exemplars.c.content_tag == tag
     )
     # One subquery each, as in `members`: a join may be turned about.
     return sa.select(number, position, payload.scalar_subquery())
+
+
+def read_nearest(
+    connection: sa.Connection,
+    kb_id: int,
+    keys: KnowledgeBaseKeys,
+    listed: Listed,
+    kept: Sequence[np.ndarray],
+    wanted: Nearest,
+) -> list[np.ndarray]:
+    """Of what each slot keeps, what it shows: its embeddings are read for that, and no texts.
+
+    Arguments as of :func:`read_listed` and :func:`exemplar_store.nearness.nearest`. One whose embedding does not open
+    is not shown.
+    """
+    sealed = read_listed(connection, kb_id, listed, kept, exemplars.c.vector)
+    size = len(wanted.question)
+    opened = {
+        number: vector
+        for number, (at, tag, stored) in sealed.items()
+        if (vector := keys.decrypt_vector(stored, place(at, tag))) is not None and len(vector) == size
+    }
+    return nearest(kept, np.frombuffer(listed.content_tags, f"S{TAG_BYTES}"), opened, wanted)
 
 
 def fill(

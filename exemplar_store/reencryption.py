@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from exemplar_store.dialects import alone, empty_write_ahead_log, overwrite_deleted
 from exemplar_store.encryption import KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
-from exemplar_store.exemplar import packed_content
+from exemplar_store.exemplar import embeddings_of, packed_content
 from exemplar_store.keyring import Keyring
-from exemplar_store.knowledge_base import BeforeCommit, Progress, change
+from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBaseRow, Progress, change
+from exemplar_store.nearness import rounded
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -34,7 +35,7 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
             before, after = keyring.of(row), KnowledgeBaseKeys(fresh, bytes(row.key_salt))
             for first in range(0, row.next_position, _UNITS_AT_ONCE):
                 positions = range(first, min(first + _UNITS_AT_ONCE, row.next_position))
-                unreadable += _reencrypt_units(connection, row.id, positions, before, after)
+                unreadable += _reencrypt_units(connection, row, positions, before, after)
                 done += len(positions)
                 progress(done, sum(row.next_position for row in rows))
             change(connection, row, key_check=after.check)
@@ -44,8 +45,13 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
 
 
 def _reencrypt_units(
-    connection: sa.Connection, kb_id: int, positions: range, before: KnowledgeBaseKeys, after: KnowledgeBaseKeys
+    connection: sa.Connection,
+    row: KnowledgeBaseRow,
+    positions: range,
+    before: KnowledgeBaseKeys,
+    after: KnowledgeBaseKeys,
 ) -> int:
+    kb_id, dimension = row.id, row.embedding_dimension or 0
     here = sa.and_(units.c.kb_id == kb_id, units.c.position.between(positions[0], positions[-1]))
     rows = connection.execute(sa.select(units.c.position, units.c.unit_tag).where(here)).all()
     tags = {at: after.reencrypted_tag(bytes(tag), before) for at, tag in rows}
@@ -58,7 +64,9 @@ def _reencrypt_units(
             continue
         tag = after.content_tag(tags[at], packed_content(packed))
         encrypted = after.encrypt(packed, place(at, tag))
-        changed.append({"at": at, "before": content_tag, "tag": tag, "encrypted": encrypted})
+        vector = rounded(embeddings_of([packed], dimension)).tobytes() if dimension else None
+        sealed = None if vector is None else after.encrypt_vector(vector, place(at, tag))
+        changed.append({"at": at, "before": content_tag, "tag": tag, "encrypted": encrypted, "sealed": sealed})
     if tags:
         update = sa.update(units).where(units.c.kb_id == kb_id, units.c.position == sa.bindparam("at"))
         new_tags = [{"at": at, "tag": tag} for at, tag in tags.items()]
@@ -66,5 +74,6 @@ def _reencrypt_units(
     if changed:
         this = exemplars.c.position == sa.bindparam("at"), exemplars.c.content_tag == sa.bindparam("before")
         update = sa.update(exemplars).where(exemplars.c.kb_id == kb_id, *this)
-        connection.execute(update.values(content_tag=sa.bindparam("tag"), payload=sa.bindparam("encrypted")), changed)
+        anew = {"content_tag": "tag", "payload": "encrypted", "vector": "sealed"}
+        connection.execute(update.values({name: sa.bindparam(value) for name, value in anew.items()}), changed)
     return unreadable

@@ -4,8 +4,10 @@ Nothing of a row's text is repeated in an error message: those end up in logs an
 """
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
@@ -14,10 +16,14 @@ from typing import BinaryIO
 from uuid import UUID
 
 from exemplar_store import unit_ids
-from exemplar_store.errors import BadRowError
+from exemplar_store.errors import BadRowError, NotUtf8Error
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, content
 
-MAX_LINE_BYTES = 4 * 1024 * 1024
+MAX_LINE_CHARACTERS = 4 * 1024 * 1024
+
+# Python refuses cells of more than 128 Ki characters, also in columns that are ignored. There is no limit for one
+# reader alone.
+csv.field_size_limit(MAX_LINE_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,18 @@ class Row:
     """Exactly the knowledge base's fields, none empty."""
     ignored: tuple[str, ...] = ()
     """Names of the columns that the knowledge base has no field for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a source holds, before it is known which columns are needed."""
+
+    numbered: Iterator[tuple[int, Mapping[str, object]]]
+    """Each record with its number in the source, as an editor counts lines."""
+    names: Sequence[str] | None = None
+    """All columns, where the source names them apart from its records."""
+    header: int = 1
+    """The line that names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +69,25 @@ class Layout:
         """The column that holds a field."""
         return self.columns.get(name, name)
 
-    def require(self, number: int, names: Sequence[str]) -> None:
-        """Check the names of all columns, for a source that has them apart from its rows.
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that are read: the unit's id, and one for each field."""
+        return (self.unit_id, *map(self.column, self.fields))
 
-        Args:
-            number: the line that names them.
-            names: as they are there.
+    def rows(self, records: Records) -> Iterator[Row]:
+        """The rows of a source, checked one by one.
 
         Raises:
-            BadRowError: one that is needed is missing, or one is named twice, or cannot be stored as text.
+            BadRowError: a column is missing, or at the first row that is not valid.
         """
-        for position, name in enumerate(names):
-            _check_name(number, name)
-            if name in names[:position]:
-                raise BadRowError(number, name, "is named twice; rename or remove one of the columns")
-        for name in (self.unit_id, *map(self.column, self.fields)):
-            if name not in names:
-                raise BadRowError(number, name, f"is not among the columns, which are {', '.join(map(repr, names))}")
+        if records.names is not None:
+            check_names(records.header, records.names)
+            for name in self.needed:
+                if name not in records.names:
+                    known = ", ".join(map(repr, records.names))
+                    raise BadRowError(records.header, name, f"is not among the columns, which are {known}")
+        for number, record in records.numbered:
+            yield self.row(number, record)
 
     def row(self, number: int, record: Mapping[str, object]) -> Row:
         """Check a record and take from it what the knowledge base keeps.
@@ -122,6 +142,22 @@ def row_content(number: int, fields: Mapping[str, str], names: Sequence[str]) ->
     return packed
 
 
+def check_names(number: int, names: Sequence[str]) -> None:
+    """Check the names of all columns of a source that has them apart from its records.
+
+    Args:
+        number: the line that names them.
+        names: as they are there.
+
+    Raises:
+        BadRowError: one is named twice, or cannot be stored as text.
+    """
+    for position, name in enumerate(names):
+        _check_name(number, name)
+        if name in names[:position]:
+            raise BadRowError(number, name, "is named twice; rename or remove one of the columns")
+
+
 def _check_name(number: int, name: str) -> None:
     if problem := _not_text(name):
         raise BadRowError(number, name, f"the name {problem}")
@@ -141,16 +177,61 @@ _TYPES = {dict: "an object", list: "a list", bool: "true or false", bytes: "byte
 
 
 def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
-    """Rows of a JSON Lines file: one object per line, UTF-8; blank lines are skipped.
-
-    Args:
-        stream: the file, opened in binary mode; read as the rows are asked for.
-        layout: which members are what.
+    """Rows of :func:`json_records`.
 
     Raises:
         BadRowError: at the first line that is not a valid row.
     """
-    for number, line in _lines(stream):
+    yield from layout.rows(json_records(stream))
+
+
+def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator[Row]:
+    """Rows of :func:`csv_records`.
+
+    Raises:
+        BadRowError: the header lacks a column or names one twice, or at the first row that is not valid.
+    """
+    yield from layout.rows(csv_records(stream, delimiter))
+
+
+def json_records(stream: BinaryIO) -> Records:
+    """The objects of a JSON Lines file: one per line, UTF-8; blank lines are skipped.
+
+    Args:
+        stream: the file, opened in binary mode; read as the records are asked for.
+
+    Returns:
+        Records; reading them raises :class:`BadRowError` at the first line that is not an object.
+    """
+    return Records(_json_objects(stream))
+
+
+def csv_records(stream: BinaryIO, delimiter: str = ",") -> Records:
+    """The records of a CSV file: double quotes, UTF-8, a header row; blank lines are skipped.
+
+    Lines end in LF, CRLF or CR. A record is numbered by the line it begins on, since a quoted value may hold line
+    breaks.
+
+    Args:
+        stream: the file, opened in binary mode; its header is read now, the rest as the records are asked for.
+        delimiter: between two cells.
+
+    Returns:
+        Records; reading them raises :class:`BadRowError` at the first line that is not as long as the header.
+
+    Raises:
+        BadRowError: there is no header, or it names a column twice.
+    """
+    lines = _csv_lines(stream, delimiter)
+    number, names = next(lines, (1, []))
+    if not names:
+        raise BadRowError(1, None, "is empty; the first line must name the columns")
+    check_names(number, names)
+    return Records(_csv_objects(lines, names, delimiter), names, number)
+
+
+def _json_objects(stream: BinaryIO) -> Iterator[tuple[int, Mapping[str, object]]]:
+    for number, line in _lines(stream, "\n"):
         if line.isspace() or not line:
             continue
         try:
@@ -165,37 +246,22 @@ def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
             raise BadRowError(number, None, "is JSON with a huge number or too many levels; simplify it") from None
         if not isinstance(record, dict):
             raise BadRowError(number, None, 'is not a JSON object; write one like {"unit_id": "...", ...} per line')
-        yield layout.row(number, record)
+        yield number, record
 
 
-def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator[Row]:
-    """Rows of a CSV file: double quotes, UTF-8, a header row; blank lines are skipped.
-
-    A row is numbered by the line it begins on, since a quoted value may hold line breaks.
-
-    Args:
-        stream: the file, opened in binary mode; read as the rows are asked for.
-        layout: which columns are what.
-        delimiter: between two cells.
-
-    Raises:
-        BadRowError: the header lacks a column or names one twice, or at the first row that is not valid.
-    """
-    records = _csv_records(stream, delimiter)
-    number, header = next(records, (1, []))
-    if not header:
-        raise BadRowError(1, None, "is empty; the first line must name the columns")
-    layout.require(number, header)
-    for number, cells in records:
-        if len(cells) != len(header):
+def _csv_objects(
+    lines: Iterator[tuple[int, list[str]]], names: Sequence[str], delimiter: str
+) -> Iterator[tuple[int, Mapping[str, object]]]:
+    for number, cells in lines:
+        if len(cells) != len(names):
             quotes = f"put double quotes around values with {delimiter!r} or line breaks"
-            problem = f"has {len(cells)} cells where the header has {len(header)}; {quotes}"
+            problem = f"has {len(cells)} cells where the header has {len(names)}; {quotes}"
             raise BadRowError(number, None, problem)
-        yield layout.row(number, dict(zip(header, cells, strict=True)))
+        yield number, dict(zip(names, cells, strict=True))
 
 
-def _csv_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line for _, line in _lines(stream)), delimiter=delimiter, strict=True)
+def _csv_lines(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line for _, line in _lines(stream, "")), delimiter=delimiter, strict=True)
     number = 1
     try:
         for cells in reader:
@@ -206,15 +272,28 @@ def _csv_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[s
         raise BadRowError(number, None, f"is not valid CSV: {error}; check its quotes") from None
 
 
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a UTF-8 file, with or without a byte order mark."""
-    for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), 1):
-        if len(raw) > MAX_LINE_BYTES:
-            raise BadRowError(number, None, f"is longer than {MAX_LINE_BYTES // 1024**2} MiB")
-        try:
-            yield number, raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode()
-        except UnicodeDecodeError as error:
-            raise BadRowError(number, None, f"is not UTF-8 at byte {error.start + 1}; save the file as UTF-8") from None
+def _lines(stream: BinaryIO, newline: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a UTF-8 file, with their ends, with or without a byte order mark.
+
+    Args:
+        stream: stays open.
+        newline: what ends a line, as :func:`open` takes it.
+    """
+    # Wrong bytes become surrogates, so that an error can name the line that they are in.
+    text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline)
+    try:
+        for number, line in enumerate(iter(lambda: text.readline(MAX_LINE_CHARACTERS + 1), ""), 1):
+            if len(line) > MAX_LINE_CHARACTERS:
+                raise BadRowError(number, None, f"is longer than {MAX_LINE_CHARACTERS:,} characters")
+            if not line.isascii():
+                try:
+                    (raw := line.encode(errors="surrogateescape")).decode()
+                except UnicodeDecodeError as error:
+                    raise NotUtf8Error(number, error.start + 1, raw) from None
+            yield number, line.removeprefix("\ufeff") if number == 1 else line
+    finally:
+        with suppress(ValueError):  # it was closed before
+            text.detach()
 
 
 def _unique_members(number: int, members: list[tuple[str, object]]) -> dict[str, object]:

@@ -25,7 +25,8 @@ from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
 from exemplar_store.made_up import reading_s
-from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed
+from exemplar_store.nearness import Nearest
+from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed, read_nearest
 from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
@@ -298,6 +299,7 @@ class ExemplarStore:
         cohorts: Sequence[int] = FIRST,
         arrived: int | None = None,
         embeddings: bool = True,
+        nearest: Nearest | None = None,
     ) -> Slots:
         """Draw one query's slots: Poisson sampling of units, each to a slot of its own choosing.
 
@@ -306,6 +308,9 @@ class ExemplarStore:
         ordered by independent random priorities. So adding or removing a unit changes the content of one slot.
         See :mod:`exemplar_store.sampling`. Of the drawn units' exemplars only those kept are read.
         How long that takes depends on the drawn units' sizes, which ingest bounds (:mod:`exemplar_store.exemplar`).
+
+        With ``nearest``, a slot shows some of those that it keeps: the nearest to a question, which is a function of
+        what this slot keeps and of the question (:mod:`exemplar_store.nearness`). Of the others no text is read.
 
         An exemplar that does not open (its row was changed or moved outside this program) is left out of its slot,
         in silence: an error or a log line would tell which units were drawn, and would let one unit's row decide
@@ -320,6 +325,7 @@ class ExemplarStore:
             arrived: how many units had arrived when the answer was charged (:class:`KnowledgeBase`); nobody who came
                 later is drawn. None: everybody may be.
             embeddings: whether exemplars come with theirs, which takes longer.
+            nearest: the question, and how many a slot shows; None: all that it keeps.
 
         Returns:
             ``ensemble`` slots; a slot that nobody was sent to is the empty tuple.
@@ -337,6 +343,8 @@ class ExemplarStore:
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
             kept = sampling.deal(holder, sampling.words(holder.size), ensemble, max_exemplars)
+            if nearest is not None:
+                kept = read_nearest(connection, row.id, keys, listed, kept, nearest)
             stored = read_listed(connection, row.id, listed, kept)
         return _fill(row, keys, stored, kept, embeddings=embeddings)
 
@@ -400,15 +408,17 @@ class ExemplarStore:
             stored = read_listed(connection, row.id, listed, kept)
         return _fill(row, keys, stored, kept, embeddings=embeddings)
 
-    def reading_s(self, rows: int, dimension: int, *, response: bool) -> float:
+    def reading_s(self, rows: int, dimension: int, *, response: bool, ranked: int = 0) -> float:
         """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
 
         Args:
             rows: how many.
             dimension: of their embeddings, 0 for none.
             response: whether they have one of their responses, too.
+            ranked: how many others are ranked by their embeddings to find these.
         """
-        return reading_s(self._database, rows, MAX_EXEMPLAR_BYTES + overhead(dimension, response=response))
+        size = MAX_EXEMPLAR_BYTES + overhead(dimension, response=response)
+        return reading_s(self._database, rows, size, ranked=ranked, dimension=dimension)
 
     def every_unit(self, name: str, cohorts: Sequence[int] = FIRST, *, arrived: int | None = None) -> Iterator[Slot]:
         """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.

@@ -76,6 +76,8 @@ exemplars = sa.Table(
     sa.Column("kb_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("content_tag", sa.LargeBinary(16), primary_key=True),
+    # Before the payload: of a long row, SQLite reads no more than what is asked for.
+    sa.Column("vector", sa.LargeBinary, comment="the rounded embedding, encrypted; NULL: it has none"),
     sa.Column("payload", sa.LargeBinary, nullable=False),
     sa.ForeignKeyConstraint(["kb_id", "position"], [units.c.kb_id, units.c.position]),
     # SQLite: a rowid table on purpose. WITHOUT ROWID keeps whole payloads in the inner nodes of the tree, which a

@@ -29,7 +29,7 @@ def load(path: Path, *, words: Path | None = None, most: int | None = None) -> V
     if path.suffix == ".npy":
         if words is None:
             raise VocabularyError(f"{path} needs a list of its words")
-        names = words.read_text().split("\n")
+        names = words.read_text("utf-8").split("\n")
         names = names[:-1] if names[-1] == "" else names
         vectors = np.load(path, allow_pickle=False)
         if len(names) != len(vectors):

@@ -48,7 +48,11 @@ def read_public_texts(file: Path) -> tuple[str, ...]:
         OSError: it cannot be read.
         ValueError: they are too few or too many, or not UTF-8.
     """
-    texts = tuple(dict.fromkeys(line for line in file.read_text("utf-8").splitlines() if line.strip()))
+    try:
+        lines = file.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} is not UTF-8; save it as UTF-8") from None
+    texts = tuple(dict.fromkeys(line for line in lines if line.strip()))
     _check_count(texts)
     return texts
 

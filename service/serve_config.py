@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from service.application import ApplicationArgs
+from service.sources.encodings import read_text
 
 _FREE_FORM = {"args", "runtime_env", "user_config", "resources"}
 
@@ -20,7 +21,7 @@ def load_serve_config(path: Path) -> ServeDeploySchema:
         ValueError: not YAML, unknown keys, or values Serve refuses; names the key.
     """
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(raw, dict):

@@ -3,9 +3,10 @@
 Every family of mechanisms has one free noise parameter. An answer's cost in the central limit is the variance of its
 likelihood ratio: ``q² (e^L - 1)`` with sampling probability q, where ``L`` is the logarithm of the second moment of the
 unsampled ratio: ``1/z²`` for a Gaussian, ``ln cosh²(ε/2)`` for a bounded range (the largest of its pairs), and the sum
-of both for propose-test-release. Costs add up over answers. So with ``M²`` for the whole plan and a grant's share of
-it, ``M² share = answers q² (e^L - 1)`` gives each grant's ``L`` and its noise, and one search over M by the composed
-accountant finds the plan that just fits.
+of both for propose-test-release. Where blocks are drawn it is ``2 q² (e^(L/2) - 1)`` for noise on votes, and
+``4 q² sinh(L/4)`` for noise in a ball: that of the worst pairs (:mod:`accounting.privacy.blocks`). Costs add up over
+answers. So with ``M²`` for the whole plan and a grant's share of it, ``M² share = answers q² (e^L - 1)``, or its like,
+gives each grant's ``L`` and its noise, and one search over M by the composed accountant finds the plan that just fits.
 """
 
 import math
@@ -48,17 +49,27 @@ class Family(Generic[_Mechanism]):
         mechanism: the one whose likelihood ratio has a second moment of ``exp(cost)``.
         delta0: the probability per sampled answer of a loss that no noise removes.
         most: the largest cost that a mechanism of this family can have; infinite where more always helps.
+        by_blocks: the cost of an answer by blocks, from the variance of its likelihood ratio over q².
     """
 
     mechanism: Callable[[float], _Mechanism]
     delta0: float = 0.0
     most: float = math.inf
+    by_blocks: Callable[[float], float] = math.log1p
 
 
 AnyFamily = Family[SymmetricProfile]
 
 GAUSSIAN = Family(lambda cost: Gaussian(1 / math.sqrt(cost)))
 """Gaussian noise; the noise multiplier is free."""
+VOTES = Family(
+    lambda cost: Gaussian(1 / math.sqrt(cost), "votes"), by_blocks=lambda variance: 2 * math.log1p(variance / 2)
+)
+"""Gaussian noise on votes."""
+BALL = Family(
+    lambda cost: Gaussian(1 / math.sqrt(cost), "ball"), by_blocks=lambda variance: 4 * math.asinh(variance / 4)
+)
+"""Gaussian noise on vectors of a ball."""
 BOUNDED_RANGE = Family(lambda cost: BoundedRange(_range_of(cost)))
 """The exponential mechanism; its range ε is free."""
 
@@ -145,9 +156,10 @@ class Grant:
 
     def event(self, squared_cost: float) -> Event:
         """This grant with the noise that a central-limit cost of ``squared_cost`` in all buys."""
-        per_answer = squared_cost / (self.answers * self.sampling.probability**2)
-        cost = min(math.log1p(per_answer), self.family.most)
-        return Event(self.family.mechanism(cost), self.sampling, self.answers)
+        variance = squared_cost / (self.answers * self.sampling.probability**2)
+        by_blocks = self.sampling.kind == "blocks" and self.sampling.probability < 1
+        cost = self.family.by_blocks(variance) if by_blocks else math.log1p(variance)
+        return Event(self.family.mechanism(min(cost, self.family.most)), self.sampling, self.answers)
 
 
 def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant: str = "pld") -> list[Event]:

@@ -13,8 +13,11 @@ The pairs, sampled at rate q, in both directions:
 - An ensemble's tokens: so many such choices, all from the same sample; and all of that, too, where words guide them.
 - Propose-test-release: such a choice of k, then the test's noise; or, every time, two gaps of at most 2, of which only
   the certain loss is counted.
-- ``blocks``: what Theorem 11 (``docs/privacy/sampling.md``) charges for is the mirrored pair, so that is bounded here:
-  losses above 0 as with ``units``, and the same below 0.
+- ``blocks``, noise on votes or in a ball: the block is drawn with one contribution or with another, of the largest
+  norm, at a right angle or opposite. At a right angle the noise along each is independent, and the loss is the sum of
+  what either coordinate gives away.
+- ``blocks``, anything else: what Theorem 11 (``docs/privacy/sampling.md``) charges for is the mirrored pair, so that is
+  bounded here: losses above 0 as with ``units``, and the same below 0.
 
 Every loss is rounded to one of the two next grid points at random, with its mean kept. The sum of n such errors
 exceeds ``step sqrt(n ln(1/eta) / 2)`` with probability eta at most (Hoeffding); losses are lowered by that, and eta is
@@ -24,6 +27,7 @@ added to δ.
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -83,10 +87,11 @@ def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
         return 0.0
     if certain_loss(events) > delta * (1 + 1e-9):
         return math.inf
-    counts = [event.count for event in events]
     best = 0.0
     for backwards in (False, True):
-        tried = [[_losses(event, share, backwards) for event in events] for share in _shares(events)]
+        parts = [[_losses(event, share, backwards) for event in events] for share in _shares(events)]
+        counts = [event.count for event, losses in zip(events, parts[0], strict=True) for _ in losses]
+        tried = [[pair for losses in part for pair in losses] for part in parts]
         ranked = sorted(((_promise(losses, counts, delta), i) for i, losses in enumerate(tried)), reverse=True)
         for promise, i in ranked[: _COMPOSED if len(events) <= _FEW else 1]:
             if promise > best:
@@ -105,20 +110,61 @@ def _delta0(mechanism: SymmetricProfile) -> float:
     return mechanism.delta0 if isinstance(mechanism, PtrTest | ProposeTestRelease) else 0.0
 
 
-def _losses(event: Event, share: float, backwards: bool) -> Pair:
-    """Losses of one answer and their probabilities; removing a unit, or backwards adding one."""
-    absent, present = _outputs(event.mechanism, share)
+def _losses(event: Event, share: float, backwards: bool) -> Sequence[Pair]:
+    """Losses of one answer and their probabilities; removing a unit, or backwards adding one.
+
+    Where there are several, an answer's loss is their sum, and they are independent.
+    """
     q = event.sampling.probability
-    mixed = (1 - q) * absent + q * present
-    ratio = np.log1p(q * (present / absent - 1)) if q < 1 else np.log(present / absent)
     if event.sampling.kind == "blocks" and q < 1:
-        up = ratio > 0
-        back = np.exp(-ratio[up]) * mixed[up]
-        rest = 1 - mixed[up].sum() - back.sum()
-        if rest < 0:  # no such pair
-            return np.array([0.0]), np.array([1.0])
-        return np.concatenate([ratio[up], -ratio[up], [0.0]]), np.concatenate([mixed[up], back, [rest]])
-    return (-ratio, absent) if backwards else (ratio, mixed)
+        match event.mechanism:
+            case Gaussian(noise_multiplier, "votes"):
+                drawn = _sampled(*_noise(math.sqrt(2) * noise_multiplier), q)
+                return drawn.removed, drawn.added
+            case Gaussian(noise_multiplier, "ball"):
+                absent, one, other = _opposite(noise_multiplier)
+                with_one, with_other = _sampled(absent, one, q), _sampled(absent, other, q)
+                return ((with_one.ratio - with_other.ratio, with_one.mixed),)
+        return (_mirrored(_sampled(*_outputs(event.mechanism, share), q)),)
+    drawn = _sampled(*_outputs(event.mechanism, share), q)
+    return (drawn.added if backwards else drawn.removed,)
+
+
+class _Sampled(NamedTuple):
+    """One answer, with the unit or without it.
+
+    Attributes:
+        absent: what is released if the unit is not in the sample.
+        mixed: what is released if it is in the sample sometimes.
+        ratio: logarithms of mixed over absent.
+    """
+
+    absent: Array
+    mixed: Array
+    ratio: Array
+
+    @property
+    def removed(self) -> Pair:
+        return self.ratio, self.mixed
+
+    @property
+    def added(self) -> Pair:
+        return -self.ratio, self.absent
+
+
+def _sampled(absent: Array, present: Array, q: float) -> _Sampled:
+    ratio = np.log1p(q * (present / absent - 1)) if q < 1 else np.log(present / absent)
+    return _Sampled(absent, (1 - q) * absent + q * present, ratio)
+
+
+def _mirrored(drawn: _Sampled) -> Pair:
+    up = drawn.ratio > 0
+    ratio, mixed = drawn.ratio[up], drawn.mixed[up]
+    back = np.exp(-ratio) * mixed
+    rest = 1 - mixed.sum() - back.sum()
+    if rest < 0:  # no such pair
+        return np.array([0.0]), np.array([1.0])
+    return np.concatenate([ratio, -ratio, [0.0]]), np.concatenate([mixed, back, [rest]])
 
 
 def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
@@ -170,6 +216,14 @@ def _noise(noise_multiplier: float, width: float = _BIN) -> Pair:
     high = max(min(shift + _REACH, _FARTHEST), shift / 2)
     edges = np.linspace(low, high, max(1, min(4000, math.ceil((high - low) / width))) + 1)
     return _bins(edges), _bins(edges - shift)
+
+
+def _opposite(noise_multiplier: float) -> tuple[Array, Array, Array]:
+    """Noise around 0, around half of ``1/noise_multiplier``, and around minus that."""
+    shift = min(1 / (2 * noise_multiplier), _FARTHEST - 6)  # with more noise added, where masses would underflow
+    reach = min(shift + _REACH, _FARTHEST - shift)
+    edges = np.linspace(-reach, reach, 2 * math.ceil(reach / _BIN) + 1)
+    return _bins(edges), _bins(edges - shift), _bins(edges + shift)
 
 
 def _bins(edges: Array) -> Array:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from accounting.privacy import adaptive
+from accounting.privacy.blocks import sampled
 from accounting.privacy.bounds import Accountant
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import choose_step, discretise, smallest_step
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
 from accounting.privacy.profiles import require_delta
-from accounting.privacy.subsampling import amplify
 
 _TAIL = 1e-7  # of delta, over all answers, is counted as certain loss by cutting the grids
 
@@ -113,4 +113,4 @@ def _pairs(event: Event, tail: float, iterated: int) -> adaptive.Pairs:
     """
     if adaptive.applies(event):
         return adaptive.groups(event, tail, iterated)
-    return ((amplify(event.mechanism, event.sampling), event.count),)
+    return tuple((directions, event.count) for directions in sampled(event.mechanism, event.sampling))

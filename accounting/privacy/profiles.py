@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from scipy import special
 from accounting.privacy.lattice import LATTICE
 
 Array = npt.NDArray[np.float64]
+Contributions = Literal["any", "votes", "ball"]
 
 
 class SymmetricProfile(ABC):
@@ -68,22 +69,34 @@ class Gaussian(SymmetricProfile):
     ``h(x) = Φ(1/2z - xz) - exp(x) Φ(-1/2z - xz)`` (Balle and Wang, arXiv 1805.06530, theorem 8). Since the noise is
     drawn on a lattice, z is taken as :data:`LATTICE` times the noise multiplier.
 
+    Args:
+        noise_multiplier: z.
+        contributions: what a slot may add to the sum. Two of them differ by at most the sensitivity; where units are
+            drawn in blocks, it matters what else is known (:mod:`accounting.privacy.blocks`):
+
+            - ``votes``: no coordinate is negative, and the norm is at most the sensitivity over √2;
+            - ``ball``: the norm is at most half the sensitivity;
+            - ``any``: nothing else is known, which is never wrong.
+
     Raises:
-        ValueError: the noise multiplier is not a positive number.
+        ValueError: the noise multiplier is not a positive number, or the contributions are none of these.
     """
 
     noise_multiplier: float
+    contributions: Contributions = "any"
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
+        if self.contributions not in get_args(Contributions):
+            raise ValueError(f"contributions must be any, votes or ball, not {self.contributions!r}")
 
     def upper_delta(self, epsilon: Array) -> Array:
         """See :class:`SymmetricProfile`."""
         z = LATTICE * self.noise_multiplier
         near, far = epsilon * z - 0.5 / z, epsilon * z + 0.5 / z
         # Both terms share the factor φ(near), so the tail is a difference of Mills ratios, each near 1/distance.
-        tail = _density(near) * (_mills(np.maximum(near, 0.0)) - _mills(far))
-        bulk = special.ndtr(-near) - _density(near) * _mills(far)
+        tail = density(near) * (mills(np.maximum(near, 0.0)) - mills(far))
+        bulk = special.ndtr(-near) - density(near) * mills(far)
         return np.asarray(np.clip(np.where(near >= 0, tail, bulk), 0.0, 1.0))
 
 
@@ -217,7 +230,7 @@ class ProposeTestRelease(SymmetricProfile):
         mu = 1 / (LATTICE * self.noise_multiplier)
         in_tail = v >= mu * mu / 2
         s = np.where(in_tail, v, mu * mu / 2) / mu
-        tail = _density(s) * (_mills(s - mu / 2) - 2 * _mills(s) + _mills(s + mu / 2)) * math.exp(-mu * mu / 8)
+        tail = density(s) * (mills(s - mu / 2) - 2 * mills(s) + mills(s + mu / 2)) * math.exp(-mu * mu / 8)
         u = np.where(in_tail, 0.0, v)
         bulk = np.exp(-u / 2) * special.ndtr(mu / 2 - u / mu) + np.exp(u / 2) * special.ndtr(-mu / 2 - u / mu)
         bulk -= 2 * math.exp(-mu * mu / 8) * special.ndtr(-u / mu)
@@ -242,10 +255,11 @@ def require_delta0(delta0: float) -> None:
         raise ValueError(f"delta0 is a probability and must be in [0, 1), not {delta0}")
 
 
-def _density(x: Array) -> Array:
+def density(x: Array) -> Array:
+    """The density of the standard normal distribution."""
     return np.asarray(np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
 
 
-def _mills(x: Array) -> Array:
+def mills(x: Array) -> Array:
     """Mills' ratio ``Φ(-x)/φ(x)`` for x of at least 0."""
     return np.asarray(math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2)))

@@ -10,9 +10,9 @@ is looser than the PLD by 5 to 15 %; for bounded ranges it can be tighter than t
   1909.13830), and sampling mixes them, so its moments are exact in both directions. The largest over t is taken at
   each order, *before* orders are compared, since every answer of an adaptive analyst may have another t.
 - Propose-test-release, ``units``: outside an event of probability delta0 a bounded range and a Gaussian, see below.
-- ``blocks``, and an ensemble's tokens: the moments of the dominating pair on the PLD accountant's grid. A Rényi
+- ``blocks``, and an ensemble's tokens: the moments of the dominating pairs on the PLD accountant's grid. A Rényi
   divergence is an integral of hockey-stick divergences with positive weights, so a pair that dominates in those
-  dominates in it.
+  dominates in it. Those of the pairs of one answer add up.
 
 **delta0 counts once per answer.** Let E be the event that the test fails where neither gap exceeds 2; where one does,
 let an independent coin stand in, so that E has probability 1 - d whatever k is, with d = delta0. Then the answer
@@ -31,9 +31,10 @@ from dp_accounting import dp_event, privacy_accountant
 from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import special
 
+from accounting.privacy.blocks import sampled
 from accounting.privacy.bounds import Accountant
 from accounting.privacy.events import Event, merge
-from accounting.privacy.grid import discretise, second_moment, smallest_step
+from accounting.privacy.grid import Pld, discretise, second_moment, smallest_step
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
 from accounting.privacy.profiles import (
     Array,
@@ -43,7 +44,7 @@ from accounting.privacy.profiles import (
     PtrTest,
     require_delta,
 )
-from accounting.privacy.subsampling import amplify
+from accounting.privacy.subsampling import Direction
 from accounting.privacy.token_ensemble import TokenEnsemble
 
 _ORDERS: Array = 1 + np.geomspace(0.05, 1023, 100)
@@ -119,12 +120,17 @@ def _gaussian_rdp(noise_multiplier: float, q: float, orders: Array) -> Array:
 
 def _grid_rdp(event: Event, cut: float, orders: Array) -> tuple[Array, float]:
     found, lost = np.zeros_like(orders), 0.0
-    for pair in amplify(event.mechanism, event.sampling):
-        step = max(_STEP_PER_DEVIATION * math.sqrt(second_moment(pair)), 8 * smallest_step([pair], cut))
-        pld = discretise(pair, step, cut)
-        moments = special.logsumexp(np.outer(orders - 1, pld.losses), b=pld.probs, axis=1)
-        found, lost = np.maximum(found, moments / (orders - 1)), max(lost, pld.infinity)
-    return np.asarray(found), lost
+    for directions in sampled(event.mechanism, event.sampling):
+        plds = [_coarse(pair, cut) for pair in directions]
+        moments = [special.logsumexp(np.outer(orders - 1, pld.losses), b=pld.probs, axis=1) for pld in plds]
+        found += np.max(moments, axis=0) / (orders - 1)
+        lost += max(pld.infinity for pld in plds)
+    return found, lost
+
+
+def _coarse(pair: Direction, cut: float) -> Pld:
+    step = max(_STEP_PER_DEVIATION * math.sqrt(second_moment(pair)), 8 * smallest_step([pair], cut))
+    return discretise(pair, step, cut)
 
 
 def _bounded_range_rdp(epsilon: float, noise_multiplier: float, q: float, orders: Array, tolerance: float) -> Array:

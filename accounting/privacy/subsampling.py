@@ -11,7 +11,8 @@ pair is not symmetric, so it has two directions, and a composition must keep the
 ``blocks``: the unit's block is drawn with it or without it, so the pair is ``(1-q) A + q B`` and ``(1-q) A + q B'``.
 By advanced joint convexity (Balle, Barthe and Gaboardi, arXiv 1807.01647, theorem 2), for ``x >= 0`` the divergence is
 at most ``q [(1-b) H(y; B, A) + b H(y; B, B')]`` with ``e^y = 1 + (e^x - 1)/q``; A, B and B' are neighbours of each
-other, so that is at most the remove direction's. Swapping B and B' mirrors it for ``x < 0``.
+other, so that is at most the remove direction's. Swapping B and B' mirrors it for ``x < 0``. That holds whatever the
+mechanism is; for noise on votes or embeddings :mod:`accounting.privacy.blocks` has the worst pair itself.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
 from service.engines.vllm.label_scoring import calibrated, reference
 from service.evaluation.dataset import Dataset
-from service.sources.typed import read_file
+from service.sources.files import read_records
 
 NOTHING = ("N/A", "", "[MASK]")
 
@@ -54,7 +54,7 @@ METHODS: Mapping[str, tuple[str, Calibrate]] = {
 
 async def scores_of(arguments: argparse.Namespace, task: ClassifyTask, rows: list[dict[str, Any]]) -> np.ndarray:
     """Uncalibrated, float64 (slots + 1, texts, L); the last is zero-shot's."""
-    train = list(read_file(arguments.data / "train.jsonl"))
+    train = read_records(str(arguments.data / "train.jsonl"))
     random.Random(7).shuffle(train)
     names, words = task.exemplar_fields, dict(zip(task.labels, arguments.words or task.labels, strict=True))
     shown = [{**row, task.label_field: words[row[task.label_field]]} for row in train[: arguments.slots * task.shots]]
@@ -95,7 +95,7 @@ def main() -> None:
     assert isinstance(task, ClassifyTask)
     if arguments.shots:
         task = task.model_copy(update={"shots": arguments.shots})
-    rows = list(read_file(arguments.data / "test.jsonl"))[: arguments.queries]
+    rows = read_records(str(arguments.data / "test.jsonl"))[: arguments.queries]
     truth = np.array([task.labels.index(row[task.label_field]) for row in rows])
     scores = asyncio.run(scores_of(arguments, task, rows))
     asked, public = scores[:, : len(rows)], {"nothing": scores[:, -len(NOTHING) :], "public": scores[:, len(rows) : -3]}

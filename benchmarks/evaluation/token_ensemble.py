@@ -54,7 +54,7 @@ from service.evaluation.text_metrics import similarities
 from service.pipeline.draw import draw
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
-from service.sources.typed import read_file
+from service.sources.files import read_records
 
 TIMEOUT_S = 600.0
 CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1", "token_ensemble:3", BASE)
@@ -107,14 +107,14 @@ class Asking:
 def training(base: Path) -> tuple[int, str]:
     """How many training rows a knowledge base has, and a digest of them."""
     file = base / "train.jsonl"
-    return sum(1 for _ in read_file(file)), hashlib.sha256(file.read_bytes()).hexdigest()
+    return len(read_records(str(file))), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 async def said(
     name: str, bases: Sequence[Path], condition: str, kept: KeptEngine, questions: int, until: float
 ) -> list[Said]:
     """Answers to a set's first questions: those that are kept, and others until this time."""
-    asked = [(base, row) for base in bases for row in read_file(base / "test.jsonl")]
+    asked = [(base, row) for base in bases for row in read_records(str(base / "test.jsonl"))]
     random.Random(7).shuffle(asked)
     plan, what, stages = planned(name, condition), condition.partition(":")[0], Stages(kept, Embedder(), TIMEOUT_S)
     data = [Dataset(base, plan, TASK, plan.tasks[TASK].query_fields[0], DATA[name].unit_id) for base in bases]

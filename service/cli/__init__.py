@@ -5,8 +5,9 @@ database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst
 """
 
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,7 +66,7 @@ def _explain(error: Exception) -> str | None:
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, e['loc'])) or error.title}: {e['msg']}" for e in error.errors())
+        return "; ".join(_said(problem, error.title) for problem in error.errors())
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _EXTRAS:
         return f"this command needs {name}, which is not installed: pip install 'dp-icl[{_EXTRAS[name]}]'"
     if isinstance(error, httpx.HTTPError):
@@ -81,3 +82,8 @@ def _explain(error: Exception) -> str | None:
         return f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
+
+
+def _said(problem: Mapping[str, Any], title: str) -> str:
+    said = problem["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(map(str, problem['loc'])) or title}: {said}"

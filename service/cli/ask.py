@@ -3,17 +3,21 @@
 import hashlib
 import json as json_module
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
 import typer
+from pydantic import field_validator
 from rich.progress import track
 
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, say, state_folder
-from service.sources.typed import read_fields, read_file
+from service.cli.reading import TextFormat
+from service.retry_after import retry_after_s
+from service.sources.typed import read_fields
 
 AbstainBelow = Annotated[
     float | None,
@@ -23,6 +27,9 @@ AbstainBelow = Annotated[
 ]
 _TIMEOUT_S = 180.0
 _RETRIES = 5
+_LONGEST_WAIT_S = 60.0
+_WRITTEN = ("answer", "score", "probability", "keywords", "fallback", "release")
+"""What ``batch`` adds to a row."""
 
 
 class Service(Options):
@@ -32,6 +39,19 @@ class Service(Options):
     """Where the service runs."""
     key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", show_default=False)] = ""
     """An analyst's API key."""
+
+    @field_validator("url")
+    @classmethod
+    def _can_be_asked(cls, url: str) -> str:
+        try:
+            parsed = httpx.URL(url.strip())
+        except httpx.InvalidURL:
+            parsed = httpx.URL()
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError(f"{url!r} is not the address of a service: write it as http://HOST:PORT")
+        if parsed.path.rstrip("/").endswith("/v1"):
+            raise ValueError(f"{url!r} has a path too many: leave /v1 out")
+        return url.strip()
 
     def checked_key(self) -> str:
         """The key.
@@ -107,6 +127,7 @@ def batch(
     file: Annotated[Path, typer.Argument(exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o")],
     *,
+    text: TextFormat,
     service: Service,
     abstain_below: AbstainBelow = None,
 ) -> None:
@@ -114,14 +135,16 @@ def batch(
 
     If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
     (such as an id) are kept beside the answer, and so are keywords and scores;
-    the answer of an abstention is null.
+    the answer of an abstention is null. Nothing of the input is overwritten: where it has a field `answer`, the answer
+    is called `dpicl_answer`, and so on.
 
     Args:
-        file: JSON Lines, or CSV with a header: each row has the query's fields.
+        file: Each row has the query's fields, in any format of `dpicl kb ingest`.
         out: File for the answers, one a line, in the order of the input.
     """
     done = _whole_lines(out)
-    rows = list(read_file(file))
+    rows = text.read(file)
+    written = _names({name for row in rows for name in row})
     if done > len(rows):
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(service) as client, out.open("a") as sink:
@@ -132,10 +155,23 @@ def batch(
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
-            kept = {name: answer[name] for name in ("score", "probability", "keywords", "fallback") if name in answer}
-            sink.write(json_module.dumps({**row, "answer": _said(answer), **kept, "release": answer["id"]}) + "\n")
+            said = {**answer, "answer": _said(answer), "release": answer["id"]}
+            kept = {called: said[name] for name, called in written.items() if name in said}
+            sink.write(json_module.dumps({**row, **kept}, default=str) + "\n")
             sink.flush()
     typer.echo(f"{len(rows)} answers in {out}")
+
+
+def _names(columns: Collection[str]) -> dict[str, str]:
+    """What :data:`_WRITTEN` is called in the output.
+
+    Raises:
+        ValueError: the input has all names that it could have.
+    """
+    names = {name: f"dpicl_{name}" if name in columns else name for name in _WRITTEN}
+    if taken := sorted(set(names.values()) & set(columns)):
+        raise ValueError(f"the input has fields {', '.join(taken)}, which the answers would overwrite: rename them")
+    return names
 
 
 def _said(answer: dict[str, Any]) -> str | None:
@@ -169,7 +205,7 @@ def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_
         response = client.post(f"/v1/tasks/{task}/answers", json=body)
         if response.status_code not in (429, 503) or "Retry-After" not in response.headers:
             break
-        time.sleep(float(response.headers["Retry-After"]))
+        time.sleep(retry_after_s(response.headers["Retry-After"], _LONGEST_WAIT_S))
     return checked(response)
 
 

@@ -13,6 +13,7 @@ from rich.progress import TaskID
 
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, print_json, print_table, progress
+from service.cli.reading import TextFormat
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
 from service.engines.factory import open_engine
@@ -67,7 +68,7 @@ class Questions(Options):
     """Only the first so many test rows."""
     same_slots: bool = False
     """Draw slots once, not for each test row: a language model that has read them is several times faster."""
-    unit_id: str = "id"
+    unit_id: str = "unit_id"
     """The column with the privacy unit's id."""
     embedded_field: str | None = None
     """The field exemplars and queries are compared by. [default: the query's first]"""
@@ -87,12 +88,13 @@ class Drawn(Options):
 
 
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(exists=True)],
+    dataset: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
     plan_file: Annotated[Path, typer.Option("--plan", exists=True)],
     task: TaskName = None,
     *,
     noise: Noise,
     questions: Questions,
+    text: TextFormat,
     engine_config: EngineConfigFile = None,
     drawn: Drawn,
     json: Json = False,
@@ -107,7 +109,7 @@ def evaluate(
     cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
 
     Args:
-        dataset: Folder with train.jsonl and test.jsonl.
+        dataset: Folder with train and test: train.jsonl, train.csv or whatever else `dpicl kb ingest` takes.
         plan_file: A plan; its budget's δ, and one of its tasks, are used.
     """
     from service.embedding.embedder import Embedder, cores
@@ -121,7 +123,7 @@ def evaluate(
         )
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
     field = embedded_field(plan, name, questions.embedded_field)
-    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries)
+    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, text.model_dump())
     evaluator = evaluator_of(data, noise.mechanism)
     # Bad rows are told before much time is spent.
     title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
@@ -130,10 +132,11 @@ def evaluate(
     embedder = Embedder(threads=cores())
     folder = questions.replies or cache_folder() / "replies"
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
-    # Language models read no embeddings, but what is released once is made of them.
-    embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
+    # Language models read no embeddings, but what is released once is made of them, and slots are ranked by them.
+    needed = plan.tasks[name].once or plan.tasks[name].order == "nearest"
+    embed = None if config.is_llm and not needed else embedder.embed
     with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
-        asked = runner.run(data.ask(store, engine, same_slots=questions.same_slots, progress=shown))
+        asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
         given = Pass(asked, store, engine, embedder, runner.run)
         rows = evaluator.evaluate(given, grid, partial(shown, "results"))
     if drawn.csv:

@@ -27,6 +27,7 @@ from service.cli.output import (
     print_list,
     progress,
 )
+from service.cli.reading import TextFormat
 from service.commands import exemplars, knowledge_bases
 from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
@@ -48,15 +49,6 @@ class SqlQuery(Options):
     """The database that --query reads, such as postgresql+psycopg://user@host/shop."""
     query: str | None = None
     """SELECT the rows from a database instead of a file."""
-
-
-class TextFormat(Options):
-    """How a file of text is read."""
-
-    encoding: str | None = None
-    """Of JSON Lines or CSV, such as cp1252. [default: detected]"""
-    delimiter: str | None = None
-    """Between cells of CSV. [default: detected]"""
 
 
 class ReadOn(Options):
@@ -113,8 +105,9 @@ def ingest(
 
     Args:
         source: A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a
-            header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz); or a folder of Parquet
-            files, or a Hugging Face dataset that was saved to disk.
+            header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz, .bz2, .xz, .zip); or a
+            folder of Parquet files, or a Hugging Face dataset that was saved to disk. Text is UTF-8, unless it is
+            marked or --encoding says otherwise.
         columns: Take a field from a column of another name. Repeat it.
     """
     cursor = _cursor(read_on, sql)
@@ -231,6 +224,7 @@ def forget(
     listed: Annotated[str | None, typer.Option(metavar="SOURCE")] = None,
     *,
     sql: SqlQuery,
+    text: TextFormat,
     unit_id: UnitId = "unit_id",
     yes: Yes = False,
 ) -> None:
@@ -246,7 +240,7 @@ def forget(
         agreed(f"Delete every exemplar of unit {unit!r} from {name}?", yes=yes)
         typer.echo(f"Deleted {do(exemplars.forget, name, unit)} exemplars")
         return
-    with open_source(listed, sql, TextFormat()) as source:
+    with open_source(listed, sql, text) as source:
         units = {row.unit_id for row in source.rows(Layout((), unit_id))}
     agreed(f"Delete every exemplar of {len(units)} units from {name}?", yes=yes)
     deleted, unknown = do(exemplars.forget_many, name, units)

@@ -14,8 +14,9 @@ from accounting.tasks import Task as PlanTask
 from exemplar_store import Layout
 from service.cli import output
 from service.cli.gathering import Commands, Options
-from service.cli.knowledge_bases import SqlQuery, TextFormat, columns_named, open_source
+from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
+from service.cli.reading import TextFormat
 from service.cli.trying import beside_engine, candidates, rehearse, try_
 from service.commands import plans
 from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
@@ -28,6 +29,7 @@ from service.plans.signing import release as make_release
 from service.records.api_keys import called
 from service.records.records import Records
 from service.sources.counts import LabelCounts
+from service.sources.encodings import read_text
 
 app = Commands()
 app.command("try")(try_)
@@ -100,7 +102,7 @@ def preview_(
     Args:
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
     """
-    me, plan = output.actor(), load_plan(file.read_text())
+    me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
     lasting = None if arriving.units_a_month is None else plans.steady(me, opened, plan, arriving)
     found = compared.labels(plan, text)
@@ -142,7 +144,7 @@ def sign(
     Args:
         again: Sign it once more, and take its (ε, δ) once more: the version of the newest signed plan that is the same.
     """
-    me, opened, plan = output.actor(signed_by), output.records(), load_plan(file.read_text())
+    me, opened, plan = output.actor(signed_by), output.records(), load_plan(read_text(file))
     check_free(opened, plan)
     calibrated = prepare(opened, plan)
     check_new(opened, calibrated, again)

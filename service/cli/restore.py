@@ -9,7 +9,7 @@ import typer
 
 from service.cli.ask import Service
 from service.cli.gathering import Commands
-from service.cli.output import Json, actor, print_json, print_table, records, say, state_folder
+from service.cli.output import Json, actor, create_database, print_json, print_table, records, say, state_folder
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
@@ -138,6 +138,7 @@ def publish(
     """
     from service.commands.publishing import publish as publish_
 
+    create_database()
     made = publish_(actor(by), records(), job, signing_key, margin)
     typer.echo(f"{made.address}, SHA-256 {made.sha256}, published by {made.signature.publisher}")
 

@@ -24,6 +24,7 @@ from sanitization.tokens import Partition
 from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Commands, Options
 from service.cli.output import Json, print_json, print_table, state_folder
+from service.cli.reading import TextFormat
 from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, minilm_words
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class OnTexts(Options):
     """Texts to attack, and attackers with a model."""
 
     texts: Annotated[Path | None, typer.Option(exists=True)] = None
-    """JSON Lines or CSV: `text`, perhaps `label`. The last are sanitised, the others known to attackers."""
+    """Rows of `text`, perhaps `label`, as of `kb ingest`. The last are sanitised, the others known to attackers."""
     keep: str = "stopwords,punctuation"
     """What of the texts is released as it is."""
     most_texts: Annotated[int, typer.Option(min=2)] = 500
@@ -242,6 +243,7 @@ def attack(
     mechanism: list[str] | None = None,
     *,
     on: OnTexts,
+    text_format: TextFormat,
     words: Words,
     json: Json = False,
 ) -> None:
@@ -256,7 +258,7 @@ def attack(
     """
     names = mechanism or [*RESPONSES, *PUBLISHED]
     if on.texts is not None:
-        _attack_texts(epsilon, names, on, words, json)
+        _attack_texts(epsilon, names, on, text_format.read(on.texts), words, json)
         return
     if on.masked_model or on.endpoint:
         raise typer.BadParameter("attackers with a model need --texts")
@@ -292,16 +294,17 @@ def attack(
     )
 
 
-def _attack_texts(epsilon: list[float], names: list[str], on: OnTexts, words: Words, json: bool) -> None:
+def _attack_texts(
+    epsilon: list[float], names: list[str], on: OnTexts, rows: list[dict[str, Any]], words: Words, json: bool
+) -> None:
     from service.embedding.embedder import Embedder, cores
     from service.embedding.memory import EmbeddingMemory
     from service.evaluation import sanitised_texts
-    from service.sources.typed import read_file
 
     partition, folder = Partition(_kept(on.keep)), words.folder
     vocabulary = partition.replaceable(words.vocabulary())
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
-    rows, unknown = list(read_file(on.texts or Path())), embed if words.vectors is None else None
+    unknown = embed if words.vectors is None else None
     texts, guessers = sanitised_texts.Texts(rows, vocabulary, partition, on.most_texts, embed, unknown), on.guessers()
 
     def measured(name: str, value: float) -> sanitised_texts.OnTexts:

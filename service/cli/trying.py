@@ -15,6 +15,7 @@ from accounting.plan import CalibratedPlan, Plan, load_plan
 from accounting.tasks import ClassifyTask
 from service.cli import output
 from service.cli.output import Json, PlanFile, SignedBy, TaskName, Yes
+from service.cli.reading import TextFormat
 from service.commands import rehearsals, trials
 from service.commands.rehearsals import NewRehearsal
 from service.commands.trials import TrialView, Trying
@@ -26,7 +27,8 @@ from service.plans.calibrating import calibrate
 from service.plans.candidates import write_candidates
 from service.plans.signing import prepare
 from service.private_threads import privately
-from service.sources.typed import read_fields, read_file
+from service.sources.encodings import read_text
+from service.sources.typed import read_fields
 from service.trials.trials import Trial, Trials, check_exemplars
 
 T = TypeVar("T")
@@ -50,7 +52,7 @@ def plan_and_task(file: Path, task: str | None) -> tuple[Plan, str]:
     Raises:
         ValueError: it has no such task.
     """
-    plan = load_plan(file.read_text())
+    plan = load_plan(read_text(file))
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:
         raise ValueError(f"{file} has no task {name!r}; it has {', '.join(plan.tasks)}")
@@ -62,6 +64,8 @@ def try_(
     exemplars: Annotated[Path, typer.Option(exists=True)],
     query: str,
     task: TaskName = None,
+    *,
+    text: TextFormat,
     repeats: int = 20,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     embedded_field: str | None = None,
@@ -75,14 +79,14 @@ def try_(
     often that survives the noise.
 
     Args:
-        exemplars: Public exemplars, JSON Lines or CSV, with the fields the task's prompt shows.
+        exemplars: Public exemplars with the fields the task's prompt shows, in any format of `dpicl kb ingest`.
         query: The text to answer, or a JSON object of fields.
         repeats: How many times noise is drawn, 1 to 100.
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
         embedded_field: With --public-size: the field by which exemplars are compared. [default: the query's first]
     """
     plan, name = plan_and_task(file, task)
-    lines = list(read_file(exemplars))
+    lines = text.read(exemplars)
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
     if public_size is None:
         opened = output.records()
@@ -122,7 +126,7 @@ def rehearse(
     Some units ask, the others answer with the plan's noise, and only noisy counts of right and wrong answers leave.
     Run it where the service runs. It ends at a time fixed before anything private is read.
     """
-    me, opened, plan = output.actor(signed_by), output.records(), load_plan(file.read_text())
+    me, opened, plan = output.actor(signed_by), output.records(), load_plan(read_text(file))
     offer = rehearsals.offer(me, prepare(opened, plan), wanted)
     budget, (described,) = offer.calibrated.plan.budget, offer.preview.tasks.values()
     if not json:
@@ -143,7 +147,9 @@ def candidates(
     file: PlanFile,
     task: str | None = None,
     per_label: Annotated[int, typer.Option(min=1, max=100)] = 12,
-    vary: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    vary: Annotated[Path | None, typer.Option(exists=True)] = None,
+    *,
+    text: TextFormat,
     engine_config: EngineConfigFile = None,
 ) -> None:
     """Let the engine write candidates for `synthetic_exemplars`: it is shown the plan, and nothing private.
@@ -153,14 +159,14 @@ def candidates(
     Args:
         task: For the labels of which task. [default: the first with any]
         per_label: At most so many of each label, or of each text that is varied.
-        vary: Vary these public exemplars: what `dpicl plan export` wrote.
+        vary: Vary these public exemplars: what `dpicl plan export` wrote, or a file as of `dpicl kb ingest`.
     """
-    plan = load_plan(file.read_text())
+    plan = load_plan(read_text(file))
     labelled = {name: planned for name, planned in plan.tasks.items() if isinstance(planned, ClassifyTask)}
     name = task or next(iter(labelled), "")
     if name not in labelled:
         raise ValueError(f"{file} has no task {name!r} with labels")
-    varied = [] if vary is None else list(read_file(vary))
+    varied = [] if vary is None else text.read(vary)
     config = engine_of(engine_config)
     if not config.is_llm:
         raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")
@@ -202,7 +208,7 @@ def engine_of(config: Path | None) -> EngineConfig:
     from service.serve_config import load_serve_config
 
     with suppress(yaml.YAMLError):
-        written = yaml.safe_load(config.read_text())
+        written = yaml.safe_load(read_text(config))
         if isinstance(written, dict) and "name" in written:
             return ApplicationArgs.model_validate({"engine": written}).engine
     applications = load_serve_config(config).applications

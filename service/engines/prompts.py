@@ -37,7 +37,9 @@ def filled(prompt: Prompt, query: Mapping[str, str], slot: Slot, characters: int
 
 
 def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
-    """A slot's exemplars that fit, in their order: each that no longer does is left out.
+    """A slot's exemplars that fit, in their order: from the last one on, each that no longer does is left out.
+
+    The last one stands next to the question, and where exemplars are ranked, it is the nearest.
 
     Args:
         slot: any.
@@ -45,11 +47,11 @@ def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
         room: that they have together.
     """
     kept = []
-    for exemplar, length in zip(slot, lengths, strict=True):
+    for exemplar, length in zip(reversed(slot), reversed(lengths), strict=True):
         if length <= room:
             kept.append(exemplar)
             room -= length
-    return tuple(kept)
+    return tuple(reversed(kept))
 
 
 def rendered(prompt: Prompt, slot: Slot) -> list[str]:

@@ -97,6 +97,7 @@ class TaskSpec:
         answer_field: the exemplar field that holds its label or its response.
         input_field: the field that an exemplar and a query are compared by.
         label_descriptions: optional sentence per label, saying what belongs under it.
+        quotes: whether slots say what their nearest exemplar says, and no model is asked for it.
         kind: what is asked for.
         candidates: of free text, how many zero-shot answers are wanted.
         public_answers: of free text, answers that are public anyway.
@@ -115,6 +116,7 @@ class TaskSpec:
     answer_field: str = "label"
     input_field: str = "text"
     label_descriptions: Mapping[str, str] = field(default_factory=dict)
+    quotes: bool = False
     kind: Literal["classify", "generate"] = "classify"
     candidates: int = 0
     public_answers: tuple[str, ...] = ()

@@ -1,10 +1,12 @@
-"""A folder with ``train.jsonl`` and ``test.jsonl``: what an engine says of every test row."""
+"""A folder with training and test rows: what an engine says of every test row."""
 
+import dataclasses
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 from accounting.labels import spellings
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import ExemplarStore, Layout, read_json_lines
+from exemplar_store import ExemplarStore, Layout
 from exemplar_store.cohorts import FIRST
 from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.store import Slots
@@ -23,9 +25,10 @@ from service.evaluation.replies import KeptEngine
 from service.pipeline.draw import draw
 from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
+from service.pipeline.quoting import quotes
 from service.records.database import open_database
 from service.records.schema import migrate
-from service.sources.typed import read_file
+from service.sources.files import Source, can_read, open_file, read_records
 
 NAME = "evaluation"
 """Of the knowledge base that is filled."""
@@ -73,20 +76,23 @@ class Dataset:
     """The folder, and a task that is asked of it.
 
     Attributes:
-        folder: its objects have the fields of the task's prompt.
+        folder: holds ``train`` and ``test``, each a file or a folder of rows, as of ``dpicl kb ingest``; they have the
+            fields of the task's prompt.
         plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
         task_name: one of the plan's tasks.
         field: of the query, which exemplars and queries are compared by.
         unit_id: the column that names the privacy unit.
         limit: only the first so many test rows; None: all.
+        text: how files of text are read, as :func:`service.sources.files.open_file` takes it.
     """
 
     folder: Path
     plan: Plan
     task_name: str
     field: str
-    unit_id: str = "id"
+    unit_id: str = "unit_id"
     limit: int | None = None
+    text: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:
@@ -112,15 +118,16 @@ class Dataset:
         Raises:
             ValueError: the file or a field is missing, or a label is not among the task's.
         """
-        task, rows = self.task, list(self._rows("test.jsonl"))[: self.limit]
+        task, file = self.task, self._file("test")
+        rows = read_records(file, **self.text)[: self.limit]
         labels = spellings(task.labels if isinstance(task, ClassifyTask) else ())
         for number, row in enumerate(rows, 1):
             needed = (*task.query_fields, task.answer_field)
             if missing := [name for name in needed if not isinstance(row.get(name), str)]:
-                raise ValueError(f"{self.folder}/test.jsonl: row {number} lacks {', '.join(missing)}")
+                raise ValueError(f"{file}: row {number} lacks {', '.join(missing)}")
             if isinstance(task, ClassifyTask):
                 if labels.number(label := row[task.label_field]) is None:
-                    raise ValueError(f"{self.folder}/test.jsonl: label {label!r} is not among the task's labels")
+                    raise ValueError(f"{file}: row {number}: label {label!r} is not among the task's labels")
                 row[task.label_field] = labels.spelt(label)
         return rows
 
@@ -131,17 +138,38 @@ class Dataset:
         Raises:
             ValueError: the file is missing.
         """
-        return sum(1 for _ in self._rows("train.jsonl"))
+        return self._training[0]
 
-    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
-        file = self.folder / name
-        if not file.is_file():
-            raise ValueError(f"{file} is missing: a dataset is a folder with train.jsonl and test.jsonl")
-        return read_file(file)
+    @cached_property
+    def _training(self) -> tuple[int, str]:
+        """How many training rows there are, and a digest of them."""
+        count, digest = 0, hashlib.sha256()
+        with self._train() as source:
+            for count, row in enumerate(source.records(), 1):  # noqa: B007 (it is used below)
+                digest.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
+        return count, digest.hexdigest()
+
+    def _train(self) -> AbstractContextManager[Source]:
+        return open_file(self._file("train"), **self.text)
+
+    def _file(self, name: str) -> str:
+        """The one file or folder of this name, whatever its ending."""
+        named = [path for path in self.folder.iterdir() if path.name.partition(".")[0] == name]
+        found = sorted(str(path) for path in named if path.is_dir() or can_read(path.name))
+        if not found:
+            raise ValueError(
+                f"{self.folder} holds no {name} rows: a dataset is a folder with train and test, each a file such as "
+                f"{name}.jsonl or {name}.csv, or a folder, as of `dpicl kb ingest`"
+            )
+        if len(found) > 1:
+            raise ValueError(
+                f"{self.folder}: {' and '.join(found)} may both be the {name} rows; leave one of them there"
+            )
+        return found[0]
 
     @contextmanager
     def filled(self, embed: Embed | None, progress: Progress = do_nothing) -> Iterator[ExemplarStore]:
-        """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``.
+        """A store whose knowledge base :data:`NAME` holds the training rows as exemplars.
 
         Args:
             embed: for ingest; None: exemplars have no embeddings.
@@ -164,14 +192,19 @@ class Dataset:
                     embedded_field=self.field,
                     response_field=response_field(self.task),
                 )
-            with (self.folder / "train.jsonl").open("rb") as stream:
-                rows = read_json_lines(stream, Layout(names, self.unit_id))
-                store.ingest(NAME, rows, embed, partial(progress, "exemplars"))
+            with self._train() as source:
+                store.ingest(NAME, source.rows(Layout(names, self.unit_id)), embed, partial(progress, "exemplars"))
             yield store
             database.dispose()
 
     async def ask(
-        self, store: ExemplarStore, engine: Engine, *, same_slots: bool = False, progress: Progress = do_nothing
+        self,
+        store: ExemplarStore,
+        engine: Engine,
+        embed: Embed,
+        *,
+        same_slots: bool = False,
+        progress: Progress = do_nothing,
     ) -> list[Asked]:
         """Ask the engine every question.
 
@@ -180,18 +213,21 @@ class Dataset:
         Args:
             store: from :meth:`filled`.
             engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
+            embed: embeds questions, where slots show what is nearest to them.
             same_slots: whether slots are drawn once, for all rows, rather than for each.
             progress: told of queries.
 
         Raises:
-            ValueError: fields are missing.
+            ValueError: fields are missing; or the same slots are wanted for all rows, which show different exemplars.
         """
         task, spec, size = self.task, self.specification, self.public_size
+        if same_slots and task.order == "nearest":
+            raise ValueError("with `order: nearest` each question has slots of its own: leave --same-slots out")
         queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in self.questions]
         kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
         if kept:
-            training = hashlib.sha256((self.folder / "train.jsonl").read_bytes()).hexdigest()
-            drawn = [] if task.once else [training, self.unit_id, task.sampling, task.shots, task.slot_cap]
+            sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots]
+            drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, *sizes]
             # Names change no reply.
             digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
             keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
@@ -206,10 +242,15 @@ class Dataset:
             else:
                 if slots is None or not same_slots:
                     probability = task.sampling_probability(size)
-                    slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
+                    near = embed([queries[i][self.field]])[0] if task.order == "nearest" else None
+                    drawing: dict[str, Any] = {"public_size": size, "probability": probability, "cohorts": FIRST}
+                    slots = draw(store, NAME, task, **drawing, question=near)
                     if same_slots:
                         spec = await _kept(engine, spec, slots, zero_shot.tokens)
-                outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
+                if spec.quotes:
+                    outputs = quotes(spec, slots)
+                else:
+                    outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
             # If every slot that was asked is silent, the engine may just have been down.
             if kept and (any(output is not None for output in outputs) or not any(slots)):
                 kept.keep_row(keys[i], zero_shot, outputs)

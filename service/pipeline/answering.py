@@ -361,6 +361,7 @@ class Answering:
         departure = Departure(spec.latency_grain_s)
         try:
             ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
+            vector = await self.stages.embedded(question.task, spec, fields)
             times = question.measured.times(ready.zero_shot.tokens)
             await asyncio.sleep(self.blocks.turns.take(question.measured, times))
             ready = await ready.in_turn(times * question.measured.work_s)
@@ -381,7 +382,7 @@ class Answering:
             raise refused from error
         departure.fix(times)
 
-        slots = await self._sample(question)
+        slots = await self._sample(question, vector)
         answer = await ready.answer(slots)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
@@ -391,9 +392,11 @@ class Answering:
         told = {**answer, **_without_exemplars(question.task, ready.zero_shot)}
         return await settle(self.ledger, question.signed, question.digest, charge.id, told)
 
-    async def _sample(self, question: _Question) -> Sequence[Slot]:
+    async def _sample(self, question: _Question, vector: np.ndarray | None) -> Sequence[Slot]:
         signed, arrived, embeddings = question.signed, question.arrived, question.embeddings
-        sampling = privately(lambda: draw_signed(self.store, signed, arrived=arrived, embeddings=embeddings))
+        sampling = privately(
+            lambda: draw_signed(self.store, signed, arrived=arrived, embeddings=embeddings, question=vector)
+        )
         try:
             return await asyncio.wait_for(sampling, self.stages.timeout_s)
         except Exception:

@@ -7,13 +7,19 @@ import numpy as np
 
 from accounting.ledger.budgets import SignedTask
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import ExemplarStore, Slot, sampling
+from exemplar_store import ExemplarStore, Nearest, Slot, sampling
 from exemplar_store.store import Slots
 from service.records.signed import read_signed, read_task
 
 
 def draw_signed(
-    store: ExemplarStore, signed: SignedTask, *, arrived: int | None, embeddings: bool, all_blocks: bool = False
+    store: ExemplarStore,
+    signed: SignedTask,
+    *,
+    arrived: int | None,
+    embeddings: bool,
+    question: np.ndarray | None = None,
+    all_blocks: bool = False,
 ) -> Slots:
     """Draw one query's slots as a signed plan says; other arguments as of :func:`draw`.
 
@@ -22,6 +28,7 @@ def draw_signed(
         signed: the task.
         arrived: see there.
         embeddings: see there.
+        question: see there.
         all_blocks: whether every block is drawn, to read them ahead.
     """
     task, noise = read_task(signed)
@@ -34,6 +41,7 @@ def draw_signed(
         cohorts=signed.plan.cohorts,
         arrived=arrived,
         embeddings=embeddings,
+        question=question,
     )
 
 
@@ -47,6 +55,7 @@ def draw(
     cohorts: Sequence[int],
     arrived: int | None = None,
     embeddings: bool = True,
+    question: np.ndarray | None = None,
 ) -> Slots:
     """Draw one query's slots.
 
@@ -59,6 +68,7 @@ def draw(
         cohorts: that the plan is charged to; nobody else's units are drawn.
         arrived: how many units there were before the charge; nobody who came later is drawn. None: everybody may be.
         embeddings: whether exemplars come with theirs.
+        question: its embedding, float (d,), where slots show the exemplars that are nearest to it.
 
     Raises:
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -69,6 +79,10 @@ def draw(
         sample = partial(store.sample_blocks, blocks=blocks, most=blocks if probability == 1.0 else task.most_slots)
     else:
         sample = partial(store.sample_slots, ensemble=task.ensemble)
+        if task.order == "nearest":
+            if question is None:
+                raise TypeError("exemplars are shown by nearness to a question, and there is none")
+            sample = partial(sample, nearest=Nearest(question, task.shots))
     return sample(
         knowledge_base,
         probability=probability,

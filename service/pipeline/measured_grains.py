@@ -352,7 +352,8 @@ async def largest_read_s(
     """
     most, count = task.most_slots, measured_slots(task)
     dimension, response = _dimension(knowledge_base), knowledge_base.response_field is not None
-    took = await privately(lambda: store.reading_s(count * task.slot_cap, dimension, response=response))
+    shown, ranked = count * task.slot_shown, count * (task.slot_cap - task.slot_shown)
+    took = await privately(lambda: store.reading_s(shown, dimension, response=response, ranked=ranked))
     return took * most / count
 
 
@@ -379,7 +380,7 @@ def largest_slots(
         largest_contents(task, knowledge_base, count),
         _dimension(knowledge_base) if engine.reads_embeddings else 0,
         response=knowledge_base.response_field is not None,
-        exemplars=task.slot_cap,
+        exemplars=task.slot_shown,
     )
 
 

@@ -31,6 +31,8 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
+from service.pipeline.quoting import quotes
+from service.private_threads import privately
 
 _RECONSTRUCT_ATTEMPTS = 3
 _KEYWORD_TOKENS = 16  # of a released word in a prompt, with room to spare
@@ -79,9 +81,26 @@ class Stages:
         adapter = answer_adapter_of(task, noise)
         async with asyncio.timeout(self.timeout_s):
             zero_shot = await self.engine.zero_shot(written_so(spec, adapter.writing), query)
+            if spec.quotes:
+                zero_shot = replace(zero_shot, embedded=False)
             reconstruct = partial(self._reconstruct, spec, query, zero_shot)
             public = Public(query, zero_shot, self.embedder, reconstruct, prior)
             return Ready(self, spec, query, zero_shot, await adapter.prepare(public))
+
+    async def embedded(
+        self, task: ClassifyTask | GenerateTask, spec: TaskSpec, query: Mapping[str, str]
+    ) -> np.ndarray | None:
+        """The question's embedding, float32 (d,), if slots show the exemplars that are nearest to it. Public.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: the embedder does not answer.
+            TimeoutError: it took too long.
+        """
+        if task.order != "nearest":
+            return None
+        async with asyncio.timeout(self.timeout_s):
+            (vector,) = await asyncio.to_thread(self.embedder.embed, [query[spec.input_field]])
+        return cast(np.ndarray, vector)
 
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, perhaps empty.
@@ -186,6 +205,8 @@ class Ready:
 
     async def ask(self, slots: Sequence[Slot]) -> Outputs:
         """One output per slot. If the engine fails as a whole each slot is asked alone: none may silence the others."""
+        if self.spec.quotes:
+            return await privately(lambda: quotes(self.spec, slots))
         outputs = await self._ask_engine(slots)
         if outputs is not None:
             return outputs

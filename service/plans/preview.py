@@ -130,9 +130,15 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        summary=seen.in_words(None if task.once else task.answers, voices) + _of_scores(task),
+        summary=seen.in_words(None if task.once else task.answers, voices) + _chosen(task) + _of_scores(task),
         warning=seen.warning(voices),
     )
+
+
+def _chosen(task: ClassifyTask | GenerateTask) -> str:
+    if task.order != "nearest":
+        return ""
+    return f" Each slot draws about {task.expected} exemplars and shows the {task.shots} nearest to the question."
 
 
 def _of_scores(task: ClassifyTask | GenerateTask) -> str:

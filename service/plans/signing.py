@@ -306,6 +306,9 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
             has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
             problems.append((f"tasks.{name}.prompt.exemplar", has))
         shows_texts = task.once and task.kind == "generate"  # which are compared, not the exemplars
+        if task.order == "nearest" and knowledge_base.embedding_dimension == 0:
+            without = f"{knowledge_base.name} stores no embeddings, by which exemplars are compared with the question"
+            problems.append((f"tasks.{name}.order", without))
         if knowledge_base.embedded_field not in task.query_fields and not shows_texts:
             must = f"must ask for {knowledge_base.embedded_field}, the field exemplars are compared by"
             problems.append((f"tasks.{name}.prompt.query", must))

@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
-import lzma
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec
-from charset_normalizer import from_bytes
-from fsspec.utils import infer_compression
 
-from exemplar_store import Layout, Row, read_csv, read_json_lines
-from service.sources.tables import read_arrow, read_folder, read_parquet
+from exemplar_store import BadRowError, Layout, Row
+from exemplar_store.errors import NotUtf8Error
+from exemplar_store.rows import MAX_LINE_CHARACTERS, Records, check_names, csv_records, json_records
+from service.sources import compressed
+from service.sources.encodings import UTF8, as_utf8, check_marked, encoding_of, not_utf8
+from service.sources.folders import check_no_table, parquet_files, saved_dataset
+from service.sources.tables import read_arrow, read_parquet
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+    from fsspec import AbstractFileSystem
 
-_ENDINGS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".feather")
+_JSON = (".jsonl", ".ndjson")
+_TABLES = {".parquet": ("Parquet", read_parquet), ".arrow": ("Arrow", read_arrow), ".feather": ("Arrow", read_arrow)}
+ENDINGS = (*_JSON, ".csv", ".tsv", *_TABLES)
 _SAMPLE_BYTES = 1 << 20
-_UTF8 = "utf-8"
-_COMMON = "cp1252"
+
+Read = Callable[[Collection[str] | None], Records]
+"""Records, given the columns that are needed; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file, or something else that records come from, one after the other."""
+
+    read: Read
+    where: str = ""
+    """What errors call it; empty: nothing."""
+    sample: bytes = b""
+    """The beginning of a text."""
+    may_name: bool = True
+    """Whether a person may say which encoding it has."""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Name it in errors of reading it. Errors of what is done with the rows do not pass here."""
+        with _named(self.where):
+            try:
+                yield
+            except NotUtf8Error as error:
+                raise not_utf8(self.where, error, self.sample, may_name=self.may_name) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +60,40 @@ class Source:
 
     described: str
     """Its format, with what was found out about it."""
-    rows: Callable[[Layout], Iterator[Row]]
+    parts: Callable[[], Iterator[Part]]
+
+    def rows(self, layout: Layout) -> Iterator[Row]:
+        """Its rows, for a knowledge base.
+
+        Raises:
+            BadRowError: a row, which it names, is not valid.
+            ValueError: it is not what it seemed to be, or is damaged.
+        """
+        for part in self.parts():
+            with part.reading():
+                yield from layout.rows(part.read(layout.needed))
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Its rows with all their columns, as they are there.
+
+        Raises:
+            ValueError: as of :meth:`rows`.
+        """
+        for part in self.parts():
+            with part.reading():
+                records = part.read(None)
+                check_names(records.header, records.names or ())
+                yield from (dict(record) for _, record in records.numbered)
+
+
+def read_records(where: str, *, encoding: str | None = None, delimiter: str | None = None) -> list[dict[str, Any]]:
+    """All rows of what :func:`open_file` opens, with all their columns.
+
+    Raises:
+        ValueError: it cannot be opened or read.
+    """
+    with open_file(where, encoding=encoding, delimiter=delimiter) as source:
+        return list(source.records())
 
 
 @contextmanager
@@ -44,92 +102,123 @@ def open_file(where: str, *, encoding: str | None = None, delimiter: str | None 
 
     Args:
         where: a path, or an address such as ``s3://bucket/tickets.parquet``. A file's name ends in .jsonl, .ndjson,
-            .csv, .tsv, .parquet, .arrow or .feather, perhaps with .gz or the like behind it; a folder holds Parquet
-            files, or is a Hugging Face dataset saved to disk.
-        encoding: of text, instead of what it looks like.
+            .csv, .tsv, .parquet, .arrow or .feather, perhaps with .gz, .bz2, .xz or .zip behind it; a folder holds
+            Parquet files, or is a Hugging Face dataset saved to disk.
+        encoding: of CSV that is neither UTF-8 nor marked.
         delimiter: between two cells of CSV, instead of what it looks like.
 
     Raises:
-        ValueError: there is no such file, its format is not known, or what reads it is not installed.
-        LookupError: there is no such encoding.
+        ValueError: there is no such file, its format is not known, what reads it is not installed, or there is no such
+            encoding; also when the source is read, if the file is not what it seemed to be.
         OSError: it cannot be read.
     """
+    with ExitStack() as stack:
+        with _named(where):
+            source = _opened(where, stack, encoding, delimiter)
+        yield source
+
+
+def can_read(name: str) -> bool:
+    """Whether a file's name ends as one that can be read, as far as it tells."""
+    inner = PurePosixPath(name).stem if compressed.is_compressed(name) else name
+    return PurePosixPath(inner).suffix.lower() in ENDINGS or name.lower().endswith(".zip")
+
+
+def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str | None) -> Source:
+    if where == "-":
+        raise ValueError("rows are read from a file, not from standard input: name one")
     try:
         files, path = fsspec.url_to_fs(where)
-        compression = infer_compression(path)
-        ending = PurePosixPath(path.removesuffix(PurePosixPath(path).suffix) if compression else path).suffix.lower()
-        if ending in _ENDINGS:
-            with fsspec.open(where, "rb", compression=compression) as stream:
-                yield _source(ending, cast("BinaryIO", stream), encoding, delimiter)
-        elif files.isdir(path):
-            yield Source("a folder of tables", lambda layout: read_folder(files, path, layout))
-        elif files.exists(path):
-            raise ValueError(f"{where}: its name must end in {', '.join(_ENDINGS)}, so that its format is known")
-        else:
-            raise FileNotFoundError
+        # A web server has no folders, and would be asked in vain.
+        local = "http" not in files.protocol
+        if local and files.isdir(path):
+            return _folder(files, path)
+        name = PurePosixPath(path).name
+        if not can_read(name):
+            if not files.exists(path):
+                raise FileNotFoundError
+            raise ValueError(
+                f"its name must end in {', '.join(ENDINGS)}, perhaps with {', '.join(compressed.ENDINGS)} behind it, "
+                "so that its format is known"
+            )
+        stream = stack.enter_context(files.open(path, "rb"))
     except FileNotFoundError:
-        raise ValueError(f"{where}: there is no such file") from None
-    except (EOFError, zlib.error, lzma.LZMAError):
-        raise ValueError(f"{where}: it is cut off or damaged where it is compressed; copy it again") from None
+        raise ValueError("there is no such file") from None
     except ImportError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(str(error)) from None
+    content, inner = stack.enter_context(compressed.unpacked(cast("BinaryIO", stream), name))
+    ending = PurePosixPath(inner).suffix.lower()
+    if ending not in ENDINGS:
+        raise ValueError(f"the name of what it holds must end in {', '.join(ENDINGS)}, so that its format is known")
+    if ending in _TABLES:
+        if local and ending == ".parquet":
+            check_no_table(files, path)
+        described, read = _TABLES[ending]
+        return _one(described, Part(lambda needed: read(content, needed), where))
+    return _text(where, content, ending, encoding, delimiter)
 
 
-def _source(ending: str, stream: BinaryIO, encoding: str | None, delimiter: str | None) -> Source:
-    if ending == ".parquet":
-        return Source("Parquet", lambda layout: read_parquet(stream, layout))
-    if ending in (".arrow", ".feather"):
-        return Source("Arrow", lambda layout: read_arrow(stream, layout))
-    buffered = io.BufferedReader(cast("io.RawIOBase", stream), _SAMPLE_BYTES)
+def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None) -> Source:
+    buffered = io.BufferedReader(cast("io.RawIOBase", content), _SAMPLE_BYTES)
     sample = buffered.peek(_SAMPLE_BYTES)
-    encoding = encoding or _encoding(sample)
-    lines: BinaryIO = buffered
-    if codecs.lookup(encoding).name != _UTF8:
-        lines = io.BufferedReader(_InUtf8(io.TextIOWrapper(buffered, encoding, newline="")))
-    if ending in (".jsonl", ".ndjson"):
-        return Source(f"JSON Lines in {encoding}", lambda layout: read_json_lines(lines, layout))
+    compressed.check_plain(sample)
+    if encoding and ending in _JSON:
+        raise ValueError("JSON Lines are UTF-8: leave --encoding out, and save the file as UTF-8 if it is not")
+    encoding = encoding_of(sample, encoding)
+    if encoding == UTF8:
+        check_marked(where, sample)
+    lines = as_utf8(buffered, encoding)
+    if ending in _JSON:
+        part = Part(lambda _: json_records(lines), where, sample, may_name=False)
+        return _one(f"JSON Lines in {encoding}", part)
     mark = delimiter or ("\t" if ending == ".tsv" else _delimiter(sample.decode(encoding, "replace")))
-    return Source(f"CSV in {encoding} with {mark!r} between cells", lambda layout: read_csv(lines, layout, mark))
+    if len(mark) != 1 or mark in '\r\n"':
+        raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
+    described = f"CSV in {encoding} with {mark!r} between cells"
+    return _one(described, Part(lambda _: csv_records(lines, mark), where, sample))
 
 
-class _InUtf8(io.RawIOBase):
-    """A text, in UTF-8 whatever its encoding."""
-
-    def __init__(self, text: io.TextIOWrapper) -> None:
-        self._text, self._rest = text, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer).cast("B")
-        encoded = self._rest or self._text.read(len(view)).encode()
-        part, self._rest = encoded[: len(view)], encoded[len(view) :]
-        view[: len(part)] = part
-        return len(part)
+def _folder(files: AbstractFileSystem, path: str) -> Source:
+    if found := parquet_files(files, path):
+        return Source(f"a folder of Parquet: {_counted(found)}", lambda: _parts(files, found, read_parquet))
+    found = saved_dataset(files, path)
+    return Source(f"a dataset saved to disk: {_counted(found)}", lambda: _parts(files, found, read_arrow))
 
 
-def _encoding(sample: bytes) -> str:
-    """UTF-8 if it can be; else what it looks like, or the most common other one where no language is recognised."""
-    if _decodes(sample, _UTF8):
-        return _UTF8
-    best = from_bytes(sample).best()
-    if best is None:
-        return _UTF8  # whose error names the line
-    common = _COMMON in best.could_be_from_charset or (best.coherence == 0 and _decodes(sample, _COMMON))
-    return _COMMON if common else best.encoding
+def _parts(files: AbstractFileSystem, paths: Sequence[str], read: Callable[..., Records]) -> Iterator[Part]:
+    for path in paths:
+        with files.open(path, "rb") as stream:
+            yield Part(lambda needed, stream=stream: read(stream, needed), path)  # type: ignore[misc]
 
 
-def _decodes(sample: bytes, encoding: str) -> bool:
+def _one(described: str, part: Part) -> Source:
+    return Source(described, lambda: iter([part]))
+
+
+def _counted(paths: Sequence[str]) -> str:
+    return f"{len(paths)} {'file' if len(paths) == 1 else 'files'}"
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    before = f"{where}: " if where else ""
     try:
-        codecs.getincrementaldecoder(encoding)().decode(sample)  # the last character may be cut
-    except UnicodeDecodeError:
-        return False
-    return True
+        yield
+    except BadRowError as error:
+        error.args = (f"{before}{error}",)
+        raise
+    except Exception as error:
+        if compressed.is_compressed(where) and compressed.damaged(error):
+            raise ValueError(
+                f"{before}it is not what its name says, or it is cut off or damaged: copy it again"
+            ) from None
+        if isinstance(error, ValueError) and not str(error).startswith(before):
+            raise ValueError(f"{before}{error}") from None
+        raise
 
 
 def _delimiter(sample: str) -> str:
     """What the header has most of, among the usual ones, outside of quotes."""
-    header = sample.lstrip("\ufeff").partition("\n")[0]
+    header = next(iter(io.StringIO(sample.lstrip("\ufeff"), newline="")), "")[:MAX_LINE_CHARACTERS]
     cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;\t|"}
     return max(cells, key=lambda mark: cells[mark])

@@ -1,98 +1,118 @@
-"""Rows of Parquet and Arrow, a batch at a time. Needs pyarrow."""
+"""Records of Parquet and Arrow, a batch at a time. Needs pyarrow.
+
+Only the columns that are needed are looked at: another may hold what Python has no value for. No error repeats a value.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from exemplar_store import BadRowError, Layout, Row
+from exemplar_store import BadRowError
+from exemplar_store.rows import Records
 
 if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
-    from pyarrow import RecordBatch
-
-Read = Callable[[BinaryIO, Layout], Iterator[Row]]
+    from pyarrow import Array, RecordBatch
 
 _BATCH_ROWS = 1000
 
 
-def numbered(names: Sequence[str], records: Iterable[Mapping[str, object]], layout: Layout) -> Iterator[Row]:
-    """Rows, counted from 1.
+def table_records(
+    names: Sequence[str], needed: Collection[str] | None, records: Iterable[Mapping[str, object]]
+) -> Records:
+    """Records of a table, counted from 1.
 
     Args:
-        names: all columns, also those that the records leave out.
-        records: with at least the columns that the layout needs.
-        layout: which columns are what.
-
-    Raises:
-        BadRowError: a column is missing, or a row is not valid.
+        names: all columns.
+        needed: those that the records hold; None: all of them.
+        records: without the others, whose names are added.
     """
-    layout.require(1, names)
-    left_out = dict.fromkeys(names)
-    for number, record in enumerate(records, start=1):
-        yield layout.row(number, left_out | dict(record))
+    left_out = {} if needed is None else dict.fromkeys(names)
+    return Records(((number, {**left_out, **record}) for number, record in enumerate(records, start=1)), names)
 
 
-def read_parquet(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
-    """Rows of a Parquet file, of which only the columns that are needed are read.
+def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> Records:
+    """Records of a Parquet file.
 
     Raises:
-        BadRowError: see :func:`numbered`.
-        ValueError: it is no Parquet file, or pyarrow is not installed.
+        ValueError: it is not one, or pyarrow is not installed. Reading the records raises it, too, where the file is
+            damaged, and :class:`BadRowError` for a value that cannot be read.
     """
-    parquet = _pyarrow("parquet").ParquetFile(stream)
-    names = parquet.schema_arrow.names
-    return _rows(names, parquet.iter_batches(batch_size=_BATCH_ROWS, columns=_needed(names, layout)), layout)
+    parquet = _pyarrow("parquet")
+    with _reading("Parquet"):
+        file = parquet.ParquetFile(stream)
+        names = file.schema_arrow.names
+        batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=_wanted(names, needed))
+    return table_records(names, needed, _records(batches, names, needed, "Parquet"))
 
 
-def read_arrow(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
-    """Rows of an Arrow file (Feather), or of an Arrow stream, as Hugging Face datasets are on disk.
+def read_arrow(stream: BinaryIO, needed: Collection[str] | None) -> Records:
+    """Records of an Arrow file (Feather), or of an Arrow stream, as Hugging Face datasets are on disk.
 
     Raises:
-        BadRowError: see :func:`numbered`.
-        ValueError: it is neither, or pyarrow is not installed.
+        ValueError: as :func:`read_parquet` does.
     """
     ipc = _pyarrow("ipc")
-    if stream.read(6) == b"ARROW1":
-        file = ipc.open_file(stream)
-        return _rows(file.schema.names, map(file.get_batch, range(file.num_record_batches)), layout)
-    stream.seek(0)
-    reader = ipc.open_stream(stream)
-    return _rows(reader.schema.names, reader, layout)
+    batches: Iterable[RecordBatch]
+    with _reading("Arrow"):
+        if stream.read(6) == b"ARROW1":
+            file = ipc.open_file(stream)
+            names, batches = file.schema.names, map(file.get_batch, range(file.num_record_batches))
+        else:
+            stream.seek(0)
+            reader = ipc.open_stream(stream)
+            names, batches = reader.schema.names, reader
+    return table_records(names, needed, _records(batches, names, needed, "Arrow"))
 
 
-def read_folder(files: AbstractFileSystem, path: str, layout: Layout) -> Iterator[Row]:
-    """Rows of a folder's Parquet files, or of a Hugging Face dataset that was saved there; in the order of names.
+def _records(
+    batches: Iterable[RecordBatch], names: Sequence[str], needed: Collection[str] | None, kind: str
+) -> Iterator[Mapping[str, object]]:
+    wanted, done, unread = _wanted(names, needed), 0, iter(batches)
+    while True:
+        with _reading(kind):
+            if (batch := next(unread, None)) is None:
+                return
+        columns = {name: _values(batch.column(name), name, done) for name in wanted}
+        for place in range(batch.num_rows):
+            yield {name: column[place] for name, column in columns.items()}
+        done += batch.num_rows
 
-    Raises:
-        ValueError: the folder holds neither, a row is not valid (which names its file), or pyarrow is not installed.
-    """
-    kinds: tuple[tuple[Read, str], ...] = ((read_parquet, "**/*.parquet"), (read_arrow, "*.arrow"))
-    for read, pattern in kinds:
-        if matching := sorted(files.glob(f"{path}/{pattern}")):
-            return (row for file in matching for row in _of_file(read, files, file, layout))
-    splits = sorted({file.rpartition("/")[0] for file in files.glob(f"{path}/*/*.arrow")})
-    named = f": it is one of {', '.join(splits)} that does" if splits else ""
-    raise ValueError(f"{path} holds neither Parquet files nor a dataset saved to disk{named}")
 
-
-def _of_file(read: Read, files: AbstractFileSystem, file: str, layout: Layout) -> Iterator[Row]:
-    with files.open(file, "rb") as stream:
+def _values(column: Array, name: str, before: int) -> list[Any]:
+    """A column's values, of a batch that so many rows come before."""
+    with suppress(Exception):  # of whatever kind; it quotes the value
+        values: list[Any] = column.to_pylist()
+        return values
+    for number, value in enumerate(column, start=before + 1):
         try:
-            yield from read(stream, layout)
-        except BadRowError as error:
-            raise ValueError(f"{file}: {error}") from None
+            value.as_py()
+        except Exception:
+            problem = f"is {_article(str(column.type))} that cannot be read; write the column as text"
+            raise BadRowError(number, name, problem) from None
+    raise BadRowError(before + 1, name, "begins a part of the column that cannot be read; write the column as text")
 
 
-def _rows(names: Sequence[str], batches: Iterable[RecordBatch], layout: Layout) -> Iterator[Row]:
-    return numbered(names, (record for batch in batches for record in batch.to_pylist()), layout)
+def _article(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
 
 
-def _needed(names: Sequence[str], layout: Layout) -> list[str]:
-    wanted = {layout.unit_id, *map(layout.column, layout.fields)}
-    return [name for name in names if name in wanted]
+def _wanted(names: Sequence[str], needed: Collection[str] | None) -> list[str]:
+    return [name for name in names if needed is None or name in needed]
+
+
+@contextmanager
+def _reading(kind: str) -> Iterator[None]:
+    """Say in words that a file is not what its name says."""
+    try:
+        yield
+    except (_pyarrow("lib").ArrowException, OSError) as error:  # the former's words may quote what is in the file
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"it is not {kind}, or it is cut off or damaged; copy it again") from None
 
 
 def _pyarrow(part: str) -> ModuleType:

@@ -1,9 +1,7 @@
 """What people type or paste: a question, and a few rows as JSON Lines or CSV."""
 
-import csv
+import io
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 
@@ -19,43 +17,14 @@ def read_fields(query: str) -> str | dict[str, str]:
     return query
 
 
-def read_file(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file: CSV if its name ends in .csv, JSON Lines otherwise.
+def read_rows(rows: str) -> list[dict[str, Any]]:
+    """A few rows as pasted: JSON Lines, or CSV with a header.
 
     Raises:
-        ValueError: as :func:`read_lines` says.
+        exemplar_store.BadRowError: one of them is neither.
     """
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        yield from read_lines(lines, str(file), table=file.suffix.lower() == ".csv")
+    from exemplar_store.rows import csv_records, json_records  # an analyst's commands do without
 
-
-def read_lines(lines: Iterable[str], source: str, *, table: bool) -> Iterator[dict[str, Any]]:
-    """The rows that lines hold.
-
-    Args:
-        lines: with their ends.
-        source: what errors call it.
-        table: whether it is CSV with a header rather than JSON Lines.
-
-    Raises:
-        ValueError: a line is no JSON object, or a row not as long as the header.
-    """
-    if table:
-        reader = csv.DictReader(lines, strict=True)
-        try:
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ValueError(f"{source}, line {reader.line_num}: not as many cells as the header has")
-                yield row
-        except csv.Error as error:
-            raise ValueError(f"{source}, line {reader.reader.line_num}: not CSV: {error}") from None
-        return
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{source}, line {number}: not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{source}, line {number}: not a JSON object")
-            yield row
+    lines = io.BytesIO(rows.encode(errors="surrogatepass"))
+    records = json_records(lines) if rows.lstrip().startswith("{") else csv_records(lines)
+    return [dict(record) for _, record in records.numbered]

@@ -18,7 +18,8 @@ import numpy as np
 
 from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import Exemplar, Layout, Slot, sampling
+from exemplar_store import Exemplar, Layout, Nearest, Slot, sampling
+from exemplar_store.nearness import shown
 from service.embedding.embedder import Embed
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec
@@ -175,11 +176,12 @@ class Trials:
             engine = await stages.engine.describe()
             ready = await stages.probe(task, noise, spec, query)
             async with asyncio.timeout(stages.timeout_s):
-                embed = stages.embedder.embed if engine.reads_embeddings else None
+                ranked = await stages.embedded(task, spec, query)
+                embed = stages.embedder.embed if engine.reads_embeddings or ranked is not None else None
                 exemplars = await _embedded(rows, embedded, embed)
         except Exception as error:
             raise refusal(error)[1] from error
-        slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
+        slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars, ranked)
         aggregator = ready.mechanism
         if isinstance(aggregator, Author):
             repeats, answered = min(repeats, _MOST_WRITTEN), sum(map(bool, slots))
@@ -201,7 +203,7 @@ class Trials:
             fallbacks=sum(bool(release["fallback"]) for release in drawn) if "fallback" in drawn[0] else None,
             supplied=len(rows),
             public_size=calibrated.public_size,
-            expected=task.shots * task.ensemble,
+            expected=task.expected * task.ensemble,
             slots=len(slots),
             answered=answered,
             engine=engine,
@@ -218,7 +220,11 @@ async def _written(ready: Ready, slots: Sequence[Slot]) -> Answer:
 
 
 def draw_slots(
-    task: ClassifyTask | GenerateTask, probability: float, public_size: int, exemplars: Sequence[Exemplar]
+    task: ClassifyTask | GenerateTask,
+    probability: float,
+    public_size: int,
+    exemplars: Sequence[Exemplar],
+    question: np.ndarray | None = None,
 ) -> list[Slot]:
     """One query's slots: a few public exemplars standing in for a knowledge base, as they will look in production.
 
@@ -236,6 +242,7 @@ def draw_slots(
         probability: the plan's, of each unit or block.
         public_size: of the knowledge base that the exemplars stand in for.
         exemplars: the public ones.
+        question: its embedding, float (d,), if slots show the exemplars that are nearest to it.
 
     Returns:
         ``ensemble`` slots where units are sampled; where blocks are, a slot for each block drawn.
@@ -248,7 +255,10 @@ def draw_slots(
     else:
         drawn = sampling.poisson_sample(public_size, probability)
         sizes = np.bincount(sampling.below(task.ensemble, drawn.size), minlength=task.ensemble).tolist()
-    return [_choose(exemplars, min(size, task.slot_cap)) for size in sizes]
+    slots = [_choose(exemplars, min(size, task.slot_cap)) for size in sizes]
+    if question is None:
+        return slots
+    return [shown(slot, Nearest(question, task.shots)) for slot in slots]
 
 
 def _choose(exemplars: Sequence[Exemplar], count: int) -> Slot:

@@ -122,7 +122,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__answers=0), "tasks.topic.answers: "),
         (changed(tasks__topic__labels=["World"]), "tasks.topic.labels: "),
         (changed(tasks__topic__labels=["World", "World"]), "each label may appear once"),
-        (changed(tasks__topic__max_exemplars=3), "max_exemplars: must be at least shots"),
+        (changed(tasks__topic__max_exemplars=3), "max_exemplars: must be at least what a slot expects to draw"),
         (changed(tasks__topic__label_field="topic"), "needs the placeholder {topic}"),
         (changed(tasks__topic__label_descriptions={"Opera": "x"}), "Opera is not among the labels"),
         (changed(tasks__topic__prompt__query="Answer {label}:"), "must not show the answer"),
@@ -302,9 +302,9 @@ def test_more_exemplars_than_there_are_is_refused() -> None:
         calibrate_plan(load_plan(PLAN), public_size=399)
 
 
-def test_blocks_cost_more_than_units(calibrated: CalibratedPlan) -> None:
+def test_blocks_cost_less_than_units(calibrated: CalibratedPlan) -> None:
     blocks = calibrate_plan(load_plan(changed(tasks__topic__sampling="blocks")), public_size=8000)
-    assert blocks.noise["topic"].mechanism.noise_multiplier > calibrated.noise["topic"].mechanism.noise_multiplier
+    assert blocks.noise["topic"].mechanism.noise_multiplier < calibrated.noise["topic"].mechanism.noise_multiplier
     assert "prv" in blocks.unsupported
 
 

@@ -73,7 +73,55 @@ def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embe
 def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
     told: list[tuple[int, int]] = []
     store.ingest("tickets", rows(150), embed, lambda done, total: told.append((done, total)))
-    assert told == [(64, 150), (128, 150), (150, 150)]
+    assert told == [(0, 150), (64, 150), (128, 150), (150, 150)]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_what_is_there_is_not_embedded_again(store, engine, tickets, rows, embed, monkeypatch, at_once):
+    monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
+    told, embedded, happened = [], [], []
+
+    def counted(texts):
+        embedded.extend(texts)
+        return embed(texts)
+
+    def upload(rows, **options):
+        embedded.clear()
+        told.clear()
+        noted = {"before_commit": lambda _: happened.append("stored"), "announce": lambda: happened.append("announced")}
+        return store.ingest("tickets", rows, counted, lambda *done: told.append(done), **noted, **options)
+
+    first = rows(20, each=2)
+    upload(first)
+    assert len(embedded) == 40
+    before = counts(engine)
+    assert upload(first) == IngestReport(0, 0, 40, ())
+    assert embedded == []
+    assert told == [(40, 40)]
+    assert counts(engine) == before
+    assert happened == ["announced", "stored"] * 2, "the audit trail says as before that something was uploaded"
+    known = {row.fields["text"] for row in first}
+    other = [row for row in rows(21, each=3) if row.fields["text"] not in known]
+    assert upload([*other, *first]).exemplars == 23
+    assert sorted(embedded) == sorted(row.fields["text"] for row in other)
+    assert upload(first, replace=True).exemplars == 40
+    assert len(embedded) == 40
+
+
+def test_what_is_forgotten_while_others_are_embedded_is_stored_again(store, engine, tickets, rows, embed):
+    """As if the unit had been forgotten before: an upload is stored whole."""
+    store.ingest("tickets", rows(2, each=2), embed)
+    announced, meanwhile = Mock(), ["u0"]
+
+    def slowly(texts):
+        if meanwhile:
+            store.forget("tickets", meanwhile.pop())
+        return embed(texts)
+
+    report = store.ingest("tickets", rows(2, each=3), slowly, announce=announced)
+    assert report == IngestReport(4, 0, 2, ())
+    assert counts(engine) == (2, 6, 2)
+    announced.assert_called_once_with()
 
 
 def test_an_exemplar_is_stored_once_for_its_unit(store, engine, tickets):

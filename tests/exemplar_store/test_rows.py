@@ -11,7 +11,7 @@ import pytest
 
 from exemplar_store import BadRowError, Layout, Row, read_csv, read_json_lines
 from exemplar_store.encryption import KnowledgeBaseKeys
-from exemplar_store.rows import MAX_LINE_BYTES
+from exemplar_store.rows import MAX_LINE_CHARACTERS
 
 LAYOUT = Layout(fields=("text", "label"))
 GOOD = {"unit_id": "ann", "text": "hello", "label": "yes"}
@@ -208,5 +208,5 @@ def test_a_bad_table_is_named(data, row, field, message):
 
 @pytest.mark.parametrize("read", [json_rows, csv_rows])
 def test_a_line_too_long_to_hold_is_refused(read):
-    with pytest.raises(BadRowError, match="row 1: is longer than 4 MiB"):
-        read(b"x" * (MAX_LINE_BYTES + 1))
+    with pytest.raises(BadRowError, match="row 1: is longer than 4,194,304 characters"):
+        read(b"x" * (MAX_LINE_CHARACTERS + 1))

@@ -22,10 +22,11 @@ from typing import Any, Literal
 from scipy import stats
 
 from accounting.plan import calibrate_plan, load_plan
+from accounting.privacy.blocks import sampled
 from accounting.privacy.calibration import GAUSSIAN, Grant, calibrate
-from accounting.privacy.events import Sampling
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile
-from accounting.privacy.subsampling import amplify
 
 ERROR = 1e-8
 """Chance that one interval is wrong. Four outcomes have 28, so a right claim is caught less than once in 10⁶ audits;
@@ -68,8 +69,11 @@ class Verdict:
 
 
 def claim(mechanism: SymmetricProfile, probability: float = 1.0, kind: Literal["units", "blocks"] = "units") -> Claim:
-    """What one answer costs, drawn from a sample of that probability."""
-    directions = amplify(mechanism, Sampling(kind, probability))
+    """What one answer costs, drawn from a sample of that probability: as it is charged, on a grid if it must be."""
+    sampling = Sampling(kind, probability)
+    directions, *others = sampled(mechanism, sampling)
+    if others:
+        return lambda loss: PldAccountant().delta([Event(mechanism, sampling)], loss)
     return lambda loss: max(float(direction.delta(loss)) for direction in directions)
 
 

@@ -386,10 +386,10 @@ def nothing_is_given_back_after_the_sample() -> None:
                 patch.setattr(owner, function, replacement)
                 with suppress(RuntimeError):
                     asyncio.run(services.answering.answer(address, f"query {spent}", key_id="k"))
-            left = ledger.answers_left(ledger.budgets.task(address))
-            require_equal(left, len(failures) - spent, f"answers left after one of which {name}")
             lost = "charged" if "counted" in name or "stored" in name else "released"
             require_equal(states(services.records)[-1], lost, f"the charge of an answer of which {name}")
+            left = ledger.answers_left(ledger.budgets.task(address))
+            require_equal(left, len(failures) - spent, f"answers left after one of which {name}")
 
 
 def _raising(error: BaseException) -> Callable[..., Any]:

@@ -65,7 +65,7 @@ class TrainConfig(BaseModel):
             OSError: it cannot be read.
         """
         try:
-            config = cls.model_validate(yaml.safe_load(file.read_text()))
+            config = cls.model_validate(yaml.safe_load(file.read_bytes()))
         except yaml.YAMLError as error:
             raise ValueError(f"{file} is not valid YAML: {error}") from None
         paths = {name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
@@ -136,6 +136,13 @@ class Split:
     test: Data
 
 
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} is not UTF-8; save it as UTF-8") from None
+
+
 def read(config: TrainConfig) -> Split:
     """Read, redact and split the data.
 
@@ -144,7 +151,7 @@ def read(config: TrainConfig) -> Split:
     """
     rows: list[Row] = []
     taken: list[Redacted] = []
-    for number, line in enumerate(config.data.read_text().splitlines(), 1):
+    for number, line in enumerate(_lines(config.data), 1):
         try:
             row = Row.model_validate_json(line)
             if row.answer not in config.options:

@@ -20,7 +20,7 @@ from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
 from service.plans.rehearsing import EPSILON
 from service.plans.signing import check_finished
-from service.sources.typed import read_fields, read_lines
+from service.sources.typed import read_fields, read_rows
 from service.trials.trials import Trial
 
 pages = Pages()
@@ -191,8 +191,7 @@ async def _try(visit: Visit, desk: Desk) -> Trial:
     if not (rows := visit.field("trial_rows")):
         raise FieldError("examples", "paste one at least")
     try:
-        table = not rows.startswith("{")
-        exemplars = list(read_lines(rows.splitlines(keepends=True), "the examples", table=table))
+        exemplars = read_rows(rows)
     except ValueError as error:
         raise FieldError("examples", str(error)) from error
     trying = visit.read(Trying, query=read_fields(visit.field("trial_query")), exemplars=exemplars)

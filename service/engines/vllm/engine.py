@@ -640,7 +640,7 @@ class VllmEngine:
             for i, prompts in zip(list(kept), self._each(task, texts, len(queries)), strict=True):
                 if all(len(prompt) <= room for prompt, room in zip(prompts, rooms, strict=True)):
                     shown[i] = kept.pop(i), prompts
-            kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1 and cut}
+            kept = {i: slot[1:] for i, slot in kept.items() if len(slot) > 1 and cut}
         return shown
 
     def _fitting(self, task: TaskSpec, slots: Sequence[Slot]) -> list[Slot]:

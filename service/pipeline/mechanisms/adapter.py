@@ -173,7 +173,7 @@ class AnswerAdapter(Adapter[M, P]):
     @property
     def rounds(self) -> int:
         """How often each slot is asked for an answer."""
-        return 1
+        return 0 if self.task.slots == "quote" else 1
 
     @property
     def calls(self) -> int:

@@ -94,7 +94,7 @@ EVERY_MECHANISM = tuple(
     Event(mechanism, sampling, 50)
     for sampling in (UNITS, BLOCKS)
     for mechanism in (Gaussian(1.5), BoundedRange(1.0), PtrTest(1.5, 1e-8), ProposeTestRelease(1.0, 1.5, 1e-8))
-)
+) + tuple(Event(Gaussian(1.5, kind), BLOCKS, 50) for kind in ("votes", "ball"))
 
 
 class TestPld(AccountantConformance):

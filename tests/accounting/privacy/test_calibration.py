@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import (
+    BALL,
     BOUNDED_RANGE,
     GAUSSIAN,
+    VOTES,
     CalibrationError,
     Family,
     Grant,
@@ -29,7 +31,7 @@ def units(q):
 
 FOUR_TASKS = [
     Grant(GAUSSIAN, units(400 / 14732), 1000),
-    Grant(GAUSSIAN, Sampling("blocks", 0.01), 10_000, share=2.0),
+    Grant(VOTES, Sampling("blocks", 0.01), 10_000, share=2.0),
     Grant(BOUNDED_RANGE, units(0.03), 200),
     Grant(propose_test_release(delta0=1e-7), units(0.02), 500, share=0.5),
 ]
@@ -55,7 +57,7 @@ class TestFit:
     @given(
         q=st.floats(1e-5, 1.0),
         answers=st.integers(1, 100_000),
-        family=st.sampled_from([GAUSSIAN, BOUNDED_RANGE, propose_test_release(1e-15)]),
+        family=st.sampled_from([GAUSSIAN, VOTES, BALL, BOUNDED_RANGE, propose_test_release(1e-15)]),
         kind=st.sampled_from(["units", "blocks"]),
         epsilon=st.floats(0.01, 30),
         log_delta=st.floats(-9, -3),
@@ -88,6 +90,14 @@ class TestFamilies:
     @pytest.mark.parametrize("cost", [1e-8, 0.3, 4.0])
     def test_gaussian(self, cost):
         assert math.exp(1 / GAUSSIAN.mechanism(cost).noise_multiplier ** 2) == pytest.approx(math.exp(cost))
+
+    @pytest.mark.parametrize("variance", [1e-3, 0.3, 20.0])
+    @pytest.mark.parametrize(("family", "scale", "cosine"), [(VOTES, math.sqrt(2), 0), (BALL, 2, -1)])
+    def test_noise_by_blocks(self, family, scale, cosine, variance):
+        """The variance of the difference of two likelihood ratios, at a right angle or opposite, without the noise."""
+        mechanism = Grant(family, Sampling("blocks", 0.5), 8).event(8 * 0.5**2 * variance).mechanism
+        mu = 1 / (scale * mechanism.noise_multiplier)
+        assert 2 * math.exp(mu**2) - 2 * math.exp(cosine * mu**2) == pytest.approx(variance)
 
     @pytest.mark.parametrize("cost", [1e-8, 0.3, 4.0])
     def test_bounded_range(self, cost):

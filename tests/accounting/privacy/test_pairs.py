@@ -51,6 +51,8 @@ def test_bounded_ranges_are_below_a_binomial_of_the_best_pair(width, q, count, d
     ("mechanism", "tightness"),
     [
         (Gaussian(1.5), 0.99),
+        (Gaussian(1.5, "votes"), 0.99),
+        (Gaussian(1.5, "ball"), 0.99),
         (PtrTest(1.5, 1e-9), 0.99),
         (BoundedRange(1.0), 0.82),
         (ProposeTestRelease(1.0, 1.5, 1e-9), 0.85),
@@ -75,6 +77,11 @@ def test_no_epsilon_makes_up_for_certain_losses(epsilon):
 
 def test_hardly_any_noise_at_all():
     assert lower_epsilon([Event(Gaussian(1e-3), Sampling("units", 0.5), 3)], 1e-5) > 1000
+
+
+@pytest.mark.parametrize("kind", ["votes", "ball"])
+def test_hardly_any_noise_by_blocks(kind):
+    assert 50 < lower_epsilon([Event(Gaussian(1e-3, kind), Sampling("blocks", 0.5), 3)], 1e-5) < math.inf
 
 
 def test_delta_must_be_a_probability():

@@ -7,11 +7,12 @@ import pytest
 import yaml
 
 from accounting.plan import PlanError, calibrate_plan, load_plan
-from accounting.privacy import bounds, pairs, pld, prv, rdp
+from accounting.privacy import blocks, bounds, pairs, pld, prv, rdp
 from accounting.privacy.accountants import AccountantsDisagreeError
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Sampling
 from accounting.privacy.pld import PldAccountant
+from accounting.privacy.profiles import Gaussian
 from accounting.privacy.rdp import RdpAccountant
 
 pytestmark = pytest.mark.slow
@@ -27,12 +28,14 @@ VOTE = {
 WORDS = {
     **TASK,
     "kind": "generate",
+    "public_answers": ["yes", "no"],
     "prompt": {"exemplar": "{text} {response}", "query": "{text}"},
     "mechanism": {"type": "keyword_joint_em", "k": 5},
 }
 TASKS = {
     "votes": VOTE,
     "votes of blocks": {**VOTE, "sampling": "blocks"},
+    "embeddings of blocks": {**WORDS, "sampling": "blocks", "mechanism": {"type": "embedding_mean"}},
     "words": WORDS,
     "words of blocks": {**WORDS, "sampling": "blocks"},
     "tested words": {**WORDS, "mechanism": {"type": "keyword_ptr", "k_min": 3, "k_max": 8}},
@@ -116,6 +119,28 @@ class TestAWrongProbability:
         often = lambda events: [self.rarer(event, 1.5) for event in events]  # noqa: E731
         monkeypatch.setattr(bounds, "lower_epsilon", lambda events, delta: right(often(events), delta))
         refused("words", "pld")
+
+
+class TestTheWrongWorstPair:
+    """Of blocks, in one accountant alone."""
+
+    @pytest.mark.parametrize("accountant", [pld, rdp])
+    @pytest.mark.parametrize("kept", [0, 1], ids=["removal", "addition"])
+    def test_one_direction_only(self, accountant, kept, monkeypatch):
+        right = blocks.sampled
+        monkeypatch.setattr(accountant, "sampled", lambda *arguments: right(*arguments)[kept : kept + 1])
+        refused("votes of blocks", accountant.__name__.rpartition(".")[2])
+
+    @pytest.mark.parametrize("accountant", [pld, rdp])
+    @pytest.mark.parametrize(
+        ("task", "pair"), [("embeddings of blocks", (2**0.5, "votes")), ("votes of blocks", (2**0.5, "ball"))]
+    )
+    def test_contributions_that_are_closer(self, accountant, task, pair, monkeypatch):
+        """A right angle between embeddings of the same norm; votes of half the sensitivity's norm, and opposite."""
+        right, (scale, kind) = blocks.sampled, pair
+        swapped = lambda of, sampling: right(Gaussian(scale * of.noise_multiplier, kind), sampling)  # noqa: E731
+        monkeypatch.setattr(accountant, "sampled", swapped)
+        refused(task, accountant.__name__.rpartition(".")[2])
 
 
 class TestDelta0CountedOnce:

@@ -219,9 +219,18 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
     file.write_bytes("owner;what;colour\na;Bär;1\nb;Ente;2\n".encode("cp1252"))
     columns = ("--map", "text=what", "--map", "label=colour")
     assert "field 'unit_id': is not among the columns" in dpicl.fails("kb", "ingest", "toys", file)
-    _, out, err = dpicl("kb", "ingest", "toys", file, *columns, "--unit-id", "owner", "--dry-run")
+    plain = ("kb", "ingest", "toys", file, *columns, "--unit-id", "owner", "--dry-run")
+    refused = dpicl.fails(*plain)
+    assert "toys.csv: line 2 is not UTF-8" in refused
+    assert "'a;Bär;1': if that is right, add --encoding cp1252" in refused
+    _, out, err = dpicl(*plain, "--encoding", "cp1252")
     assert "Reading CSV in cp1252 with ';' between cells" in err
     assert "Nothing stored. It would be 2 exemplars of 2 new units" in out
+    assert "Stored 2" in dpicl.ok(*plain[:-1], "--encoding", "cp1252")
+    file.write_bytes("owner\nBär\n".encode("cp1252"))
+    forget = ("kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes")
+    assert "add --encoding cp1252" in dpicl.fails(*forget)
+    assert "Deleted 0 exemplars of 0 units; 1 were not there" in dpicl.ok(*forget, "--encoding", "cp1252")
     file.write_text("owner\n0\n")
     assert "not both" in dpicl.fails("kb", "forget", "toys", "1", "--listed", file)
     assert "name a file to read, or a database" in dpicl.fails("kb", "forget", "toys")

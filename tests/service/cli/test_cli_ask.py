@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from service.cli import ask, budgets
+from service.cli.ask import _post
 from service.services import Services
 from service.web import create_app
 from tests.service.conftest import client_of
@@ -57,9 +59,34 @@ def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
     questions.write_text("n,text\n1,a toy, red\n")
-    assert "line 2: not as many cells as the header has" in dpicl.fails(
+    assert "row 2: has 3 cells where the header has 2" in dpicl.fails(
         "batch", "toys.colour", questions, "--out", answers
     )
+
+
+def test_a_batch_overwrites_nothing(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text('{"text": "a toy", "answer": "mine"}\n{"text": "another toy", "score": "likely"}\n')
+    dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+    first, second = (json.loads(line) for line in answers.read_text().splitlines())
+    assert (first["answer"], second["score"]) == ("mine", "likely")
+    for row in (first, second):  # the same names in every row
+        assert row["dpicl_answer"] in ("red", "blue")
+        assert 0 <= row["dpicl_score"] <= 1
+        assert row["release"]
+    questions.write_text('{"text": "a toy", "answer": "mine", "dpicl_answer": "red"}\n')
+    other = tmp_path / "other.jsonl"
+    assert "the input has fields dpicl_answer" in dpicl.fails("batch", "toys.colour", questions, "--out", other)
+    assert not other.exists()
+
+
+def test_a_batch_names_its_encoding(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
+    questions.write_bytes("text\nein Bär\n".encode("cp1252"))
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+    assert "add --encoding cp1252" in dpicl.fails(*batch)
+    dpicl.ok(*batch, "--encoding", "cp1252")
+    assert json.loads(answers.read_text())["text"] == "ein Bär"
 
 
 def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:
@@ -72,3 +99,22 @@ def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> 
         assert quiet["answer"] == (row["answer"] if row["score"] == 1 else None)
         assert quiet["score"] == row["score"]
         assert quiet["release"] == row["release"]
+
+
+@pytest.mark.parametrize("header", ["Wed, 21 Oct 2015 07:28:00 GMT", "nan", "-1", "soon", "0"])
+def test_whatever_a_server_asks_for_a_busy_question_is_asked_again(monkeypatch, header: str) -> None:
+    """By a proxy, say, which may name a date."""
+    slept: list[float] = []
+    monkeypatch.setattr("service.cli.ask.time.sleep", slept.append)
+    replies = iter([httpx.Response(503, headers={"Retry-After": header}), httpx.Response(200, json={"label": "blue"})])
+    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(lambda _: next(replies))) as client:
+        assert _post(client, "toys.colour", "q", None) == {"label": "blue"}
+    assert slept == [0.0]
+
+
+@pytest.mark.parametrize("url", ["foo", "127.0.0.1:9", "http://", "http://[::1", "http://127.0.0.1:9/v1", "ftp://x"])
+def test_an_address_that_cannot_be_asked_is_named(dpicl: Shell, url: str) -> None:
+    for command in (["ask", "toys.colour", "x"], ["budget"]):
+        message = dpicl.fails(*command, "--key", "k", "--url", url)
+        assert message.startswith("error: url: ")
+        assert len(message.splitlines()) == 1

@@ -35,6 +35,7 @@ from service.engines.protocol import (
 from service.engines.remote import chat_endpoint
 from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.retry_after import retry_after_s
 from service.telemetry.logs import configure_logs
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
@@ -492,12 +493,12 @@ WAITS = {**dict.fromkeys(NEVER, 0), "3": 3, "1.5": 1.5, "86400": 20, "Fri, 31 De
 
 @pytest.mark.parametrize("header", WAITS)
 def test_no_server_makes_the_engine_wait_for_ever(header: str) -> None:
-    assert chat_endpoint._retry_after_s(header) == WAITS[header]
+    assert retry_after_s(header, 20.0) == WAITS[header]
 
 
 def test_a_server_may_name_a_date() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=9), usegmt=True)
-    assert 5 < chat_endpoint._retry_after_s(soon) <= 9
+    assert 5 < retry_after_s(soon, 20.0) <= 9
 
 
 def test_waits_grow_differ_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,17 @@ TOOLS = ["hammer", "saw", "drill", "pliers", "chisel", "wrench", "screws", "ladd
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     rows = [
-        {"id": f"{label}{i}{j}", "text": f"I bought {word} for {use}.", "label": label}
+        {"unit_id": f"{label}{i}{j}", "text": f"I bought {word} for {use}.", "label": label}
         for label, words in (("kitchen", FOOD), ("workshop", TOOLS))
         for i, word in enumerate(words)
         for j, use in enumerate(("my sister", "the weekend", "tomorrow"))
     ]
     (tmp_path / "train.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows if not row["id"].endswith("2"))
+        "".join(json.dumps(row) + "\n" for row in rows if not row["unit_id"].endswith("2"))
     )
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["id"].endswith("2")))
+    (tmp_path / "test.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows if row["unit_id"].endswith("2"))
+    )
     return tmp_path
 
 

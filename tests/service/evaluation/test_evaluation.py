@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import yaml
 from scipy import stats
@@ -16,7 +18,7 @@ from scipy import stats
 import accounting.mechanisms
 from accounting.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plan import load_plan, parse_plan
-from service.evaluation.dataset import Dataset
+from service.evaluation.dataset import NAME, Dataset
 from service.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, sureness
 from service.evaluation.tables import Grid, read_csv
 from tests.service.conftest import PLAN, embed
@@ -165,7 +167,7 @@ def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engi
     assert plan.tasks["colour"].sampling == sampling
     data = Dataset(dataset, plan, "colour", "text")
     with data.filled(embed) as store:
-        asyncio.run(data.ask(store, Seeing()))
+        asyncio.run(data.ask(store, Seeing(), embed))
     together = {frozenset(pair) for slot in drawn for pair in itertools.combinations(slot, 2)}
     apart = {pair for pair in together for slot in drawn if len(pair & slot) == 1}
     assert len(drawn) > 20
@@ -228,14 +230,35 @@ def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: (d / "test.jsonl").unlink(), "test.jsonl is missing"),
-        (lambda d: (d / "test.jsonl").write_text("{"), "test.jsonl, line 1: not JSON"),
+        (lambda d: (d / "test.jsonl").unlink(), "holds no test rows"),
+        (lambda d: (d / "test.jsonl").write_text("{"), "test.jsonl: row 1: is not valid JSON"),
         (lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'), "'garden' is not among"),
+        (lambda d: (d / "test.csv").touch(), "test.csv and"),
+        (
+            lambda d: (d / "train.jsonl").write_text('{"id": "a", "text": "x", "label": "kitchen"}'),
+            "'unit_id': is missing",
+        ),
     ],
 )
 def test_bad_data_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, change, message: str) -> None:
     change(dataset)
     assert message in dpicl.fails("eval", dataset, "--plan", plan_file)
+
+
+def test_the_formats_of_an_upload_are_read(dataset: Path, plan_file: Path) -> None:
+    plan = load_plan(plan_file.read_text())
+    expected = Dataset(dataset, plan, "colour", "text")
+    table = pa.Table.from_pylist([json.loads(line) for line in (dataset / "train.jsonl").read_text().splitlines()])
+    (dataset / "train.jsonl").unlink()
+    (dataset / "train").mkdir()
+    pyarrow.parquet.write_table(table, dataset / "train" / "part-0.parquet")
+    rows = "".join(f"{row['unit_id']};{row['text']};{row['label']};Größe\n" for row in expected.questions)
+    (dataset / "test.jsonl").unlink()
+    (dataset / "test.csv").write_bytes(f"unit_id;text;label;note\n{rows}".encode("cp1252"))
+    given = Dataset(dataset, plan, "colour", "text", text={"encoding": "cp1252", "delimiter": ";"})
+    assert given.questions == [{**row, "note": "Größe"} for row in expected.questions]
+    with given.filled(embed) as store:
+        assert given.public_size == 40 == sum(len(unit) for unit in store.every_unit(NAME))
 
 
 def test_an_unknown_task_is_explained(dpicl: Shell, dataset: Path, plan_file: Path) -> None:

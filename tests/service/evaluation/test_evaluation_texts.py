@@ -54,7 +54,7 @@ def bills(tmp_path: Path) -> Path:
     bought = itertools.product(FOOD + TOOLS, (("Anna", 2), ("Boris", 3), ("Chen", 5)))
     rows = [
         {
-            "id": f"b{number}",
+            "unit_id": f"b{number}",
             "bill": f"Shop of {place}\nItem: {word} {weight} kg\nThank you\nCome again",
             "question": "What was bought?",
             "item": f"{word} {weight} kg",

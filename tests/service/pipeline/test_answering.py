@@ -22,6 +22,7 @@ from service.engines.protocol import EngineBusyError, EngineUnavailableError, Un
 from service.pipeline.answering import BusyError, StillAnsweringError
 from service.pipeline.latency import Departure, Measured, Turns
 from service.pipeline.queries import InvalidQueryError, check_query
+from service.pipeline.stages import Ready
 from service.plans.signing import sign
 from service.services import Services, open_services
 from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records, states
@@ -339,7 +340,7 @@ def test_queries_are_hashed_under_the_secret(services: Services) -> None:
     assert len(digests) == 2
 
 
-async def test_an_answers_turn_and_its_longer_question_are_in_the_grains_that_are_fixed(
+async def test_the_grains_are_fixed_when_the_turn_has_come_and_by_how_long_the_question_is(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sample is drawn when the turn begins, which lasts as long as the largest slots of this question can."""
@@ -350,32 +351,36 @@ async def test_an_answers_turn_and_its_longer_question_are_in_the_grains_that_ar
 
     measured = Measured("toys.colour@1", 0.1, work_s=0.05, tokens=10, alone=True)
     probe, fix, take, sample = toy_engine.zero_shot, Departure.fix, Turns.take, services.records.store.sample_slots
-    fixed, taken, drawn = [], [], []
+    order: list[tuple[str, float, tuple[object, ...]]] = []
 
     async def long_question(*asked):
         return replace(await probe(*asked), tokens=40)
 
-    def noted(notes, function):
-        return lambda owner, *given: notes.append((given, function(owner, *given))) or notes[-1][1]
+    def noted(name, function):
+        def calls(owner, *given):
+            order.append((name, time.monotonic(), given))
+            return function(owner, *given)
+
+        return calls
 
     def draw(*given, **options):
-        drawn.append(time.monotonic())
+        order.append(("draw", time.monotonic(), ()))
         return sample(*given, **options)
 
     monkeypatch.setattr(toy_engine, "zero_shot", long_question)
-    monkeypatch.setattr(Departure, "fix", noted(fixed, fix))
-    monkeypatch.setattr(Turns, "take", noted(taken, take))
+    monkeypatch.setattr(Departure, "fix", noted("fix", fix))
+    monkeypatch.setattr(Turns, "take", noted("take", take))
+    monkeypatch.setattr(Ready, "in_turn", noted("places", Ready.in_turn))
     monkeypatch.setattr(services.records.store, "sample_slots", draw)
-    padded, loop = answering(services, grains=Measures(0.1)), asyncio.get_running_loop()
-    padded.blocks.turns._free = begins = loop.time() + 0.3
+    padded = answering(services, grains=Measures(0.1))
+    padded.blocks.turns._free = begins = asyncio.get_running_loop().time() + 0.3
     await padded.answer("toys.colour", "q", key_id="k")
-    ((asked, waits_s),) = taken
     times = measured.times(40)
     assert times > 4
-    assert asked == (measured, times)
-    assert 0 < waits_s <= 0.3
-    assert fixed == [((times, waits_s), None)]
-    assert drawn[0] >= begins
+    turn, places = ("take", (measured, times)), ("places", (times * 0.05,))
+    assert [(name, given) for name, _, given in order] == [turn, places, ("fix", (times,)), ("draw", ())]
+    taken, *later = (at for _, at, _ in order)
+    assert taken < begins <= min(later)
     assert padded.blocks.turns._free == pytest.approx(begins + times * 0.05)
 
 

@@ -186,7 +186,7 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
 def test_writing_that_fails_is_no_measurement(tmp_path: Path, fails: str, words: str) -> None:
     """However little time it took: what private slots write may take longer."""
 
-    class Fails(RepeatingEngine):
+    class Fails(Roomy, RepeatingEngine):
         async def describe(self) -> EngineInfo:
             return replace(await super().describe(), writes_together=True)
 

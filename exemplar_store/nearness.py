@@ -1,0 +1,99 @@
+"""Which of its exemplars a slot shows: those that are nearest to the question, by whole numbers.
+
+Ranking all units by nearness would be unsound: without one unit another moves up, into another slot. Ranking *inside* a
+slot is not: which exemplars a slot shows is a function of that slot's exemplars and the question.
+
+That must hold bit by bit. A product of floating-point matrices rounds each entry differently depending on the matrices'
+shapes, so one unit could change the order in another's slot. Therefore embeddings are rounded to whole numbers of 8
+bits, each by itself. Their dot products are sums of whole numbers that a float32 holds exactly (a float64 where there
+are more than 1,040 dimensions), in whichever order they are added. What follows is computed for each exemplar alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+
+from exemplar_store.exemplar import Slot
+
+LEVELS = 127
+_EXACT_IN_FLOAT32 = 2**24 // LEVELS**2
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """What a slot shows of what it has drawn.
+
+    Attributes:
+        question: its embedding, float (d,).
+        shown: how many exemplars a slot shows at most.
+    """
+
+    question: np.ndarray
+    shown: int
+
+
+def rounded(embeddings: np.ndarray) -> np.ndarray:
+    """Embeddings as whole numbers from -127 to 127; the largest of each, in absolute value, becomes 127.
+
+    Args:
+        embeddings: float (n, d), none of them zero.
+
+    Returns:
+        int8 (n, d). Each row depends on its own embedding alone.
+    """
+    scale = LEVELS / np.max(np.abs(embeddings), axis=-1, keepdims=True)
+    return np.rint(embeddings * scale).astype(np.int8)
+
+
+def cosines(vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
+    """Cosines of rounded embeddings to a rounded question, but for a factor of the question's, float64 (n,).
+
+    An entry has the same bits whatever the other rows are.
+
+    Args:
+        vectors: int8 (n, d), from :func:`rounded`.
+        question: int8 (d,), likewise.
+    """
+    exact = "float32" if vectors.shape[1] <= _EXACT_IN_FLOAT32 else "float64"
+    wide = vectors.astype(exact)
+    products = (wide @ question.astype(exact)).astype(np.float64)
+    squares = (wide * wide).sum(axis=1).astype(np.float64)
+    return products / np.sqrt(squares)
+
+
+def shown(slot: Slot, wanted: Nearest) -> Slot:
+    """Of exemplars at hand, with their embeddings, those that a slot shows: the nearest last, of equals the first."""
+    if not slot:
+        return slot
+    vectors = rounded(np.stack([cast(np.ndarray, exemplar.embedding) for exemplar in slot]))
+    order = np.argsort(-cosines(vectors, rounded(wanted.question)), kind="stable")[: wanted.shown]
+    return tuple(slot[number] for number in order[::-1].tolist())
+
+
+def nearest(
+    kept: Sequence[np.ndarray], tags: np.ndarray, vectors: dict[int, bytes], wanted: Nearest
+) -> list[np.ndarray]:
+    """Of each slot's exemplars those that it shows, the nearest last.
+
+    Args:
+        kept: for each slot, the numbers of the exemplars it has drawn: int arrays.
+        tags: content tags by number, bytes (n,): they decide where cosines are equal.
+        vectors: rounded embeddings by number, as bytes. An exemplar without one is not shown.
+        wanted: the question, and how many a slot shows.
+
+    Returns:
+        For each slot, numbers of at most so many: int arrays.
+    """
+    question = rounded(wanted.question)
+    slots = np.repeat(np.arange(len(kept)), [len(numbers) for numbers in kept])
+    numbers = np.concatenate([np.empty(0, np.int64), *kept]).astype(np.int64)
+    here = np.array([number in vectors for number in numbers.tolist()], bool)
+    slots, numbers = slots[here], numbers[here]
+    packed = b"".join(vectors[number] for number in numbers.tolist())
+    near = cosines(np.frombuffer(packed, np.int8).reshape(len(numbers), len(question)), question)
+    order = np.lexsort((tags[numbers], -near, slots))
+    ends = np.searchsorted(slots[order], np.arange(len(kept) + 1))
+    return [numbers[order[first : min(end, first + wanted.shown)][::-1]] for first, end in pairwise(ends)]

@@ -1,0 +1,201 @@
+"""A slot shows its nearest exemplars, and nothing of another slot moves when a unit comes or goes, not by one bit."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exemplar_store import Exemplar, ExemplarStore, Nearest, Row
+from exemplar_store.nearness import LEVELS, cosines, nearest, rounded, shown
+from exemplar_store.tables import exemplars
+
+DIMENSION = 384
+
+
+def directions(count: int, seed: int, dimension: int = DIMENSION) -> np.ndarray:
+    vectors = np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("dimension", [8, 384, 1040, 1536])
+def test_products_are_whole_numbers_that_are_exact(dimension: int) -> None:
+    vectors = rounded(directions(200, 1, dimension))
+    question = np.full(dimension, LEVELS, np.int8)  # as large as a product can be
+    vectors[0] = LEVELS
+    near = cosines(vectors, question)
+    exact = [sum(int(a) * LEVELS for a in row) / np.sqrt(sum(int(a) ** 2 for a in row)) for row in vectors]
+    assert near.tolist() == exact
+
+
+def test_rounding_keeps_what_is_near() -> None:
+    vectors, (question,) = directions(2000, 2), directions(1, 3)
+    true = vectors @ question
+    order = np.argsort(-cosines(rounded(vectors), rounded(question)))
+    assert true[order[:20]].min() > np.sort(true)[-25]
+
+
+def bits_depend_on_others(near: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> bool:
+    """Whether an exemplar's cosine has other bits in another company."""
+    vectors, (question,) = rounded(directions(257, 4)), rounded(directions(1, 5))
+    alone = np.concatenate([near(vectors[i : i + 1], question) for i in range(len(vectors))])
+    return any(
+        near(vectors[first:end], question).tobytes() != alone[first:end].tobytes()
+        for first in (0, 1, 3, 100)
+        for end in (101, 104, 128, 200, 255, 256, 257)
+    )
+
+
+def test_a_cosine_has_the_same_bits_in_every_company() -> None:
+    assert not bits_depend_on_others(cosines)
+
+
+def test_a_product_of_floating_point_matrices_would_be_noticed() -> None:
+    def in_floats(vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
+        floats = [some.astype(np.float32) / np.linalg.norm(some.astype(np.float32)) for some in (vectors, question)]
+        return floats[0] @ floats[1]
+
+    assert bits_depend_on_others(in_floats)
+
+
+def by_hand(
+    kept: Sequence[np.ndarray], tags: np.ndarray, vectors: dict[int, bytes], wanted: Nearest
+) -> list[list[int]]:
+    question = rounded(wanted.question)
+    said = []
+    for numbers in kept:
+        here = [number for number in numbers.tolist() if number in vectors]
+        near = {n: cosines(np.frombuffer(vectors[n], np.int8)[None], question)[0] for n in here}
+        said.append(sorted(here, key=lambda n: (-near[n], tags[n]))[: wanted.shown][::-1])
+    return said
+
+
+@given(st.lists(st.integers(0, 4), max_size=30), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_each_slot_shows_its_own_nearest_and_the_nearest_last(slots: list[int], most: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    vectors = rounded(random.integers(-1, 2, size=(len(slots), 3)) + 0.5)  # equals among them
+    tags = np.array([random.bytes(16) for _ in slots], "S16")
+    opened = {number: vectors[number].tobytes() for number in range(len(slots)) if random.random() < 0.9}
+    kept = [np.flatnonzero(np.array(slots, int) == slot) for slot in range(5)]
+    wanted = Nearest(random.normal(size=3), most)
+    found = nearest(kept, tags, opened, wanted)
+    assert [numbers.tolist() for numbers in found] == by_hand(kept, tags, opened, wanted)
+
+
+def test_exemplars_at_hand_are_ranked_alike() -> None:
+    vectors, (question,) = directions(9, 6), directions(1, 7)
+    slot = tuple(Exemplar({"text": str(number)}, vector) for number, vector in enumerate(vectors))
+    order = np.argsort(-(vectors @ question))[:4]
+    assert [int(one.fields["text"]) for one in shown(slot, Nearest(question, 4))] == order[::-1].tolist()
+    assert shown((), Nearest(question, 4)) == ()
+
+
+ENSEMBLE = 6
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    return np.concatenate([directions(1, int(text.rsplit(" ", 1)[1])) for text in texts])
+
+
+@pytest.fixture
+def compared(store: ExemplarStore, engine: sa.Engine) -> ExemplarStore:
+    with engine.begin() as connection:
+        store.create(connection, "near", public_size=100, fields=["text"], embedded_field="text")
+    store.ingest("near", rows_of(range(60)), embed)
+    return store
+
+
+def rows_of(numbers):
+    return [Row(n, f"u{n}", {"text": f"text {n}"}) for n in numbers]
+
+
+def coins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody keeps a slot and a priority of their own, whoever else is there."""
+    monkeypatch.setattr("exemplar_store.sampling.below", lambda bound, count: np.arange(count) % bound)
+    monkeypatch.setattr("exemplar_store.sampling.words", lambda count: np.arange(count, dtype=np.uint64))
+
+
+def drawn(store: ExemplarStore, most: int = 2) -> list[list[str]]:
+    question = Nearest(directions(1, 99)[0], most)
+    slots = store.sample_slots("near", probability=1, ensemble=ENSEMBLE, max_exemplars=1000, nearest=question)
+    return [[exemplar.fields["text"] for exemplar in slot] for slot in slots]
+
+
+def slots_that_differ(store: ExemplarStore, monkeypatch: pytest.MonkeyPatch) -> int:
+    """In how many slots neighbours differ, at most, over who is added last."""
+    coins(monkeypatch)
+    most = 0
+    for newcomer in range(200, 212):
+        before = drawn(store)
+        store.ingest("near", rows_of([newcomer]), embed)
+        most = max(most, sum(one != other for one, other in zip(before, drawn(store), strict=True)))
+        store.forget("near", f"u{newcomer}")
+    return most
+
+
+def test_a_unit_that_comes_or_goes_changes_its_own_slot_and_no_other(compared, monkeypatch) -> None:
+    assert slots_that_differ(compared, monkeypatch) == 1
+
+
+def test_ranking_all_that_was_drawn_would_be_noticed(compared, monkeypatch) -> None:
+    """The nearest of all, dealt to slots in their order: one more moves the others on."""
+
+    def of_all(kept, tags, vectors, wanted):
+        everybody = np.sort(np.concatenate(kept))
+        (best,) = nearest([everybody], tags, vectors, Nearest(wanted.question, wanted.shown * len(kept)))
+        return [best[slot :: len(kept)] for slot in range(len(kept))]
+
+    monkeypatch.setattr("exemplar_store.reading.nearest", of_all)
+    assert slots_that_differ(compared, monkeypatch) > 1
+
+
+def test_what_a_slot_shows_is_the_nearest_of_what_it_drew(compared, monkeypatch) -> None:
+    coins(monkeypatch)
+    (question,) = directions(1, 99)
+    everything = [
+        [exemplar.fields["text"] for exemplar in slot]
+        for slot in compared.sample_slots("near", probability=1, ensemble=ENSEMBLE, max_exemplars=1000)
+    ]
+    for all_of_it, some in zip(everything, drawn(compared, 3), strict=True):
+        ranked = sorted(all_of_it, key=lambda text: float(embed([text])[0] @ question))
+        assert some == ranked[-3:]
+
+
+def test_an_exemplar_whose_embedding_was_changed_is_not_shown(compared, engine, monkeypatch) -> None:
+    coins(monkeypatch)
+    with engine.begin() as connection:
+        connection.execute(sa.update(exemplars).where(exemplars.c.position == 7).values(vector=b"changed"))
+    seen = [text for slot in drawn(compared, 1000) for text in slot]
+    assert len(seen) == 59
+    assert "text 7" not in seen
+
+
+def test_under_a_new_data_key_slots_show_the_same(compared, engine, monkeypatch) -> None:
+    coins(monkeypatch)
+    with engine.connect() as connection:
+        before, old = drawn(compared), connection.scalars(sa.select(exemplars.c.vector)).all()
+    compared.reencrypt(lambda *_: None)
+    again = ExemplarStore(engine, bytes(range(32)))
+    assert sorted(map(sorted, drawn(again))) == sorted(map(sorted, before))
+    with engine.connect() as connection:
+        assert not {*old} & {*connection.scalars(sa.select(exemplars.c.vector))}
+
+
+def test_texts_of_what_is_not_shown_are_not_read(compared, engine, monkeypatch) -> None:
+    from exemplar_store.encryption import KnowledgeBaseKeys
+
+    opened = []
+    decrypt = KnowledgeBaseKeys.decrypt
+    monkeypatch.setattr(KnowledgeBaseKeys, "decrypt", lambda keys, *of: opened.append(of) or decrypt(keys, *of))
+    drawn(compared)
+    assert len(opened) <= 2 * ENSEMBLE
+
+
+def test_embeddings_lie_encrypted(compared, engine) -> None:
+    with engine.connect() as connection:
+        vectors = connection.scalars(sa.select(exemplars.c.vector)).all()
+    plain = {rounded(embed([f"text {n}"]))[0].tobytes() for n in range(60)}
+    assert len(vectors) == 60
+    assert not any(one in bytes(sealed) for sealed in vectors for one in plain)

@@ -1,0 +1,110 @@
+"""Texts that are neither UTF-8 nor marked are refused, whatever they look like; their encoding can be named."""
+
+from pathlib import Path
+
+import pytest
+
+from exemplar_store import BadRowError, Layout
+from service.sources.encodings import read_text
+from service.sources.files import open_file
+
+LAYOUT = Layout(("text", "label"))
+HEADER = "unit_id;text;label\r\n"
+WRITTEN = [
+    ("cp1250", "Zażółć gęślą jaźń", "Skarga"),
+    ("cp1251", "Посылка не пришла", "Доставка"),
+    ("cp1252", "Päckchen fehlt", "Größe"),
+    ("cp1253", "Το δέμα δεν ήρθε", "Παράδοση"),
+    ("cp1254", "Kargo gelmedi, şikâyet ediyorum", "Şikâyet"),
+    ("mac_roman", "Le colis n’est pas arrivé", "Réclamation"),
+    ("cp932", "荷物が届きません", "配送"),
+    ("cp949", "소포가 오지 않았어요", "배송"),
+    ("gb18030", "包裹没有到", "配送"),
+    ("utf-16-le", "Päckchen fehlt", "Größe"),
+    ("utf-16-be", "a parcel is missing", "Size"),
+]
+
+
+def read(file: Path, **options: str) -> list[tuple[str, ...]]:
+    with open_file(str(file), **options) as source:
+        return [(row.unit_id, row.fields["text"], row.fields["label"]) for row in source.rows(LAYOUT)]
+
+
+@pytest.mark.parametrize("many", [1, 40])
+@pytest.mark.parametrize(("encoding", "text", "label"), WRITTEN)
+def test_no_encoding_is_guessed(tmp_path: Path, encoding: str, text: str, label: str, many: int) -> None:
+    file = tmp_path / "t.csv"
+    rows = [(f"u{number}", text, label) for number in range(many)]
+    file.write_bytes((HEADER + "".join(";".join(row) + "\r\n" for row in rows)).encode(encoding))
+    with pytest.raises(ValueError, match=r"t\.csv: line \d is not UTF-8.* --encoding "):
+        read(file)
+    assert read(file, encoding=encoding) == rows
+
+
+@pytest.mark.parametrize(("encoding", "text", "label"), [WRITTEN[1], WRITTEN[2], WRITTEN[7]])
+def test_the_refusal_shows_the_line_as_it_would_read(tmp_path: Path, encoding: str, text: str, label: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes((HEADER + f"u1;{'a' * 200};b\r\n" + f"u2;{text};{label}\r\n" * 40).encode(encoding))
+    with pytest.raises(ValueError, match=f"line 3 .* it looks like {encoding}, .*--encoding {encoding}") as caught:
+        read(file)
+    assert text in str(caught.value)
+    assert "aaaa" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_what_comes_late_is_seen_too(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    plain = HEADER.encode() + b"".join(b"u%d;plain;A\n" % number for number in range(120_000))
+    file.write_bytes(plain + "u;Größe;A\n".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"line 120002 is not UTF-8.*cp1252, .*u;Größe;A"):
+        read(file)
+    assert read(file, encoding="cp1252")[-1] == ("u", "Größe", "A")
+    file.write_bytes(plain + b"u;\x81;A\n")
+    with pytest.raises(BadRowError, match=r"t\.csv: row 120002: is not cp1252"):
+        read(file, encoding="cp1252")
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "base64", "rot13", "a\0b"])
+def test_a_name_that_is_not_an_encoding_of_text(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_text(HEADER)
+    with pytest.raises(ValueError, match="is not the name of a text encoding"):
+        read(tmp_path / "t.csv", encoding=encoding)
+
+
+def test_a_mark_and_another_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(HEADER + "u1;Größe;A\n", encoding="utf-8-sig")
+    with pytest.raises(ValueError, match="begins with the mark of utf-8"):
+        read(tmp_path / "t.csv", encoding="cp1252")
+    assert read(tmp_path / "t.csv", encoding="utf-8") == read(tmp_path / "t.csv") == [("u1", "Größe", "A")]
+
+
+def test_json_lines_are_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    line = '{"unit_id": "u1", "text": "Größe", "label": "A"}\n'
+    file.write_bytes(line.encode("cp1252"))
+    with pytest.raises(ValueError, match=r"it looks like cp1252, in which .*Größe.*: save it as UTF-8$"):
+        read(file)
+    with pytest.raises(ValueError, match="JSON Lines are UTF-8: leave --encoding out"):
+        read(file, encoding="cp1252")
+    file.write_bytes(line.encode("utf-16"))  # as PowerShell writes, with a mark
+    assert read(file) == [("u1", "Größe", "A")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"\x1f\x8b", "gzip"), (b"PK\x03\x04", "workbook"), (b"PAR1", "Parquet"), (b"SQLite format 3\0", "--from-sql")],
+)
+def test_what_is_not_text_is_called_what_it_is(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "t.csv").write_bytes(data + bytes(range(256)))
+    with pytest.raises(ValueError, match=rf"t\.csv: it is not text but .*{message}"):
+        read(tmp_path / "t.csv")
+
+
+def test_a_whole_text_is_utf_8_or_marked(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        file.write_text("labels:\n- Größe", encoding=encoding)
+        assert read_text(file) == "labels:\n- Größe"
+    file.write_bytes("labels:\n- Größe".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"plan\.yaml: line 2 is not utf-8; save the file as UTF-8"):
+        read_text(file)
