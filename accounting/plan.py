@@ -15,6 +15,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from accounting import plain_yaml
 from accounting.mechanisms import MECHANISMS, types_of
 from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
+from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
@@ -285,6 +286,8 @@ def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
 def _calibrate(plan: Plan, grants: Sequence[Grant]) -> list[Event]:
     try:
         return calibrate(grants, plan.budget.epsilon, plan.budget.delta, plan.accountant)
+    except UnsupportedEventsError as error:
+        raise PlanError(("accountant", str(error))) from error
     except ValueError as error:
         raise PlanError(("budget", str(error))) from error
 

@@ -42,6 +42,7 @@ from accounting.privacy.profiles import Array, BoundedRange
 from accounting.privacy.subsampling import Direction, amplify
 
 _TOGETHER, _GROUP = 320, 128  # that many answers' choices of t are optimised together, else in groups of the latter
+_FEW, _SMALLEST_GROUP = 8, 8  # of more different events groups are smaller; those of 8 answers cost some 4 % of ε
 _NODES = 49  # of t
 _STEP = 0.05  # of one answer's deviation
 _MOST_POINTS = 1 << 15  # on either side of loss 0
@@ -61,15 +62,19 @@ def applies(event: Event) -> bool:
 
 
 @lru_cache(maxsize=256)
-def groups(event: Event, tail: float) -> Pairs:
+def groups(event: Event, tail: float, different: int = 1) -> Pairs:
     """Pairs whose product dominates the answers of an event to which this :func:`applies`, and how often each.
 
     Args:
         event: n answers.
         tail: how much finite loss may count as infinite, for each group.
+        different: how many events a plan has; each takes iterations of its own.
     """
     largest = _largest(_range(event), event.sampling.probability)
-    size = min(event.count if event.count <= _TOGETHER else _GROUP, max(1, int(LARGEST_LOSS / largest)))
+    together, group = _TOGETHER, _GROUP
+    if different > _FEW:
+        together = group = max(_SMALLEST_GROUP, _GROUP * _FEW // different)
+    size = min(event.count if event.count <= together else group, max(1, int(LARGEST_LOSS / largest)))
     whole, rest = divmod(event.count, size)
     if size == 1:
         return ((amplify(event.mechanism, event.sampling), event.count),)
@@ -77,7 +82,7 @@ def groups(event: Event, tail: float) -> Pairs:
     return tuple(zip(directions, (whole, 1), strict=False))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)  # a plan has up to 100 tasks
 def composed(epsilon: float, answers: int) -> Direction:
     """The pair that dominates so many answers of a bounded range, asked of one sample in an adaptive order.
 

@@ -55,7 +55,7 @@ class GuidedTokens(TokenEnsemble):
         return _together(self)(epsilon)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)  # a plan has up to 100 tasks
 def _together(answer: GuidedTokens) -> Chords:
     """The profile, on a grid that reaches to the largest loss."""
     (pair,) = amplify(answer.words, Sampling("units", 1.0))

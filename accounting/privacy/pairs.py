@@ -53,6 +53,7 @@ _BIN, _WIDE_BIN = 0.02, 0.2  # standard deviations of the noise
 _RARE = 1e-100  # of the outcomes of two releases
 _REACH, _FARTHEST = 9.0, 36.0  # of the bins beyond both means; beyond the latter masses underflow
 _ROUNDED = 0.003  # of ε, lost by rounding losses to the grid
+_FEW = 25  # so many different answers; of more, as each has transforms of its own, fewer are composed, on coarser grids
 _OUTSIDE = 1e-3  # of δ, the probability that rounding errors add up to more
 _MOST_POINTS = 1 << 20
 _INEXACT = 1e-12  # of an answer's loss, from masses computed in floating point
@@ -92,7 +93,7 @@ def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
         counts = [event.count for event, losses in zip(events, parts[0], strict=True) for _ in losses]
         tried = [[pair for losses in part for pair in losses] for part in parts]
         ranked = sorted(((_promise(losses, counts, delta), i) for i, losses in enumerate(tried)), reverse=True)
-        for promise, i in ranked[:_COMPOSED]:
+        for promise, i in ranked[: _COMPOSED if len(events) <= _FEW else 1]:
             if promise > best:
                 best = max(best, _compose(tried[i], counts, delta, promise))
     return best
@@ -253,7 +254,8 @@ def _compose(losses: Sequence[Pair], counts: Sequence[int], delta: float, promis
     answers = sum(counts)
     spread = math.sqrt(answers * math.log(1 / (_OUTSIDE * delta)) / 2)
     widest = max(float(np.ptp(x)) for x, _ in losses)
-    step = max(_ROUNDED * promised / spread, max(widest, 2 * promised) / _MOST_POINTS)
+    rounded = _ROUNDED * max(1.0, len(losses) / _FEW)
+    step = max(rounded * promised / spread, max(widest, 2 * promised) / _MOST_POINTS)
     plds = [_rounded(x, p, step) for x, p in losses]
     found = Composition(plds, counts).epsilon_at_least(delta * (1 + _OUTSIDE))
     return max(0.0, found - step * spread - _INEXACT * answers)

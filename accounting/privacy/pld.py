@@ -6,6 +6,7 @@ known. So the result is an upper bound on any grid; a finer one is only tighter.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from accounting.privacy import adaptive
 from accounting.privacy.blocks import sampled
@@ -32,16 +33,7 @@ class PldAccountant(Accountant):
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """See :class:`accounting.privacy.bounds.Accountant`."""
         require_delta(delta)
-        plan = _Plan(events, LATTICE * delta)
-        if not plan.answers:
-            return 0.0
-        step = plan.step()
-        found = plan.epsilon(step / self._refinement)
-        # The step suits the ε that moments promise. Where rare large losses make that far too high, refine it once.
-        finer = plan.step(found)
-        if finer < step / 2:
-            found = min(found, plan.epsilon(finer / self._refinement))
-        return found + LATTICE_LOSS
+        return _upper(tuple(events), delta, self._refinement)
 
     def delta(self, events: Sequence[Event], epsilon: float) -> float:
         """An upper bound of the δ at which the composition of ``events`` is (epsilon, δ)-DP.
@@ -60,6 +52,21 @@ class PldAccountant(Accountant):
         return found
 
 
+@lru_cache(maxsize=64)
+def _upper(events: tuple[Event, ...], delta: float, refinement: float) -> float:
+    """Kept, as plans are compared at the noise that was just found for them."""
+    plan = _Plan(events, LATTICE * delta)
+    if not plan.answers:
+        return 0.0
+    step = plan.step()
+    found = plan.epsilon(step / refinement)
+    # The step suits the ε that moments promise. Where rare large losses make that far too high, refine it once.
+    finer = plan.step(found)
+    if finer < step / 2:
+        found = min(found, plan.epsilon(finer / refinement))
+    return found + LATTICE_LOSS
+
+
 class _Plan:
     """Events to be composed, with what is common to all grids and directions."""
 
@@ -68,7 +75,8 @@ class _Plan:
         self.answers = sum(event.count for event in merged)
         self._delta = delta
         self._tail = _TAIL * delta / max(1, self.answers)
-        pairs = [pair for event in merged for pair in _pairs(event, self._tail)]
+        iterated = sum(map(adaptive.applies, merged))
+        pairs = [pair for event in merged for pair in _pairs(event, self._tail, iterated)]
         self._directions = [directions for directions, _ in pairs]
         self._counts = [count for _, count in pairs]
 
@@ -95,8 +103,14 @@ class _Plan:
         return max((c.delta(epsilon) for c in self.compose(step)), default=0.0)
 
 
-def _pairs(event: Event, tail: float) -> adaptive.Pairs:
-    """Pairs whose product dominates all answers of an event, and how often each."""
+def _pairs(event: Event, tail: float, iterated: int) -> adaptive.Pairs:
+    """Pairs whose product dominates all answers of an event, and how often each.
+
+    Args:
+        event: of a plan.
+        tail: how much finite loss may count as infinite.
+        iterated: to how many of the plan's events :mod:`accounting.privacy.adaptive` applies.
+    """
     if adaptive.applies(event):
-        return adaptive.groups(event, tail)
+        return adaptive.groups(event, tail, iterated)
     return tuple((directions, event.count) for directions in sampled(event.mechanism, event.sampling))

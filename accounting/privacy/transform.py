@@ -26,6 +26,7 @@ UNIT = 2.0**-53
 _HALVING = 16 * UNIT
 _PRODUCT = 3 * UNIT
 _UNDERFLOW = 1e-290  # what all underflows of one transform add up to is far below
+_BLOCK = 1 << 13  # of a spectrum: small enough for a processor's cache, which is ten times as fast
 _SLACK = 1.01  # for the rounding of the bounds themselves
 
 
@@ -54,12 +55,14 @@ def convolve_powers(parts: Sequence[tuple[int, Array, float]], counts: Sequence[
         total = float(masses.sum())
         error = _SLACK * (tau + UNIT * (masses.size // size + 1)) * total + input_error
         spectrum = np.fft.rfft(wrapped)
-        # Neither the true nor the computed spectrum exceeds this, so a power of it errs by at most
+        # Neither the true nor the computed spectrum exceeds the envelope, so a power of it errs by at most
         # count * error * envelope^(count - 1).
-        envelope = np.abs(spectrum) * (1 + 4 * UNIT) + error
-        log_envelope += count * np.log(envelope)
-        relative += count * error / envelope
-        product *= _power(spectrum, count)
+        for start in range(0, product.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            envelope = np.abs(spectrum[block]) * (1 + 4 * UNIT) + error
+            log_envelope[block] += count * np.log(envelope)
+            relative[block] += count * error / envelope
+            product[block] *= _power(spectrum[block], count)
     spectral = float(np.linalg.norm(np.exp(log_envelope) * relative))
     back = rounding(size) * float(np.linalg.norm(product))
     # Half a spectrum has at least half of the squares; Parseval divides by the root of the size.

@@ -9,6 +9,7 @@ from accounting.mechanisms import LARGEST_DELTA0, Calibration, RnmGaussianMechan
 from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.privacy.prv import MOST_DIFFERENT
 from accounting.tasks import placeholders
 
 PLAN = """
@@ -342,6 +343,15 @@ def test_text_tasks_keep_the_promise_by_every_accountant_there_is_for_them(calib
     assert calibrated_texts.epsilon["rdp"].upper > calibrated_texts.epsilon["pld"].lower
     assert list(calibrated_texts.unsupported) == ["prv"]
     assert calibrated_texts.unsupported["prv"].startswith("prv accounts for Gaussian releases only, not ")
+
+
+def test_a_plan_that_prv_cannot_bound_says_so_of_its_accountant() -> None:
+    document = {**yaml.safe_load(PLAN), "accountant": "prv"}
+    task = document["tasks"]["topic"]
+    document["tasks"] = {f"t{i}": {**task, "ensemble": 50 + i} for i in range(MOST_DIFFERENT + 1)}
+    with pytest.raises(PlanError, match="use pld") as refused:
+        signed(document, 100_000)
+    assert [problem.key for problem in refused.value.problems] == ["accountant"]
 
 
 def test_an_embedding_mean_is_a_gaussian_to_prv_too() -> None:

@@ -127,3 +127,13 @@ def test_blocks_are_left_to_the_profile():
     assert not adaptive.applies(Event(BoundedRange(1.0), Sampling("blocks", 0.1), 10))
     assert adaptive.applies(Event(BoundedRange(1.0), Sampling("blocks", 1.0), 10))
     assert not adaptive.applies(Event(Gaussian(1.0), Sampling("units", 0.1), 10))
+
+
+def test_more_different_events_take_smaller_groups_and_promise_hardly_more():
+    """Each has iterations of its own, which take longer the more answers there are in a group."""
+    event = Event(BoundedRange(0.6), Sampling("units", 0.02), 640)
+    assert [count for _, count in adaptive.groups(event, 1e-10, adaptive._FEW)] == [5]
+    assert [count for _, count in adaptive.groups(event, 1e-10, 100)] == [64]
+    others = [Event(BoundedRange(0.1 + number / 1000), Sampling("units", 0.001), 1) for number in range(99)]
+    alone, among = PldAccountant().upper([event], 1e-5), PldAccountant().upper([event, *others], 1e-5)
+    assert alone < among < 1.05 * alone

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from accounting.privacy import pairs
+from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pairs import certain_loss, lower_epsilon
 from accounting.privacy.pld import PldAccountant
@@ -85,3 +87,23 @@ def test_hardly_any_noise_by_blocks(kind):
 def test_delta_must_be_a_probability():
     with pytest.raises(ValueError, match="delta must be"):
         lower_epsilon([Event(Gaussian(1.0), ALWAYS)], 0.0)
+
+
+def test_more_different_answers_take_coarser_grids(monkeypatch):
+    """Each has a transform of its own: what all of them take together is to be bounded."""
+    steps = []
+
+    class Noted(Composition):
+        def __init__(self, plds, counts):
+            steps.append(plds[0].step)
+            super().__init__(plds, counts)
+
+    monkeypatch.setattr(pairs, "Composition", Noted)
+    found = {}
+    for different in (pairs._FEW, 4 * pairs._FEW):
+        spread = [Gaussian(9.0 + number / different) for number in range(different)]
+        events = [Event(gaussian, Sampling("units", 0.02), 2000 // different) for gaussian in spread]
+        found[different] = lower_epsilon(events, 1e-5) / PldAccountant().upper(events, 1e-5)
+    few, many = steps[0], steps[-1]
+    assert many == pytest.approx(4 * few, rel=0.1)
+    assert 0.95 < found[4 * pairs._FEW] < found[pairs._FEW] <= 1
