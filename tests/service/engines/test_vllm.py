@@ -513,10 +513,10 @@ def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
     endless = Exemplar(fields={"text": "lamp " * 3000, "team": "Keys"}, embedding=None)
     lengths = running.engine._tokens["generate"].lengths(rendered(PROMPT, six))
     for kept in (0, 1, 3, 6):
-        task = replace(CLASSIFY, slot_tokens=sum(lengths[:kept]) + 1)
-        shown, *others = running.engine._prompts(task, QUERY, [(endless, *six), six[:1], ()])
-        assert [shown] == running.engine._prompts(CLASSIFY, QUERY, [six[:kept]])
-        assert others == [*(running.engine._prompts(CLASSIFY, QUERY, [six[:1]]) if kept else [[]]), []]
+        task = replace(CLASSIFY, slot_tokens=sum(lengths[6 - kept :]) + 1)
+        shown, *others = running.engine._prompts(task, QUERY, [(endless, *six), six[5:], ()])
+        assert [shown] == running.engine._prompts(CLASSIFY, QUERY, [six[6 - kept :]])  # the nearest is the last
+        assert others == [*(running.engine._prompts(CLASSIFY, QUERY, [six[5:]]) if kept else [[]]), []]
 
 
 PLANS = {
@@ -566,8 +566,8 @@ def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running,
 
 def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):
     long = slot(7, 40)
-    for kept in range(40, 0, -1):  # the longest beginning that fits says what is to be expected
-        shorter = running.ask(CLASSIFY, [long[:kept]])[0]
+    for kept in range(40, 0, -1):  # the longest end that fits says what is to be expected
+        shorter = running.ask(CLASSIFY, [long[-kept:]])[0]
         if not np.array_equal(shorter, running.ask(CLASSIFY, [long])[0]):
             break
     assert 5 < kept < 35
@@ -646,7 +646,7 @@ def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
 
 def test_an_evaluation_asks_it_once_and_ends_it(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
     """Slots and then sentences, on one event loop. The next run starts no engine: it could not."""
-    rows = [{"id": str(i), **exemplar(i).fields} for i in range(12)]
+    rows = [{"unit_id": str(i), **exemplar(i).fields} for i in range(12)]
     for name, chosen in (("train", rows[:9]), ("test", rows[9:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in chosen))
     plan = yaml.safe_load(TEXT_PLAN.format(mechanism="type: keyword_joint_em, k: 1", epsilon=8, answers=2))
