@@ -9,11 +9,8 @@ import asyncio
 import hashlib
 import json
 import logging
-import re
 import secrets
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
@@ -24,6 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.protocol import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
+from service.retry_after import retry_after_s
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
@@ -138,7 +136,10 @@ class ChatEndpoint:
                     headers={"Content-Type": "application/json"},
                 ) as response:
                     if not response.is_success:
-                        return Failure(response.status_code, _retry_after_s(response.headers.get("retry-after", "")))
+                        return Failure(
+                            response.status_code,
+                            retry_after_s(response.headers.get("retry-after", ""), _LONGEST_RETRY_AFTER_S),
+                        )
                     return read_completion(await _read(response))
         except Exception:  # whatever it is, it may quote the prompt
             return Failure()
@@ -162,18 +163,6 @@ def _wait_s(attempt: int, retry_after_s: float) -> float:
     """Twice as long after each try, by chance up to half of it less, on top of what the server asks for."""
     longest: float = min(_FIRST_WAIT_S * 2 ** (attempt - 1), _LONGEST_WAIT_S)
     return retry_after_s + _uniform(longest / 2, longest)
-
-
-def _retry_after_s(header: str) -> float:
-    """Seconds, from a number or a date; 0 if it is neither."""
-    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", header):
-        return min(float(header), _LONGEST_RETRY_AFTER_S)
-    try:
-        until = parsedate_to_datetime(header)
-    except ValueError:
-        return 0.0
-    left = (until.astimezone(UTC) - datetime.now(UTC)).total_seconds()
-    return min(max(left, 0.0), _LONGEST_RETRY_AFTER_S)
 
 
 async def _read(response: httpx.Response) -> bytes:

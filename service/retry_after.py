@@ -1,0 +1,21 @@
+"""How long a server wants to be left alone: the header ``Retry-After`` (RFC 9110, section 10.2.3)."""
+
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+
+def retry_after_s(header: str, longest_s: float) -> float:
+    """Seconds, from a number or a date; 0 if it is neither.
+
+    Args:
+        header: as it came.
+        longest_s: what to wait at most, whatever it says.
+    """
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", header):
+        return min(float(header), longest_s)
+    try:
+        until = parsedate_to_datetime(header).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max((until - datetime.now(UTC)).total_seconds(), 0.0), longest_s)
