@@ -71,11 +71,13 @@ class NotUtf8Error(BadRowError):
     """A line of an upload that is not UTF-8.
 
     Attributes:
+        byte: the first wrong one of the line, counted from 1.
         line: as it is there. It is private: only a person at a terminal who has the file is shown it.
     """
 
     def __init__(self, row: int, byte: int, line: bytes) -> None:
         super().__init__(row, None, f"is not UTF-8 at byte {byte}; save the file as UTF-8")
+        self.byte = byte
         self.line = line
 
 

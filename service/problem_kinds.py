@@ -180,8 +180,8 @@ class ProblemKind(Enum):
     )
     UNSUPPORTED_MEDIA_TYPE = (
         415,
-        "An upload is neither JSON Lines nor CSV. Nothing was stored. Send `Content-Type: "
-        "application/x-ndjson` or `text/csv`.",
+        "An upload is neither JSON Lines nor CSV, or its encoding is not known. Nothing was stored. Send "
+        "`Content-Type: application/x-ndjson` or `text/csv`, in UTF-8 or with a charset.",
     )
     UPLOAD_TOO_LARGE = 413, "The upload exceeds the limit. Nothing was stored. Send several or use `dpicl kb ingest`."
     BAD_ROW = 422, "The row and field in the detail cannot be stored. Nothing was stored, not even other rows."

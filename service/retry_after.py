@@ -1,22 +1,21 @@
-"""How long a server asks to be left alone: the header Retry-After (RFC 9110, section 10.2.3)."""
+"""How long a server wants to be left alone: the header ``Retry-After`` (RFC 9110, section 10.2.3)."""
 
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 
-def retry_after_s(header: str, most_s: float) -> float:
-    """Seconds to wait, from a number or a date; 0 if it is neither.
+def retry_after_s(header: str, longest_s: float) -> float:
+    """Seconds, from a number or a date; 0 if it is neither.
 
     Args:
-        header: its value.
-        most_s: longer waits are cut to this.
+        header: as it came.
+        longest_s: what to wait at most, whatever it says.
     """
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", header):
-        return min(float(header), most_s)
+        return min(float(header), longest_s)
     try:
-        until = parsedate_to_datetime(header)
-    except ValueError:
+        until = parsedate_to_datetime(header).astimezone(UTC)
+    except (ValueError, OverflowError):
         return 0.0
-    left = (until.astimezone(UTC) - datetime.now(UTC)).total_seconds()
-    return min(max(left, 0.0), most_s)
+    return min(max((until - datetime.now(UTC)).total_seconds(), 0.0), longest_s)

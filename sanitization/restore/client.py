@@ -200,9 +200,13 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
 
 def _checked(response: httpx.Response) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = response.json()
+        body = response.json()
     except ValueError:
-        raise RefusedError(f"{response.url} answered {response.status_code} without JSON") from None
+        body = None
+    if not isinstance(body, dict) or response.is_redirect:
+        raise RefusedError(
+            f"{response.url} answered {response.status_code}, and not as this service does: is the URL right?"
+        )
     if response.is_error:
         raise RefusedError(f"{body.get('title', 'refused')}: {body.get('detail', '')}")
     return body

@@ -1,13 +1,11 @@
 """Knowledge bases: created with a lifetime budget, filled in bulk, and made to forget."""
 
-import io
-from functools import partial
+from email.message import Message
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from exemplar_store import read_csv, read_json_lines
 from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.once import OnceRoute, once
 from service.api.paging import Page, Paging
@@ -17,25 +15,23 @@ from service.commands import exemplars, knowledge_bases
 from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 from service.problem_kinds import ProblemKind
+from service.sources.uploads import rows_of
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route_class=OnceRoute)
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
 NO_KNOWLEDGE_BASE = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE)
 
-_READERS = {
-    "application/x-ndjson": read_json_lines,
-    "application/jsonl": read_json_lines,
-    "application/x-jsonlines": read_json_lines,
-    "text/csv": read_csv,
-}
+_JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
+_CSV = "text/csv"
 _ANY_FILE = "application/octet-stream"
 """What clients send that name no kind of file."""
 _ROWS = '{"unit_id": "customer-17", "text": "I was charged twice.", "label": "Billing"}\n'
 _BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
 """Marks of encodings, and white space: what may stand before a file's first character."""
 _LINES = "JSON Lines: an object with strings a line."
-_TABLE = "CSV with a header."
+_TABLE = "CSV with a header: UTF-8, unless it has a byte order mark or `Content-Type` names a charset."
+_ADVICE = "send UTF-8, or name the encoding of CSV, as in `Content-Type: text/csv; charset=windows-1252`"
 _FILE = "A file of either kind: JSON Lines if it begins with `{`, else CSV."
 _UPLOAD = {
     "requestBody": {
@@ -144,8 +140,10 @@ async def upload_exemplars(
     The upload is embedded before it is stored, at some ten milliseconds an exemplar; twice that if there is
     a response field.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in (known := (*_READERS, _ANY_FILE)):
+    sent = Message()
+    sent["Content-Type"] = header = request.headers.get("content-type", "")
+    media_type = header.partition(";")[0].strip().lower()  # of no header Message makes text/plain
+    if media_type not in (known := (*_JSON_LINES, _CSV, _ANY_FILE)):
         raise Problem(
             ProblemKind.UNSUPPORTED_MEDIA_TYPE, f"send one of {', '.join(known)}, not {media_type or 'nothing'}"
         )
@@ -156,8 +154,11 @@ async def upload_exemplars(
     body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
     if not how.dry_run:
         await once(request, body)
-    reader = _READERS.get(media_type) or (read_json_lines if body.lstrip(_BEFORE_TEXT)[:1] == b"{" else read_csv)
-    read = partial(reader, io.BytesIO(body))
+    json_lines = media_type in _JSON_LINES or (media_type == _ANY_FILE and body.lstrip(_BEFORE_TEXT)[:1] == b"{")
+    try:
+        read = rows_of(body, json_lines=json_lines, encoding=sent.get_content_charset(), advice=_ADVICE)
+    except ValueError as error:
+        raise Problem(ProblemKind.UNSUPPORTED_MEDIA_TYPE, str(error)) from None
     return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)
 
 

@@ -215,6 +215,8 @@ def _nowhere(request: Request) -> str:
     path = request.url.path
     if _routes(request, f"/v1{path}"):
         return f"there is no {path}, but there is /v1{path}: let the base URL end in /v1"
+    if path.startswith("/v1/") and _routes(request, path.removeprefix("/v1")):
+        return f"there is no {path}, but there is {path.removeprefix('/v1')}: leave /v1 out of the base URL"
     return f"there is no {path}; /openapi.json lists the addresses of the API, and the dashboard is at /admin/"
 
 

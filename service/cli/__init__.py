@@ -69,7 +69,7 @@ def _explain(error: Exception) -> str | None:
         return "; ".join(_said(problem, error.title) for problem in error.errors())
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _EXTRAS:
         return f"this command needs {name}, which is not installed: pip install 'dp-icl[{_EXTRAS[name]}]'"
-    if isinstance(error, httpx.HTTPError):
+    if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?"
     sqlalchemy = sys.modules.get("sqlalchemy.exc")
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):

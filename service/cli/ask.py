@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import httpx
 import typer
-from pydantic import field_validator
 from rich.progress import track
 
 from service.cli.gathering import Options
@@ -27,7 +26,9 @@ AbstainBelow = Annotated[
 ]
 _TIMEOUT_S = 180.0
 _RETRIES = 5
+_SHORTEST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
+"""Quotas are by the minute."""
 _WRITTEN = ("answer", "score", "probability", "keywords", "fallback", "release")
 """What ``batch`` adds to a row."""
 
@@ -39,19 +40,6 @@ class Service(Options):
     """Where the service runs."""
     key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", show_default=False)] = ""
     """An analyst's API key."""
-
-    @field_validator("url")
-    @classmethod
-    def _can_be_asked(cls, url: str) -> str:
-        try:
-            parsed = httpx.URL(url.strip())
-        except httpx.InvalidURL:
-            parsed = httpx.URL()
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"{url!r} is not the address of a service: write it as http://HOST:PORT")
-        if parsed.path.rstrip("/").endswith("/v1"):
-            raise ValueError(f"{url!r} has a path too many: leave /v1 out")
-        return url.strip()
 
     def checked_key(self) -> str:
         """The key.
@@ -65,6 +53,21 @@ class Service(Options):
             )
         return self.key
 
+    def checked_url(self) -> str:
+        """The address.
+
+        Raises:
+            ValueError: it cannot be one.
+        """
+        try:
+            url = httpx.URL(self.url)
+            known = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 1 << 16)
+        except httpx.InvalidURL:
+            known = False
+        if not known:
+            raise ValueError(f"--url: {self.url!r} is not the address of a service, such as http://127.0.0.1:8080")
+        return self.url
+
 
 class RefusedError(ValueError):
     """The service refused; its problem details say why."""
@@ -76,7 +79,7 @@ class RefusedError(ValueError):
 def connect(service: Service) -> httpx.Client:
     """A client of the service."""
     headers = {"Authorization": f"Bearer {service.checked_key()}"}
-    return httpx.Client(base_url=service.url, headers=headers, timeout=_TIMEOUT_S)
+    return httpx.Client(base_url=service.checked_url(), headers=headers, timeout=_TIMEOUT_S)
 
 
 def ask(
@@ -150,7 +153,7 @@ def batch(
     with connect(service) as client, out.open("a") as sink:
         wanted: list[str] = []
         for number, row in enumerate(track(rows[done:], description=task, total=len(rows) - done), done + 1):
-            wanted = wanted or checked(client.get(f"/v1/tasks/{task}"))["query_fields"]
+            wanted = wanted or checked(client.get(f"/v1/tasks/{task}"), "query_fields")["query_fields"]
             try:
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
@@ -205,21 +208,30 @@ def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_
         response = client.post(f"/v1/tasks/{task}/answers", json=body)
         if response.status_code not in (429, 503) or "Retry-After" not in response.headers:
             break
-        time.sleep(retry_after_s(response.headers["Retry-After"], _LONGEST_WAIT_S))
-    return checked(response)
+        time.sleep(max(retry_after_s(response.headers["Retry-After"], _LONGEST_WAIT_S), _SHORTEST_WAIT_S))
+    return checked(response, "id", "task", "cost", "engine")
 
 
-def checked(response: httpx.Response) -> dict[str, Any]:
+def checked(response: httpx.Response, *members: str) -> dict[str, Any]:
     """What the service answered.
+
+    Args:
+        response: its answer.
+        members: what that always has.
 
     Raises:
         RefusedError: it refused.
-        ValueError: its answer is not JSON.
+        ValueError: its answer is not one of this service.
     """
     try:
-        body: dict[str, Any] = response.json()
+        body = response.json()
     except ValueError:
-        raise ValueError(f"{response.url} answered {response.status_code} without JSON: is it this service?") from None
-    if response.is_error:
+        body = None
+    if response.is_success and isinstance(body, dict) and body.keys() >= set(members):
+        return body
+    if response.is_error and isinstance(body, dict) and "title" in body:
         raise RefusedError(body)
-    return body
+    moved = f" and names {response.headers['Location']}" if "Location" in response.headers else ""
+    raise ValueError(
+        f"{response.url} answered {response.status_code}{moved}, and not as this service does: is --url right?"
+    )

@@ -60,7 +60,7 @@ def budget(
         read = do(budgets.read)
     else:
         with connect(Service(url=url, key=key)) as client:
-            read = BudgetsView.model_validate(checked(client.get("/v1/budgets")))
+            read = BudgetsView.model_validate(checked(client.get("/v1/budgets"), "knowledge_bases"))
     report = read.knowledge_bases
     if json:
         print_json(report)

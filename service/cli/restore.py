@@ -34,7 +34,7 @@ class Asking(Service):
         from sanitization.restore.client import RestoreClient
 
         options = self.model_dump(exclude={"url", "key"}) | {"ledger": self.ledger or state_folder() / "restore.sqlite"}
-        return RestoreClient(self.url, self.checked_key(), mode=mode, **options)
+        return RestoreClient(self.checked_url(), self.checked_key(), mode=mode, **options)
 
 
 Text = Annotated[str, typer.Argument(help="The text, with its sensitive spans.")]

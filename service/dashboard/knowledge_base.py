@@ -2,8 +2,6 @@
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
-from io import BytesIO
 from typing import Any
 
 from starlette.datastructures import UploadFile
@@ -31,12 +29,14 @@ from service.records.api_keys import called
 from service.records.records import Records
 from service.records.roles import Right
 from service.records.signed import read_signed
+from service.sources.uploads import rows_of
 
 pages = Pages()
 
 HOME = "/knowledge-bases/{name}"
 
-_READERS = {"csv": exemplar_store.read_csv, **dict.fromkeys(("jsonl", "ndjson"), exemplar_store.read_json_lines)}
+_ENDINGS = ("csv", "jsonl", "ndjson")
+_ADVICE = "save the file as UTF-8, or use `dpicl kb ingest` with --encoding"
 _RELEASES = 12
 _CHANGES = 12
 _CHANGED = (
@@ -153,9 +153,13 @@ async def upload(visit: Visit) -> Response:
     if not isinstance(file, UploadFile) or not file.filename:
         raise FieldError("file", "choose a file first")
     suffix = file.filename.rpartition(".")[2].lower()
-    if (reader := _READERS.get(suffix)) is None:
+    if suffix not in _ENDINGS:
         raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
-    read, how = partial(reader, BytesIO(await file.read())), visit.read(Upload)
+    body, how = await file.read(), visit.read(Upload)
+    try:
+        read = rows_of(body, json_lines=suffix != "csv", advice=_ADVICE)
+    except ValueError as error:
+        raise FieldError("file", str(error)) from None
     try:
         stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
     except exemplar_store.BadRowError as error:

@@ -19,15 +19,15 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
 _ZIP = ".zip"
 ENDINGS = (*_COMPRESSIONS, _ZIP)
 _MAGIC = {
-    b"\x1f\x8b": "compressed by gzip: add .gz to its name",
-    b"BZh": "compressed by bzip2: add .bz2 to its name",
-    b"\xfd7zXZ\x00": "compressed by xz: add .xz to its name",
-    b"(\xb5/\xfd": "compressed by zstd: unpack it first",
-    b"PK\x03\x04": "a zip archive or a workbook: add .zip to the name of the former, save the latter as CSV",
-    b"\xd0\xcf\x11\xe0": "a workbook of an old spreadsheet program: save it as CSV",
-    b"PAR1": "Parquet: let its name end in .parquet",
-    b"ARROW1": "Arrow: let its name end in .arrow",
-    b"SQLite format 3\x00": "an SQLite database: read it with --from-sql and --query",
+    b"\x1f\x8b": ("compressed by gzip", "add .gz to its name"),
+    b"BZh": ("compressed by bzip2", "add .bz2 to its name"),
+    b"\xfd7zXZ\x00": ("compressed by xz", "add .xz to its name"),
+    b"(\xb5/\xfd": ("compressed by zstd", "unpack it first"),
+    b"PK\x03\x04": ("a zip archive or a workbook", "add .zip to an archive's name, save a workbook as CSV"),
+    b"\xd0\xcf\x11\xe0": ("a workbook of an old spreadsheet program", "save it as CSV"),
+    b"PAR1": ("Parquet", "let its name end in .parquet"),
+    b"ARROW1": ("Arrow", "let its name end in .arrow"),
+    b"SQLite format 3\x00": ("an SQLite database", "read it with --from-sql and --query"),
 }
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 _LISTED = 5
@@ -77,15 +77,9 @@ def damaged(error: Exception) -> bool:
     return isinstance(error, _DAMAGED) or (isinstance(error, OSError) and error.errno is None)
 
 
-def check_plain(beginning: bytes) -> None:
-    """Refuse what is said to be text and is not.
-
-    Raises:
-        ValueError: says what it is, and what to do.
-    """
-    for magic, what in _MAGIC.items():
-        if beginning.startswith(magic):
-            raise ValueError(f"it is not text but {what}")
+def not_text(beginning: bytes) -> tuple[str, str] | None:
+    """What a file is that is said to be text and is not, and what a person who has it can do; None: it may be text."""
+    return next((what for magic, what in _MAGIC.items() if beginning.startswith(magic)), None)
 
 
 def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:

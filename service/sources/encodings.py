@@ -67,16 +67,21 @@ def as_utf8(text: BinaryIO, encoding: str) -> BinaryIO:
     return text if encoding == UTF8 else io.BufferedReader(_AsUtf8(text, encoding), _CHUNK_BYTES)
 
 
+def unmarked_utf16(beginning: bytes) -> str | None:
+    """Which UTF-16 a text without a mark looks like. To UTF-8 it may be a NUL beside each letter."""
+    empty = {"utf-16-le": beginning[1::2], "utf-16-be": beginning[::2]}
+    return next((encoding for encoding, nuls in empty.items() if nuls.count(0) > len(beginning) // 4), None)
+
+
 def check_marked(where: str, beginning: bytes) -> None:
-    """Refuse UTF-16 without a mark, which may well be UTF-8 with a NUL beside each letter.
+    """Refuse UTF-16 without a mark.
 
     Raises:
         ValueError: that is what it looks like.
     """
-    for encoding, empty in (("utf-16-le", beginning[1::2]), ("utf-16-be", beginning[::2])):
-        if empty.count(0) > len(beginning) // 4:
-            even = beginning[: len(beginning) // 2 * 2]
-            raise ValueError(_refusal(where, 1, encoding, even.decode(encoding, "replace").partition("\n")[0]))
+    if encoding := unmarked_utf16(beginning):
+        even = beginning[: len(beginning) // 2 * 2]
+        raise ValueError(_refusal(where, 1, encoding, even.decode(encoding, "replace").partition("\n")[0]))
 
 
 def not_utf8(where: str, error: NotUtf8Error, sample: bytes, *, may_name: bool = True) -> ValueError:

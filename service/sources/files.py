@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _JSON = (".jsonl", ".ndjson")
 _TABLES = {".parquet": ("Parquet", read_parquet), ".arrow": ("Arrow", read_arrow), ".feather": ("Arrow", read_arrow)}
 ENDINGS = (*_JSON, ".csv", ".tsv", *_TABLES)
-_SAMPLE_BYTES = 1 << 20
+SAMPLE_BYTES = 1 << 20
 
 Read = Callable[[Collection[str] | None], Records]
 """Records, given the columns that are needed; None: all."""
@@ -159,9 +159,10 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
 
 
 def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None) -> Source:
-    buffered = io.BufferedReader(cast("io.RawIOBase", content), _SAMPLE_BYTES)
-    sample = buffered.peek(_SAMPLE_BYTES)
-    compressed.check_plain(sample)
+    buffered = io.BufferedReader(cast("io.RawIOBase", content), SAMPLE_BYTES)
+    sample = buffered.peek(SAMPLE_BYTES)
+    if what := compressed.not_text(sample):
+        raise ValueError(f"it is not text but {': '.join(what)}")
     if encoding and ending in _JSON:
         raise ValueError("JSON Lines are UTF-8: leave --encoding out, and save the file as UTF-8 if it is not")
     encoding = encoding_of(sample, encoding)
@@ -171,7 +172,7 @@ def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, deli
     if ending in _JSON:
         part = Part(lambda _: json_records(lines), where, sample, may_name=False)
         return _one(f"JSON Lines in {encoding}", part)
-    mark = delimiter or ("\t" if ending == ".tsv" else _delimiter(sample.decode(encoding, "replace")))
+    mark = delimiter or ("\t" if ending == ".tsv" else delimiter_of(sample.decode(encoding, "replace")))
     if len(mark) != 1 or mark in '\r\n"':
         raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
     described = f"CSV in {encoding} with {mark!r} between cells"
@@ -217,8 +218,8 @@ def _named(where: str) -> Iterator[None]:
         raise
 
 
-def _delimiter(sample: str) -> str:
-    """What the header has most of, among the usual ones, outside of quotes."""
+def delimiter_of(sample: str) -> str:
+    """The delimiter of a table that begins so: what its header has most of, among the usual ones, outside of quotes."""
     header = next(iter(io.StringIO(sample.lstrip("\ufeff"), newline="")), "")[:MAX_LINE_CHARACTERS]
     cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;\t|"}
     return max(cells, key=lambda mark: cells[mark])

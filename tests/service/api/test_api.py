@@ -368,7 +368,7 @@ def test_what_json_does_not_have_is_refused_by_its_field(api: Api, schema: str, 
 
 
 def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
-    def refused(body: str, media_type: str, status: int, kind: str, name: str = "toys") -> dict:
+    def refused(body: str | bytes, media_type: str, status: int, kind: str, name: str = "toys") -> dict:
         path = f"/v1/knowledge-bases/{name}/exemplars"
         return problem(api("admin", "POST", path, content=body, headers={"Content-Type": media_type}), status, kind)
 
@@ -378,6 +378,24 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     refused("".join(row % i for i in range(1001)), "application/x-ndjson", 422, "unit-too-large")
     refused("x", "application/pdf", 415, "unsupported-media-type")
     refused("", "text/csv", 404, "unknown-knowledge-base", "no")
+    table = "unit_id;text;label\nnew;ein Bär;red\n"
+    for media_type in ("text/csv", "application/octet-stream"):
+        late = refused(table.encode("cp1252"), media_type, 422, "bad-row")["detail"]
+        assert late.startswith("row 2: is not UTF-8 at byte 10: send UTF-8, or name the encoding")
+        assert "text/csv; charset=windows-1252" in late
+    for charset in ("klingon", "base64"):
+        assert charset in refused(table, f"text/csv; charset={charset}", 415, "unsupported-media-type")["detail"]
+    refused(table.encode("utf-8-sig"), "text/csv; charset=windows-1252", 415, "unsupported-media-type")
+    refused(table.encode("utf-16-le"), "text/csv", 415, "unsupported-media-type")
+    refused(b"\x1f\x8b", "text/csv", 415, "unsupported-media-type")
+    refused(row % 1, "application/x-ndjson; charset=latin-1", 415, "unsupported-media-type")
+    refused(table.encode("cp1252"), "text/csv; charset=ascii", 422, "bad-row")
+    for encoding, charset in (("cp1252", "windows-1252"), ("utf-8", "UTF-8"), ("utf-16", ""), ("euc-kr", "EUC-KR")):
+        body = table.replace("ein Bär", "곰" if charset == "EUC-KR" else "ein Bär").encode(encoding)
+        named = {"Content-Type": f'text/csv; header=present; charset="{charset}"' if charset else "text/csv"}
+        uploaded = api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=body, headers=named).json()
+        assert uploaded["exemplars"] == (encoding in ("cp1252", "euc-kr")), "the others are there already"
+    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new").json() == {"exemplars": 2}
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3%E2%80%8B"), 422, "invalid-request")
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}

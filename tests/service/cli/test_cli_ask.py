@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from service.cli import ask, budgets
-from service.cli.ask import _post
 from service.services import Services
 from service.web import create_app
 from tests.service.conftest import client_of
@@ -99,22 +97,3 @@ def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> 
         assert quiet["answer"] == (row["answer"] if row["score"] == 1 else None)
         assert quiet["score"] == row["score"]
         assert quiet["release"] == row["release"]
-
-
-@pytest.mark.parametrize("header", ["Wed, 21 Oct 2015 07:28:00 GMT", "nan", "-1", "soon", "0"])
-def test_whatever_a_server_asks_for_a_busy_question_is_asked_again(monkeypatch, header: str) -> None:
-    """By a proxy, say, which may name a date."""
-    slept: list[float] = []
-    monkeypatch.setattr("service.cli.ask.time.sleep", slept.append)
-    replies = iter([httpx.Response(503, headers={"Retry-After": header}), httpx.Response(200, json={"label": "blue"})])
-    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(lambda _: next(replies))) as client:
-        assert _post(client, "toys.colour", "q", None) == {"label": "blue"}
-    assert slept == [0.0]
-
-
-@pytest.mark.parametrize("url", ["foo", "127.0.0.1:9", "http://", "http://[::1", "http://127.0.0.1:9/v1", "ftp://x"])
-def test_an_address_that_cannot_be_asked_is_named(dpicl: Shell, url: str) -> None:
-    for command in (["ask", "toys.colour", "x"], ["budget"]):
-        message = dpicl.fails(*command, "--key", "k", "--url", url)
-        assert message.startswith("error: url: ")
-        assert len(message.splitlines()) == 1

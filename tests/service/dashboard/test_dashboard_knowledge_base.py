@@ -133,6 +133,16 @@ def test_a_unit_is_forgotten_once_that_is_confirmed(browser: Browser) -> None:
         browser.records.store.forget("toys", "unit-77")
 
 
+def test_a_table_is_read_in_its_encoding_or_not_at_all(browser: Browser) -> None:
+    table = "unit_id;text;label\nann;ein Bär;red\n"
+    refused = upload(browser, table.encode("cp1252"), "t.csv").text
+    assert "Row 2: is not UTF-8 at byte 10: save the file as UTF-8" in refused
+    assert "ein B" not in refused
+    assert "It is not text but a zip archive or a workbook" in upload(browser, b"PK\x03\x04", "t.csv").text
+    assert upload(browser, table.encode("utf-16"), "t.csv").status_code == 303
+    assert browser.records.store.forget("toys", "ann") == 1
+
+
 def test_an_empty_knowledge_base_is_deleted(browser: Browser) -> None:
     browser.records.create_knowledge_base(
         "typo", epsilon=1, delta=1e-5, public_size=60, fields=["text"], embedded_field="text"

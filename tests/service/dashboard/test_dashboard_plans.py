@@ -326,7 +326,7 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser) -> None:
 def test_a_trial_that_cannot_be_says_why(browser: Browser) -> None:
     for form, says in (
         ({"trial_rows": ""}, "Examples: Paste one"),
-        ({"trial_rows": "{text}"}, "Examples: The examples, line 1: not JSON"),
+        ({"trial_rows": "{text}"}, "Examples: Row 1: is not valid JSON"),
         ({"trial_rows": "text\nx"}, "Label: "),
         ({"trial_rows": ROWS, "trial_query": ""}, "text is empty."),
         ({"trial_rows": ROWS, "trial_task": "shape"}, "Task: The plan has no task 'shape'"),

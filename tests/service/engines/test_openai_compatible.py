@@ -12,8 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from functools import partial
 from typing import Any
 
@@ -35,7 +33,6 @@ from service.engines.protocol import (
 from service.engines.remote import chat_endpoint
 from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
-from service.retry_after import retry_after_s
 from service.telemetry.logs import configure_logs
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
@@ -485,20 +482,6 @@ def test_the_server_is_left_alone_as_long_as_it_asks() -> None:
     outputs, server = contributions(at_first(busy, saying("blue")), slots=SLOTS[:1])
     assert outputs[0].tolist() == [0, 1, 0]
     assert server.asked[1].at - server.asked[0].at >= 1
-
-
-NEVER = ("", "soon", "-5", "nan", "0", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT")
-WAITS = {**dict.fromkeys(NEVER, 0), "3": 3, "1.5": 1.5, "86400": 20, "Fri, 31 Dec 2100 23:59:59 GMT": 20}
-
-
-@pytest.mark.parametrize("header", WAITS)
-def test_no_server_makes_the_engine_wait_for_ever(header: str) -> None:
-    assert retry_after_s(header, 20.0) == WAITS[header]
-
-
-def test_a_server_may_name_a_date() -> None:
-    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=9), usegmt=True)
-    assert 5 < retry_after_s(soon, 20.0) <= 9
 
 
 def test_waits_grow_differ_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import codecs
 import datetime
 import decimal
 import gzip
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -141,6 +142,24 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, where: str, message: str) -
         read(where.format(tmp_path))
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_a_column_that_is_not_needed_may_hold_anything(tmp_path: Path, ending: str) -> None:
+    """And no value of one that is needed is repeated, whatever the library says of it."""
+    unreadable = {
+        "far": pa.array([None, 316_500_000_000], pa.timestamp("s")),
+        "nanoseconds": pa.array([None, 1_700_000_000_000_000_001], pa.timestamp("ns")),
+        "zone": pa.array([None, 0], pa.timestamp("us", tz="Mars/Phobos")),
+        "nested": pa.array([None, {"a": 1_700_000_000_000_000_001}], pa.struct([("a", pa.timestamp("ns"))])),
+    }
+    write = pyarrow.parquet.write_table if ending == "parquet" else pyarrow.feather.write_feather
+    write(pa.table({"unit_id": ["a", "b"], "text": ["x", "y"], **unreadable}), file := str(tmp_path / f"t.{ending}"))
+    with open_file(file) as source:
+        assert [row.ignored for row in source.rows(Layout(("text",)))] == [tuple(unreadable)] * 2
+    with open_file(file) as source, pytest.raises(BadRowError, match=r"row 2, field 'far': is a timestamp") as caught:
+        list(source.records())
+    assert not re.search(r"\d{6}", str(caught.value).partition(ending)[2])
+
+
 def test_only_the_columns_that_are_needed_are_read_and_all_are_told(tmp_path: Path) -> None:
     file = tmp_path / "t.parquet"
     columns = {"patient": [uuid.UUID(int=1).bytes], "note": ["a"], "icd": [1.5], "on": [datetime.date(2025, 3, 1)]}
@@ -245,6 +264,46 @@ def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:
         file.write_text(broken)
         with pytest.raises(ValueError, match="does not say how far price was read"):
             Cursor.open("price", file, "0")
+
+
+def test_the_database_is_let_go_with_the_last_row(shop: str) -> None:
+    """What is done with the rows may take an hour, and servers end transactions that are idle."""
+    options = {"connect_args": {"options": "-c lock_timeout=1s"}} if shop.startswith("postgresql") else {}
+    other = sa.create_engine(shop, **options)
+    with open_query(shop, "SELECT customer, body FROM tickets") as source:
+        assert len(list(source.rows(Layout(("body",), "customer")))) == 2500
+        with other.begin() as connection:  # waits for whoever still reads
+            connection.execute(sa.text("DROP TABLE tickets"))
+    other.dispose()
+
+
+ENDED = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND datname = current_database()"""
+
+
+def test_a_database_that_goes_away_is_named(shop: str) -> None:
+    if not shop.startswith("postgresql"):
+        pytest.skip("SQLite has no server")
+    other = sa.create_engine(shop)
+
+    def read() -> None:
+        with open_query(shop, "SELECT customer, body FROM tickets") as source:
+            rows = source.rows(Layout(("body",), "customer"))
+            next(rows)
+            with other.begin() as connection:
+                connection.execute(sa.text(ENDED))
+            list(rows)
+
+    with pytest.raises(ValueError, match="the database to read from says: ") as caught:
+        read()
+    other.dispose()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistyped_database_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no file"), open_query(f"sqlite:///{tmp_path}/shop.db", "SELECT 1"):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

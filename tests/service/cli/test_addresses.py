@@ -1,0 +1,152 @@
+"""Commands that speak HTTP, at an address that is mistyped, somebody else's, or busy."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.cli import ask
+from service.services import Services
+from tests.service.shell import Shell
+
+ANSWER = {
+    "id": "r",
+    "task": "kb.t@1",
+    "label": "A",
+    "query_fields": ["text"],
+    "cost": {"charged": 1, "answers_left": 3},
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Answers everything alike, after some refusals.
+
+    Attributes:
+        status, body, headers: what it answers.
+        refusals: how often it says 503 before, with a header.
+    """
+
+    status, body = 200, b""
+    headers: dict[str, str]
+    refusals = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        busy = self.command == "POST" and self.server.refusals > 0
+        self.server.refusals -= busy
+        self.send_response(503 if busy else self.server.status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_GET = do_POST = answer  # noqa: N815 (the names that the library calls)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as server:
+        server.headers = {}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def commands(tmp_path: Path, url: str) -> dict[str, tuple[object, ...]]:
+    """Every command that takes --url."""
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"text": "a toy"}\n')
+    at = ("--url", url, "--key", "dpicl_x")
+    restore = ("a text", "--bundle", "b@1", "--ledger", tmp_path / "restore.sqlite")
+    return {
+        "ask": ("ask", "kb.t", "a toy", *at),
+        "batch": ("batch", "kb.t", questions, "--out", tmp_path / "answers.jsonl", *at),
+        "budget": ("budget", *at),
+        "restore ask": ("restore", "ask", *restore, *at),
+        "restore preview": ("restore", "preview", *restore, *at),
+    }
+
+
+NAMES = ("ask", "batch", "budget", "restore ask", "restore preview")
+MISTYPED = (
+    *("127.0.0.1:8080", "localhost:8080", "ftp://localhost", "http://", "http:/localhost", "", "http://[::1"),
+    *("http://127.0.0.1:port", "http://127.0.0.1:80800", "http://127.0.0.1:0", "http://127.0.0.1:8080\n"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mistyped_address_is_one_sentence(dpicl: Shell, tmp_path: Path, name: str) -> None:
+    for url in MISTYPED:
+        status, out, err = dpicl(*commands(tmp_path, url)[name])
+        assert (status, out) == (1, "")
+        assert f"error: --url: {url!r} is not the address of a service" in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_somebody_elses_address_is_one_sentence(dpicl: Shell, server: Server, tmp_path: Path, name: str) -> None:
+    wrong = [
+        (404, b"<html>Not here</html>", {}, "answered 404, and not as this service does"),
+        (404, b"[]", {}, "answered 404, and not as this service does"),
+        (301, b"", {"Location": "https://example.org/"}, "answered 301"),
+        (200, b'"hello"', {}, "answered 200, and not as this service does"),
+    ]
+    if not name.startswith("restore"):
+        wrong += [(200, b"{}", {}, "answered 200, and not as"), (404, b'{"error": {}}', {}, "answered 404, and not as")]
+    for server.status, server.body, server.headers, message in wrong:
+        status, _, err = dpicl(*commands(tmp_path, server.url)[name])
+        assert status == 1
+        assert message in err
+        assert "Traceback" not in err
+    server.shutdown()
+    server.server_close()
+    assert "the service does not answer" in dpicl.fails(*commands(tmp_path, server.url)[name])
+
+
+def test_a_base_url_that_ends_in_v1_is_recognised(dpicl: Shell, services: Services, monkeypatch) -> None:
+    """As OpenAI's client needs it, and this one does not."""
+    from service.web import create_app
+
+    app = TestClient(create_app(services), base_url="http://service/v1", headers={"Authorization": "Bearer x"})
+    monkeypatch.setattr(ask, "connect", lambda _service: app)
+    assert "there is /v1/tasks/kb.t/answers: leave /v1 out" in dpicl.fails("ask", "kb.t", "a toy")
+
+
+@pytest.mark.parametrize(
+    ("header", "waited"),
+    [
+        ("7", 7),
+        ("0", 1),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 1),
+        ("Fri, 31 Dec 2100 23:59:59 GMT", 60),
+        ("120, 240", 1),
+        ("nan", 1),
+        ("86400", 60),
+    ],
+)
+def test_a_busy_service_is_asked_again_when_it_says(
+    dpicl: Shell, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, waited: float
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(ask.time, "sleep", slept.append)
+    server.body = json.dumps({**ANSWER, "engine": {"notice": "n"}}).encode()
+    server.headers, server.refusals = {"Retry-After": header}, 2
+    dpicl.ok(*commands(tmp_path, server.url)["batch"])
+    assert slept == [waited, waited]
+    assert json.loads((tmp_path / "answers.jsonl").read_text())["answer"] == "A"
