@@ -1,6 +1,7 @@
 """Slots that show what is nearest to the question, and slots that quote it: in answers, trials and plans."""
 
 import asyncio
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +41,9 @@ def plan(base: str = PLAN, **settings) -> CalibratedPlan:
     return nearly_noiseless(load_plan(yaml.safe_dump(written, sort_keys=False)))
 
 
-def services(folder: Path, calibrated: CalibratedPlan, engine):
-    """Twenty people of each colour; what they say is the colour."""
-    toys = [(f"u{i}", f"toy {i}, a {colour} one", colour) for i, colour in enumerate([*COLOURS] * 20)]
+def services(folder: Path, calibrated: CalibratedPlan, engine, colours=COLOURS):
+    """Sixty people, as many of each colour; what they say is the colour."""
+    toys = [(f"u{i}", f"toy {i}, a {colour} one", colour) for i, colour in zip(range(60), cycle(colours))]
     settings = Settings(database_url=f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_unpadded=True)
     records = make_records(folder, epsilon=1000, settings=settings, embed=Hues().embed, toys=toys)
     sign(records, calibrated, "test")
@@ -74,7 +75,7 @@ def test_slots_that_quote_ask_the_engine_for_nothing_private(tmp_path: Path) -> 
 def test_quoted_responses_are_released_as_a_models_are(tmp_path: Path, mechanism: str) -> None:
     engine = RepeatingEngine()
     text = TEXT_PLAN.format(epsilon=90, answers=2, mechanism=mechanism)
-    of = services(tmp_path, plan(text, drawn=12, ensemble=5, slots="quote"), engine)
+    of = services(tmp_path, plan(text, drawn=3, ensemble=20, slots="quote"), engine, ["blue"])
     released = asyncio.run(of.answering.answer("toys.story", "a blue boat", key_id="k")).release.answer
     assert "keywords" not in released or released["keywords"] == ["blue"]
     assert engine.shown == []
