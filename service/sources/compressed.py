@@ -23,7 +23,7 @@ _MAGIC = {
     b"BZh": ("compressed by bzip2", "add .bz2 to its name"),
     b"\xfd7zXZ\x00": ("compressed by xz", "add .xz to its name"),
     b"(\xb5/\xfd": ("compressed by zstd", "unpack it first"),
-    b"PK\x03\x04": ("a zip archive or a workbook", "add .zip to an archive's name, save a workbook as CSV"),
+    b"PK\x03\x04": ("a zip archive or a workbook", "let an archive's name end in .zip, save a workbook as CSV"),
     b"\xd0\xcf\x11\xe0": ("a workbook of an old spreadsheet program", "save it as CSV"),
     b"PAR1": ("Parquet", "let its name end in .parquet"),
     b"ARROW1": ("Arrow", "let its name end in .arrow"),

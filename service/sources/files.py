@@ -135,8 +135,9 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
             return _folder(files, path)
         name = PurePosixPath(path).name
         if not can_read(name):
-            if not files.exists(path):
-                raise FileNotFoundError
+            with files.open(path, "rb") as other:
+                if what := compressed.not_text(other.read(16)):
+                    raise ValueError(f"it is {': '.join(what)}")
             raise ValueError(
                 f"its name must end in {', '.join(ENDINGS)}, perhaps with {', '.join(compressed.ENDINGS)} behind it, "
                 "so that its format is known"
@@ -154,29 +155,34 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
         if local and ending == ".parquet":
             check_no_table(files, path)
         described, read = _TABLES[ending]
-        return _one(described, Part(lambda needed: read(content, needed), where))
-    return _text(where, content, ending, encoding, delimiter)
+        part = Part(lambda needed: read(content, needed), where)
+    else:
+        described, part = _text(where, content, ending, encoding, delimiter)
+    if not local:
+        return Source(described, lambda: iter([part]))
+    before = files.ukey(path)
+    return Source(described, lambda: _unchanged(files, path, before, part))
 
 
-def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None) -> Source:
+def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None) -> tuple[str, Part]:
     buffered = io.BufferedReader(cast("io.RawIOBase", content), SAMPLE_BYTES)
     sample = buffered.peek(SAMPLE_BYTES)
     if what := compressed.not_text(sample):
         raise ValueError(f"it is not text but {': '.join(what)}")
-    if encoding and ending in _JSON:
-        raise ValueError("JSON Lines are UTF-8: leave --encoding out, and save the file as UTF-8 if it is not")
     encoding = encoding_of(sample, encoding)
+    if ending in _JSON and not encoding.startswith("utf-"):
+        raise ValueError("JSON Lines are UTF-8: leave --encoding out, and save the file as UTF-8 if it is not")
     if encoding == UTF8:
         check_marked(where, sample)
     lines = as_utf8(buffered, encoding)
     if ending in _JSON:
         part = Part(lambda _: json_records(lines), where, sample, may_name=False)
-        return _one(f"JSON Lines in {encoding}", part)
+        return f"JSON Lines in {encoding}", part
     mark = delimiter or ("\t" if ending == ".tsv" else delimiter_of(sample.decode(encoding, "replace")))
     if len(mark) != 1 or mark in '\r\n"':
         raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
     described = f"CSV in {encoding} with {mark!r} between cells"
-    return _one(described, Part(lambda _: csv_records(lines, mark), where, sample))
+    return described, Part(lambda _: csv_records(lines, mark), where, sample)
 
 
 def _folder(files: AbstractFileSystem, path: str) -> Source:
@@ -188,12 +194,17 @@ def _folder(files: AbstractFileSystem, path: str) -> Source:
 
 def _parts(files: AbstractFileSystem, paths: Sequence[str], read: Callable[..., Records]) -> Iterator[Part]:
     for path in paths:
+        before = files.ukey(path)
         with files.open(path, "rb") as stream:
-            yield Part(lambda needed, stream=stream: read(stream, needed), path)  # type: ignore[misc]
+            part = Part(lambda needed, stream=stream: read(stream, needed), path)  # type: ignore[misc]
+            yield from _unchanged(files, path, before, part)
 
 
-def _one(described: str, part: Part) -> Source:
-    return Source(described, lambda: iter([part]))
+def _unchanged(files: AbstractFileSystem, path: str, before: str, part: Part) -> Iterator[Part]:
+    """The part, and an error once it was read, if its file is not what it was before."""
+    yield part
+    if files.ukey(path) != before:
+        raise ValueError(f"{part.where}: it changed while it was read: try again when nothing writes to it")
 
 
 def _counted(paths: Sequence[str]) -> str:

@@ -4,6 +4,8 @@ import codecs
 import datetime
 import decimal
 import gzip
+import json
+import os
 import re
 import threading
 import uuid
@@ -129,6 +131,7 @@ def test_an_address_is_read(tmp_path: Path, web: str) -> None:
         ("{}/empty", "holds neither Parquet files nor a dataset saved to disk"),
         ("{}/notes.txt", r"notes.txt: its name must end in .jsonl, .ndjson, .csv, .tsv, .parquet"),
         ("{}/not.parquet", "not.parquet: it is not Parquet"),
+        ("{}/shop.db", "shop.db: it is an SQLite database: read it with --from-sql and --query"),
         ("-", "from a file, not from standard input"),
         ("s3://bucket/t.parquet", "s3://bucket/t.parquet: .*s3fs"),
         ("carrier-pigeon://loft/t.csv", "carrier-pigeon"),
@@ -138,8 +141,29 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, where: str, message: str) -
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").touch()
     (tmp_path / "not.parquet").write_text("text")
+    (tmp_path / "shop.db").write_bytes(b"SQLite format 3\0")
     with pytest.raises(ValueError, match=message):
         read(where.format(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "folder"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, name: str) -> None:
+    """Half of a row that somebody still writes may look like a whole one."""
+    file = tmp_path / name
+    if name == "folder":
+        file.mkdir()
+        pyarrow.parquet.write_table(TABLE, file := file / "part.parquet")
+    else:
+        file.write_text(table(",") if name == "t.csv" else "".join(f"{json.dumps(row)}\n" for row in TICKETS))
+
+    def read_beside() -> None:
+        with open_file(str(tmp_path / name)) as source:
+            for _ in source.rows(LAYOUT):
+                os.utime(file, (0, 0))
+
+    with pytest.raises(ValueError, match="it changed while it was read"):
+        read_beside()
+    assert read(tmp_path / name)[1] == TICKETS
 
 
 @pytest.mark.parametrize("ending", ["parquet", "feather"])
