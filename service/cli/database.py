@@ -129,9 +129,7 @@ def backup(file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
 
 def _opened() -> tuple[Records, Witness, Loss | None]:
     configure_logs()
-    settings = Settings()
-    require_there(settings.database_url)
-    opened = open_records(settings, restored=True)
+    opened = open_records(Settings(), restored=True, create=False)
     if opened.witness is None:
         raise ValueError(f"DPICL_WITNESS_URL is {NONE!r} or not set: without a witness nothing can be compared")
     return opened, opened.witness, find_loss(opened.audit, opened.witness)

@@ -46,15 +46,12 @@ def records() -> Records:
             makes one.
     """
     # An analyst's commands do without all of this, and its time to import.
-    from service.records.database import require_there
     from service.records.records import open_records
     from service.settings import Settings
     from service.telemetry.logs import configure_logs
 
     configure_logs()
-    settings = Settings()
-    require_there(settings.database_url)
-    return open_records(settings)
+    return open_records(Settings(), create=False)
 
 
 def create_database() -> None:
@@ -62,17 +59,14 @@ def create_database() -> None:
 
     Its key is checked first, so that a command that cannot go on leaves no empty database.
     """
-    from service.records.database import MissingDatabaseError, require_there
+    from service.records.database import MissingDatabaseError
     from service.records.records import open_records
     from service.settings import Settings
-    from service.telemetry.logs import configure_logs
 
-    settings = Settings()
     try:
-        require_there(settings.database_url)
+        records()
     except MissingDatabaseError:
-        configure_logs()
-        open_records(settings).database.dispose()
+        open_records(Settings()).database.dispose()
 
 
 def close_records() -> None:

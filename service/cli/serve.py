@@ -100,6 +100,7 @@ def serve(
             application.args = {**application.args, "engine": {"name": "vllm", "model": model}}
     if "RAY_ADDRESS" not in os.environ:
         local_ray.require_free(schema.http_options.host, schema.http_options.port)
+        _require_engines(schema)
     if not synthetic:
         _run(schema)
         return
@@ -107,6 +108,22 @@ def serve(
         raise ValueError("--synthetic keeps its database on this machine and starts Ray here: unset RAY_ADDRESS")
     with _made_up_data(language_model=model is not None) as data:
         _run(schema, lambda: say_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
+
+
+def _require_engines(schema: ServeDeploySchema) -> None:
+    """Look for what the engines need, before minutes go into starting them.
+
+    Raises:
+        service.engines.factory.NotHereError: something is missing.
+    """
+    from service.application import ApplicationArgs
+    from service.engines.factory import require_here
+
+    for application in schema.applications:
+        arguments = ApplicationArgs.model_validate(application.args)
+        for config in (arguments.engine, arguments.restore):
+            if config is not None:
+                require_here(config)
 
 
 @contextmanager
@@ -146,15 +163,9 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from ray import serve as ray_serve
 
     from service.application import ApplicationArgs
-    from service.engines.factory import require_here
     from service.services import check_sanitizers
 
     configure_logs()
-    for application in schema.applications if "RAY_ADDRESS" not in os.environ else ():
-        arguments = ApplicationArgs.model_validate(application.args)
-        require_here(arguments.engine)
-        if arguments.restore is not None:
-            require_here(arguments.restore)
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     if opened.settings.oidc_issuer is not None:

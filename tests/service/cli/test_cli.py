@@ -3,12 +3,16 @@
 import json
 import os
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import sqlalchemy as sa
 
 from service.cli.output import whole_id
+from service.records.database import open_database
 from service.sources.counts import ONE_UNIT, UNIT_A_ROW
 from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
@@ -324,6 +328,35 @@ def test_only_what_a_first_session_begins_with_makes_a_database(dpicl: Shell, tm
     assert "ana" in dpicl.ok("keys", "list")
 
 
+def test_another_programs_database_is_left_as_it_is(dpicl: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "shop.sqlite"
+    with closing(sqlite3.connect(file)) as shop:
+        shop.execute("CREATE TABLE orders (id INTEGER)")
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{file}")
+    for command in (["budget"], ["ledger", "status"]):
+        assert "is empty, or another program's" in dpicl.fails(*command)
+    with closing(sqlite3.connect(file)) as shop:
+        assert shop.execute("SELECT name FROM sqlite_master").fetchall() == [("orders",)]
+    assert not list(tmp_path.glob("*witness*"))
+
+
+def test_a_mistyped_witness_is_not_made_by_looking(dpicl: Shell, tmp_path: Path) -> None:
+    create(dpicl)
+    dpicl.monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path / 'mistyped.sqlite'}")
+    assert "mistyped.sqlite is not there: correct DPICL_WITNESS_URL" in dpicl.fails("budget")
+    assert not (tmp_path / "mistyped.sqlite").exists()
+
+
+@pytest.mark.slow
+def test_an_empty_postgresql_database_stays_empty(dpicl: Shell, new_postgres: Callable[[], str]) -> None:
+    url = new_postgres()
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", url)
+    dpicl.monkeypatch.setenv("DPICL_WITNESS_URL", "none")
+    assert "is empty, or another program's" in dpicl.fails("budget")
+    with open_database(url).connect() as connection:
+        assert sa.inspect(connection).get_table_names() == []
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -354,12 +387,27 @@ def test_no_key_no_start(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["/nonexistent", "./missing", "no.gguf"])
-def test_a_model_that_is_not_there_is_missed_before_ray_starts(dpicl: Shell, monkeypatch, model: str) -> None:
-    monkeypatch.setattr("service.local_ray.start", lambda: pytest.fail("Ray starts"))
-    message = dpicl.fails("serve", "--model", model, "--port", 18765)
-    assert "there is no model at" in message
-    assert len(message.splitlines()) <= 2  # the development key's warning is one
+@pytest.mark.parametrize("options", [(), ("--synthetic",)])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        *((missing, "there is no model at") for missing in ("/nonexistent", "./missing", "no.gguf", "a/b/c")),
+        ("empty", "holds no model: it has no config.json"),
+        *((file, "is not a model") for file in ("notes.txt", "damaged.gguf")),
+    ],
+)
+def test_a_model_that_is_not_there_is_missed_before_ray_starts(
+    dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, message: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("notes.txt", "damaged.gguf"):
+        (tmp_path / name).write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    for what in ("service.local_ray.start", "service.cli.serve._made_up_data"):
+        monkeypatch.setattr(what, lambda **_: pytest.fail("it begins"))
+    said = dpicl.fails("serve", "--model", model, "--port", 18765, *options)
+    assert message in said
+    assert len(said.splitlines()) <= 2  # the development key's warning is one
 
 
 def test_nothing_is_served_with_a_grain_of_zero(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
