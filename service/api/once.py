@@ -24,7 +24,7 @@ from service.records.requests_once import KEPT, Answered
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
-_FREE, _SECRET = "_dpicl_changes_nothing", "_dpicl_shown_once"
+_FREE, _SHOWN_ONCE = "_dpicl_changes_nothing", "_dpicl_shown_once"
 _MEETS = may_meet(ProblemKind.IDEMPOTENCY_CONFLICT, ProblemKind.REQUEST_IN_PROGRESS, ProblemKind.DONE_BEFORE)
 
 
@@ -36,7 +36,7 @@ def changes_nothing(endpoint: Endpoint) -> Endpoint:
 
 def shown_once(endpoint: Endpoint) -> Endpoint:
     """Declare that a response holds a secret that is never stored: a repeat is refused, and names the object's id."""
-    setattr(endpoint, _SECRET, True)
+    setattr(endpoint, _SHOWN_ONCE, True)
     return endpoint
 
 
@@ -84,7 +84,7 @@ async def once(request: Request, body: bytes) -> None:
     head = json.dumps([request.method, request.url.path, query, media_type]).encode()
     begun = await asyncio.to_thread(kept.begin, caller, name, head + b"\n" + body)
     if isinstance(begun, Answered):
-        if hasattr(request.scope["endpoint"], _SECRET):
+        if hasattr(request.scope["endpoint"], _SHOWN_ONCE):
             made = json.loads(begun.body)["id"]
             raise Problem(
                 ProblemKind.DONE_BEFORE,
@@ -152,7 +152,7 @@ async def _kept(handle: Handler, request: Request) -> Response:
         raise
     if (attempt := getattr(request.state, "attempt", None)) is not None:
         body = bytes(response.body).decode()
-        if hasattr(request.scope["endpoint"], _SECRET):
+        if hasattr(request.scope["endpoint"], _SHOWN_ONCE):
             body = json.dumps({"id": json.loads(body)["id"]})
         await asyncio.to_thread(kept.keep, attempt, response.status_code, body)
     return response
