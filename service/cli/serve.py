@@ -23,7 +23,7 @@ from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.records.witness import check_witness, witness_url
 from service.settings import Settings
 from service.synthetic.setup import PLANS, SMALL_PLANS, Synthetic, synthetic_database
-from service.telemetry.logs import configure_logs, relay
+from service.telemetry.logs import configure_logs, relay, relay_logging
 
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
@@ -190,6 +190,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     else:
         local_ray.start()
     if not sys.stderr.isatty():  # a program reads lines of JSON; a person reads them with Ray's names before them
+        relay_logging()
         ray_private.relay_lines(relay)
     stop, hurry, ending = threading.Event(), threading.Event(), threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets handlers of its own

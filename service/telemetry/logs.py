@@ -43,3 +43,23 @@ def relay(process: str, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
     elif line.strip():
         log.info("printed", process=process, line=line)
+
+
+class _Relaying(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        relay(record.name, self.format(record))
+
+
+def relay_logging() -> None:
+    """Write what libraries of this process log on the console as :func:`relay` does, from now on; warnings, too."""
+    logging.captureWarnings(True)
+    root = logging.getLogger()
+    known = [logger for logger in root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    for logger in (root, *known):
+        for handler in [one for one in logger.handlers if getattr(one, "stream", None) in (sys.stderr, sys.stdout)]:
+            relaying = _Relaying(handler.level)
+            relaying.filters = handler.filters
+            logger.removeHandler(handler)
+            logger.addHandler(relaying)
+    if not root.handlers:  # Python itself would write warnings and errors, as plain lines
+        root.addHandler(_Relaying(logging.WARNING))

@@ -2,13 +2,15 @@
 
 import ast
 import json
+import logging
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import structlog
 
-from service.telemetry.logs import configure_logs, relay
+from service.telemetry.logs import configure_logs, relay, relay_logging
 
 ROOT = Path(__file__).parents[3]
 LEVELS = ("debug", "info", "warning", "error", "critical", "exception")
@@ -61,6 +63,21 @@ def test_a_line_is_json_with_the_request_it_belongs_to(capsys: pytest.CaptureFix
     at = line.pop("timestamp")
     assert line == {"event": "probe_failed", "level": "warning", "request": "r1", "task": "support.queue@1"}
     assert at.endswith("Z")
+
+
+def test_what_libraries_of_this_process_log_becomes_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs()
+    library, root = logging.getLogger("a.library"), logging.getLogger()
+    library.propagate, handlers = False, list(root.handlers)
+    library.addHandler(logging.StreamHandler(sys.stderr))
+    relay_logging()
+    try:
+        library.warning("started\nand more")
+    finally:
+        root.handlers = handlers
+        logging.captureWarnings(False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert {"event": "printed", "process": "a.library", "line": "started\nand more"}.items() <= json.loads(line).items()
 
 
 @pytest.mark.parametrize(
