@@ -226,7 +226,7 @@ class Budgets:
 
         Args:
             connection: in a transaction.
-            knowledge_base: which.
+            knowledge_base: its name.
             by: who deletes it, for the audit trail.
 
         Raises:

@@ -127,7 +127,7 @@ class Cohorts:
         """Close every cohort, the newest too, for ever: nothing new is signed, opened or stored. Signed plans go on.
 
         Args:
-            knowledge_base: which.
+            knowledge_base: its name.
             by: who archives it, for the audit trail.
 
         Raises:
@@ -144,7 +144,7 @@ class Cohorts:
 
         Args:
             connection: in a transaction.
-            knowledge_base: which.
+            knowledge_base: its name.
 
         Raises:
             UnknownBudgetError: no such knowledge base.

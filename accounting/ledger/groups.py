@@ -81,7 +81,7 @@ class Groups:
 
         Args:
             name: the group's.
-            knowledge_base: which.
+            knowledge_base: its name.
             by: who decides it, for the audit trail.
 
         Raises:

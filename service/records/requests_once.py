@@ -5,6 +5,8 @@ was done (:data:`accounting.ledger.trail.beside`), and its response is kept afte
 begun anew when its lease has ended; if the first one was only slow, it finds that out in the transaction of its change,
 which then fails.
 
+Responses are kept encrypted: that of an upload names values of private rows.
+
 Uploads are announced and ended by events of their own, and one that is repeated stores nothing twice: they are noted
 only by their response.
 """
@@ -16,11 +18,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from accounting.ledger import trail
 from accounting.ledger.charges import IdempotencyConflictError
 from accounting.ledger.dialects import insert
 from accounting.ledger.events import ExemplarsIngested, Particulars, UploadEnded
+from exemplar_store.encryption import seal, unseal
 from service.records.tables import requests
 
 KEPT = timedelta(days=7)
@@ -60,7 +64,7 @@ class RequestsOnce:
 
     Args:
         database: from :func:`service.records.database.open_database`.
-        secret: under which requests are hashed, as they may hold private text.
+        secret: under which requests are hashed and responses encrypted, as both may hold private text.
         clock: returns the present as an aware datetime.
     """
 
@@ -69,6 +73,7 @@ class RequestsOnce:
     ) -> None:
         self._database = database
         self._secret = secret
+        self._aead = AESGCM(hmac.digest(secret, b"responses to requests", "sha256"))
         self._clock = clock
 
     def begin(self, caller: str, name: str, request: bytes) -> Attempt | Answered:
@@ -99,7 +104,7 @@ class RequestsOnce:
                     f"Idempotency-Key {name!r} was used for another request; use a new one for this"
                 )
             if found.body is not None:
-                return Answered(found.status, found.body)
+                return Answered(found.status, unseal(self._aead, found.body, found.attempt.encode()).decode())
             if found.done:
                 raise DoneBeforeError(
                     "this request was done before, and its response is not kept: look at what there is now, and use a "
@@ -126,7 +131,8 @@ class RequestsOnce:
     def keep(self, attempt: Attempt, status: int, body: str | None) -> None:
         """Keep what a request was answered; without a body, that it was done."""
         with self._database.begin() as connection:
-            connection.execute(_of(attempt).values(done=True, status=status, body=body))
+            sealed = None if body is None else seal(self._aead, body.encode(), attempt.id.encode())
+            connection.execute(_of(attempt).values(done=True, status=status, body=sealed))
 
     def refused(self, attempt: Attempt) -> None:
         """Forget a request that changed nothing, so that it may be sent again; one that did stays noted."""

@@ -95,7 +95,7 @@ requests = sa.Table(
     sa.Column("begun_at", UtcDateTime, nullable=False, index=True),
     sa.Column("done", sa.Boolean, nullable=False, comment="whether it changed what it was to change"),
     sa.Column("status", sa.Integer, comment="HTTP status code of its response"),
-    sa.Column("body", sa.Text, comment="of its response, JSON; NULL: none is kept"),
+    sa.Column("body", sa.LargeBinary, comment="of its response, JSON, encrypted; NULL: none is kept"),
     comment="Requests that change something, by which their repeats are recognised for some days.",
 )
 

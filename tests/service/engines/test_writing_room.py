@@ -63,7 +63,7 @@ def test_one_place_too_few_would_silence_the_slots(running: Running, heard: list
     monkeypatch.setattr(Places, "_fits", lambda *_: True)
     monkeypatch.setattr(running.engine, "_writing_problem", lambda *_: "")
     running.write(TASK, [slot(number) for number in range(MOST + 6)])
-    assert set(heard[1:]) != {MOST + 6}
+    assert min(heard) < MOST + 6
 
 
 def test_more_slots_than_places_are_refused_before_anything_is_asked(running: Running) -> None:

@@ -87,3 +87,12 @@ def test_one_that_changed_nothing_may_be_sent_again_and_old_ones_are_forgotten(
     assert isinstance(once.begin("root", "other", b"request"), Attempt)
     with engine.connect() as connection:
         assert connection.execute(sa.select(requests.c.name)).scalars().all() == ["other"]
+
+
+def test_responses_lie_encrypted(once: RequestsOnce, engine: sa.Engine) -> None:
+    """That of an upload names values of private rows."""
+    attempt = once.begin("ana", "k", b"upload")
+    once.keep(attempt, 201, '{"values": {"label": {"asthma": 3}}}')
+    with engine.connect() as connection:
+        assert b"asthma" not in connection.execute(sa.select(requests.c.body)).scalar_one()
+    assert once.begin("ana", "k", b"upload") == Answered(201, '{"values": {"label": {"asthma": 3}}}')

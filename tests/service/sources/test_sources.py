@@ -305,9 +305,9 @@ ENDED = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND datname = current_database()"""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_a_database_that_goes_away_is_named(shop: str) -> None:
-    if not shop.startswith("postgresql"):
-        pytest.skip("SQLite has no server")
     other = sa.create_engine(shop)
 
     def read() -> None:

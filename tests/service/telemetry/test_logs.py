@@ -67,7 +67,7 @@ def test_a_line_is_json_with_the_request_it_belongs_to(capsys: pytest.CaptureFix
 
 def test_what_libraries_of_this_process_log_becomes_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs()
-    library, root = logging.getLogger("a.library"), logging.getLogger()
+    library, root = logging.getLogger("elsewhere"), logging.getLogger()
     library.propagate, handlers = False, list(root.handlers)
     library.addHandler(logging.StreamHandler(sys.stderr))
     relay_logging()
@@ -77,7 +77,7 @@ def test_what_libraries_of_this_process_log_becomes_lines_of_json(capsys: pytest
         root.handlers = handlers
         logging.captureWarnings(False)
     (line,) = capsys.readouterr().err.splitlines()
-    assert {"event": "printed", "process": "a.library", "line": "started\nand more"}.items() <= json.loads(line).items()
+    assert {"event": "printed", "process": "elsewhere", "line": "started\nand more"}.items() <= json.loads(line).items()
 
 
 @pytest.mark.parametrize(
