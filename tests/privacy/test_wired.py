@@ -81,7 +81,7 @@ def bug(check: str, says: str, where: str, passage: str, instead: str, *more: tu
     return Bug(check, says, (Edit(where, passage, instead), *(Edit(*edit) for edit in more)))
 
 
-SAMPLE = "await self._sample(question)"
+SAMPLE = "await self._sample(question, None)"
 RELEASED = "ready.answer(slots)"
 AS_IF_DRAWN = ("accounting.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
 
@@ -171,12 +171,12 @@ BUGS = {
         "order",
         "order of the steps",
         "service.pipeline.answering:Answering._spend",
-        "    departure.fix(times, waits_s)\n",
+        "    departure.fix(times)\n",
         "",
         (
             "service.pipeline.answering:Answering._spend",
             "    answer = await ready.answer",
-            "    departure.fix(times, waits_s)\n    answer = await ready.answer",
+            "    departure.fix(times)\n    answer = await ready.answer",
         ),
     ),
     "a release is stored before it may leave": bug(
