@@ -1,0 +1,219 @@
+"""Exemplars at random against the nearest ones, and slots that quote against slots that ask a language model.
+
+    python -m benchmarks.evaluation.nearest DATA OUT quote trec agnews sst2 ddxplus    # no language model
+    python -m benchmarks.evaluation.nearest DATA OUT model trec sst2                   # SmolLM2
+    python -m benchmarks.evaluation.nearest DATA OUT tables
+
+``DATA`` holds a folder for each set, with ``train.jsonl`` and ``test.jsonl``, as ``prepare.py`` makes them. What slots
+say is computed once and kept in ``OUT``, with embeddings and results: a run that is cut off goes on where it stopped.
+Slots are drawn for each question anew, from all training rows, as in the service. Noise is calibrated by the project's
+own accountant, for the whole budget, and drawn 20 times. Standard errors are over the questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accounting.plan import Plan, load_plan
+from accounting.tasks import ClassifyTask
+from service.embedding.embedder import Embed, Embedder
+from service.engines.configs import NearestExemplarConfig, VllmConfig
+from service.engines.factory import open_engine
+from service.evaluation.dataset import Dataset
+from service.evaluation.evaluator import Pass
+from service.evaluation.labels import LabelEvaluator, LabelScores, tally
+from service.evaluation.once import PrototypesEvaluator
+from service.evaluation.replies import KeptEngine
+from service.evaluation.tables import Grid
+
+HERE = Path(__file__).parent
+PLANS = {name: f"{name}-model.yaml" for name in ("trec", "agnews", "sst2")} | {"ddxplus": "ddxplus.yaml"}
+EPSILONS, ANSWERS, DRAWS = (1.0, 3.0, 8.0), (100, 1000), 20
+QUOTED_ROWS, QUOTED_SLOTS = 300, 40
+ASKED_ROWS, ASKED_SLOTS = 40, 12
+PUBLIC_TEXTS = 8
+"""Of the plan's: every slot of every question is calibrated by all of them."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How slots are filled, and who answers in them.
+
+    Attributes:
+        slots: as in a plan, ``quote`` or ``model``; ``prototypes`` has no slots.
+        shots: exemplars that a slot shows.
+        drawn: exemplars that it draws; as many as it shows means at random.
+    """
+
+    slots: str
+    shots: int = 1
+    drawn: int = 1
+
+    def of(self, plan: Plan, ensemble: int) -> Plan:
+        """The plan with such slots."""
+        (name,), (task,) = plan.tasks, plan.tasks.values()
+        assert isinstance(task, ClassifyTask)
+        document = task.model_dump(mode="json")
+        document |= {"shots": self.shots, "ensemble": ensemble, "public_texts": document["public_texts"][:PUBLIC_TEXTS]}
+        if self.slots == "prototypes":
+            kept = ("kind", "labels", "label_field", "prompt")
+            document = {key: document[key] for key in kept} | {"release": "once", "mechanism": {"type": "prototypes"}}
+        elif self.drawn > self.shots:
+            document |= {"drawn": self.drawn, "order": "nearest", "slots": self.slots}
+        written = plan.model_dump(mode="json") | {"tasks": {name: document}}
+        return load_plan(json.dumps(written))
+
+
+QUOTED = [Slots("quote", 1, drawn) for drawn in (4, 16, 64, 128)]
+ASKED = [Slots("model", *shown) for shown in ((4, 4), (4, 64), (1, 1), (1, 64), (4, 16), (4, 128))]
+
+
+def remembered(folder: Path, embed: Embed) -> Embed:
+    """Embeddings that are kept in a folder, a file for each batch of texts."""
+
+    def embedded(texts: Sequence[str]) -> np.ndarray:
+        file = folder / f"{hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}.npy"
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            whole_soon = file.with_name(f"{file.name}.{os.getpid()}")
+            with whole_soon.open("wb") as stream:
+                np.save(stream, embed(texts))
+            whole_soon.rename(file)
+        vectors: np.ndarray = np.load(file)
+        return vectors
+
+    return embedded
+
+
+class Results:
+    """Lines of a file, so that whatever is measured stays measured."""
+
+    def __init__(self, out: Path) -> None:
+        self._file = out / "nearest.jsonl"
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._file.exists():
+            yield from map(json.loads, self._file.read_text(encoding="utf-8").splitlines())
+
+    def has(self, name: str, slots: Slots) -> bool:
+        """Whether this was measured."""
+        return any(row["set"] == name and row["filled"] == asdict(slots) for row in self)
+
+    def add(self, name: str, slots: Slots, ensemble: int, questions: int, scores: Sequence[LabelScores]) -> None:
+        """Keep the rows of one way to fill slots, all or none."""
+        about = {"set": name, "filled": asdict(slots), "ensemble": ensemble, "questions": questions}
+        lines = [json.dumps(about | asdict(row)) + "\n" for row in scores]
+        with self._file.open("a", encoding="utf-8") as stream:
+            stream.write("".join(lines))
+
+
+def measure(
+    data: Path, out: Path, name: str, ways: Sequence[Slots], engine: Any, rows: int, ensemble: int, embedder: Embedder
+) -> None:
+    """Measure what is not measured yet of one set."""
+    plan, results = load_plan((HERE / PLANS[name]).read_text(encoding="utf-8")), Results(out)
+    missing = [way for way in ways if not results.has(name, way)]
+    if not missing:
+        return
+    (task,) = plan.tasks
+    base = Dataset(data / name, plan, task, "text", "id", rows)
+    with asyncio.Runner() as runner, base.filled(remembered(out / "embeddings", embedder.embed_many), told) as store:
+        for way in missing:
+            if way.drawn * ensemble > 1.1 * base.public_size:
+                print(f"{name}: too few training rows for {way}", flush=True)
+                continue
+            these = replace(base, plan=way.of(plan, ensemble))
+            asked = runner.run(these.ask(store, engine, embedder.embed, progress=told))
+            if way.slots == "prototypes":
+                given = Pass(asked, store, engine, embedder, runner.run)
+                scores = PrototypesEvaluator(these).evaluate(
+                    given, Grid(EPSILONS, [1], DRAWS), partial(told, "results")
+                )
+            else:
+                votes = tally(asked, these.task.labels)  # type: ignore[union-attr]
+                scores = LabelEvaluator(these).scores(votes, Grid(EPSILONS, ANSWERS, DRAWS), partial(told, "results"))
+            results.add(name, way, ensemble, len(asked), scores)
+            best = [(row.method, row.vote, row.epsilon, row.answers, round(row.accuracy, 1)) for row in scores]
+            print(name, way, best, flush=True)
+
+
+def told(stage: str, done: int, total: int) -> None:
+    """Progress, now and then."""
+    if done == total or done % 20 == 0:
+        print(f"  {stage} {done} / {total}", flush=True)
+
+
+def cell(row: dict[str, Any] | None) -> str:
+    """A figure with its standard error."""
+    return "" if row is None else f"{row['accuracy']:.0f} ± {row['standard_error']:.0f}"
+
+
+def tables(out: Path) -> None:
+    """Print what was measured, in Markdown."""
+    rows = list(Results(out))
+    order = {way: number for number, way in enumerate([*ASKED, *QUOTED, Slots("prototypes")])}
+    for name in dict.fromkeys(row["set"] for row in rows):
+        print(f"\n### {name}\n")
+        print("| slots | questions | zero-shot | one slot | no noise | " + " | ".join(headings()) + " |")
+        print("|---|---:" + "|---:" * (3 + len(ANSWERS) * len(EPSILONS)) + "|")
+        ways = {Slots(**row["filled"]) for row in rows if row["set"] == name}
+        for way in sorted(ways, key=lambda way: order[way]):
+            of = [row for row in rows if row["set"] == name and row["filled"] == asdict(way)]
+            vote, decide = ("soft", "posterior") if way.slots == "model" else ("hard", "argmax")
+            if way.slots == "prototypes":
+                vote = decide = ""
+            find: Callable[..., Any] = lambda of=of, **wanted: next(  # noqa: E731
+                (row for row in of if all(row[key] == value for key, value in wanted.items())), None
+            )
+            noiseless = "prototypes, no noise" if way.slots == "prototypes" else "aggregate, no noise"
+            cells = [find(method="zero-shot"), find(method=f"one slot of {way.shots}")]
+            cells.append(find(method=noiseless, vote=vote))
+            for answers in ANSWERS:
+                wanted = {"answers": None if way.slots == "prototypes" else answers, "vote": vote, "decide": decide}
+                cells += [find(epsilon=epsilon, **wanted) for epsilon in EPSILONS]
+            drawn = "" if way.slots == "prototypes" else f", {way.shots} of {way.drawn}"
+            print(f"| {way.slots}{drawn} | {of[0]['questions']} | " + " | ".join(map(cell, cells)) + " |")
+
+
+def headings() -> list[str]:
+    """Of the columns with noise."""
+    return [f"{answers} answers, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
+
+
+def main() -> None:
+    """Measure, or print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("what", choices=("quote", "model", "tables"))
+    parser.add_argument("sets", nargs="*", choices=[*PLANS, []], default=[])
+    arguments = parser.parse_args()
+    if arguments.what == "tables":
+        tables(arguments.out)
+        return
+    embedder = Embedder()
+    if arguments.what == "quote":
+        engine: Any = open_engine(NearestExemplarConfig(name="nearest_exemplar"), embedder)
+        ways, rows, ensemble = [Slots("prototypes"), *QUOTED], QUOTED_ROWS, QUOTED_SLOTS
+    else:
+        engine = KeptEngine(VllmConfig(name="vllm", model="smollm2", timeout_s=3600), embedder, arguments.out)
+        ways, rows, ensemble = ASKED, ASKED_ROWS, ASKED_SLOTS
+    with closing(engine):
+        for name in arguments.sets or PLANS:
+            measure(arguments.data, arguments.out, name, ways, engine, rows, ensemble, embedder)
+
+
+if __name__ == "__main__":
+    main()
