@@ -17,7 +17,7 @@ from service.cli.gathering import Commands, Options
 from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
-from service.cli.trying import beside_engine, candidates, rehearse, try_
+from service.cli.trying import beside_engine, candidates, try_
 from service.commands import plans
 from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
 from service.pipeline.stages import Stages
@@ -33,7 +33,6 @@ from service.sources.encodings import read_text
 
 app = Commands()
 app.command("try")(try_)
-app.command("rehearse")(rehearse)
 app.command()(candidates)
 
 WriterConfigFile = Annotated[

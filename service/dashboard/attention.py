@@ -103,12 +103,11 @@ def matters(
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
-    """Of each task that answers, by its name: the version it answers with, and its budget; the newest plan first."""
+    """Of each task, by its name: the version it answers with, and its budget; the newest plan first."""
     latest: dict[str, tuple[int, TaskBudget]] = {}
     for plan in reversed(budget.plans):
         for task in plan.tasks:
-            if task.asked:
-                latest.setdefault(task.task.partition("@")[0], (plan.version, task))
+            latest.setdefault(task.task.partition("@")[0], (plan.version, task))
     return latest
 
 

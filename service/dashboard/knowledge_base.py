@@ -234,13 +234,10 @@ async def tab(visit: Visit, name: str, **context: Any) -> Response:
 def _steady(records: Records, name: str) -> str | None:
     """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
     signed = [read_signed(row.document) for row in records.ledger.budgets.plans(name)]
-    answering = [
-        calibrated for calibrated in signed if any(task.mechanism.asked for task in calibrated.plan.tasks.values())
-    ]
-    if not answering:
+    if not signed:
         return None
     newest = records.ledger.budgets.status(name).cohorts[-1]
-    plan, retain = answering[-1].plan, len(answering[-1].cohorts)
+    plan, retain = signed[-1].plan, len(signed[-1].cohorts)
     try:
         return steady_state(plan, retain, MONTHS, newest.epsilon, newest.delta).in_words
     except PlanError:

@@ -82,7 +82,7 @@ class Summary:
         unused = [
             address
             for address, (task, expected) in self.tasks.items()
-            if task.asked and expected is not None and expected.left and address not in current
+            if expected is not None and expected.left and address not in current
         ]
         return [(*self.tasks[address], address in unused) for address in [*current, *unused]]
 

@@ -286,8 +286,6 @@ def release(records: Records, task: str, embed: Embed = embed_here, stages: Stag
     written, _ = read_task(signed)
     if not written.once:
         raise ValueError(f"{task} releases each answer by itself: ask it")
-    if not written.mechanism.asked:
-        raise ValueError(f"{task} cannot be asked, and is never made again")
     padded = not records.settings.latency_unpadded
     return make_here(records.ledger, records.store, signed, embed, stages, padded=padded)
 
@@ -300,8 +298,6 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
     """
     problems = []
     for name, task in plan.tasks.items():
-        if not task.mechanism.asked:
-            problems.append((f"tasks.{name}.mechanism", f"nobody writes a {task.mechanism.type} by hand"))
         if missing := [field for field in task.exemplar_fields if field not in knowledge_base.fields]:
             has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
             problems.append((f"tasks.{name}.prompt.exemplar", has))

@@ -1,4 +1,4 @@
-"""The plan studio: write a plan, see what it would give, try it, rehearse it and sign it."""
+"""The plan studio: write a plan, see what it would give, try it and sign it."""
 
 import asyncio
 from typing import Any
@@ -7,10 +7,9 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from accounting.plan import PlanError, load_plan
-from service.commands import plans, rehearsals, trials
+from service.commands import plans, trials
 from service.commands.fields import FieldError, sentence
 from service.commands.plans import Arriving
-from service.commands.rehearsals import NewRehearsal
 from service.commands.trials import Trying
 from service.dashboard.pages import Pages, Visit, whole
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
@@ -18,7 +17,6 @@ from service.dashboard.plan_studio.desk import HOME, Desk, Outcome, compute, loc
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
 from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
-from service.plans.rehearsing import EPSILON
 from service.plans.signing import check_finished
 from service.sources.typed import read_fields, read_rows
 from service.trials.trials import Trial
@@ -154,26 +152,6 @@ async def approve(visit: Visit) -> Response:
         signed = await visit.do(plans.approve, name, visit.path("proposal"), make=services.make)
         return visit.redirect(home, done=f"Plan {signed.version} is approved and signed.")
     return visit.redirect(home, refused=sentence(visit.refused))
-
-
-@pages.post(HOME + "/rehearse")
-@pages.post(HOME + "/rehearse/start")
-async def rehearse(visit: Visit) -> Response:
-    """What rehearsing a task would take and say, and the form that starts it."""
-    desk, offer = await open_desk(visit), None
-    if desk.outcome is None:
-        return await studio(visit, desk)
-    with visit.refusals():
-        offer = await rehearsals.offer.aside(visit.actor, desk.outcome.calibrated, visit.read(NewRehearsal))
-        if visit.request.url.path.endswith("/start"):
-            if visit.field("digest") != offer.calibrated.digest:
-                raise FieldError("digest", "this is not the rehearsal that was shown. It is this now")
-            if visit.field("sure") != "yes":
-                raise FieldError("sure", "tick that the price is taken for good")
-            address = await rehearsals.start(visit.actor, visit.services.rehearsals, offer)
-            done = f"{address} is charged, and running. What it finds is shown on this page when it ends."
-            return visit.redirect(_PLANS.format(name=desk.described.name), done=done)
-    return visit.page("plan_rehearse.html", here="plans", desk=desk, offer=offer, usual=EPSILON)
 
 
 async def _part(visit: Visit, template: str, desk: Desk, **context: Any) -> Response:

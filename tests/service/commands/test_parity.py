@@ -82,11 +82,6 @@ CAPABILITIES = {
     "plans.sign": Faces(f"POST {_PLANS}", "plan sign", f"POST {_HOME}/plan/sign"),
     "plans.steady": Faces(No("a preview of many plans, for people"), "plan preview", f"POST {_HOME}/plan/steady"),
     "publishing.publish": Faces(_FILES, "restore publish", _FILES),
-    "rehearsals.offer": Faces(No("it spends budget and takes minutes"), "plan rehearse", f"POST {_HOME}/plan/rehearse"),
-    "rehearsals.run": Faces(No("it spends budget and takes minutes"), "plan rehearse", No("it starts one")),
-    "rehearsals.start": Faces(
-        No("it spends budget and takes minutes"), No("it runs one to its end"), f"POST {_HOME}/plan/rehearse/start"
-    ),
     "answers.list_releases": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
     "answers.read_release": Faces(
         "GET /v1/releases/{release_id}", No("`ask` again is free"), No("the list shows them whole")

@@ -10,11 +10,10 @@ from pydantic import ValidationError
 
 from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
 from accounting.plan import CalibratedPlan, PlanError, load_plan
-from service.commands import plans, rehearsals, trials
+from service.commands import plans, trials
 from service.commands.command import Confirmation
 from service.commands.fields import FieldError, problems
 from service.commands.plans import Arriving
-from service.commands.rehearsals import NewRehearsal
 from service.commands.trials import TrialView, Trying
 from service.pipeline.stages import Stages
 from service.plans.signing import prepare
@@ -129,12 +128,6 @@ def test_only_auditors_see_names(records: Records) -> None:
     key, _ = records.keys.create("ana", "admin")
     for role, seen in (("analyst", {}), ("viewer", {}), ("auditor", {key.id: "ana"})):
         assert plans.names(Actor("x", "x", "key", role), records) == seen
-
-
-@pytest.mark.parametrize("price", [{"epsilon": 0}, {"epsilon": 200}, {"epsilon": math.nan}, {"delta": 1e-13}])
-def test_a_rehearsal_has_a_price_in_range(small: CalibratedPlan, price: dict[str, float]) -> None:
-    with pytest.raises(PlanError, match=rf"budget\.{next(iter(price))}: "):
-        rehearsals.offer(ROOT, small, NewRehearsal(**price))
 
 
 def test_a_trial_of_an_account_is_remembered_by_nobody(calibrated: CalibratedPlan) -> None:

@@ -162,7 +162,7 @@ def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
         (SMALL.replace("toys", "cars"), "the plan is for cars, this is toys"),
         (SMALL.replace("shots: 2", "shots: 20"), "line 5 tasks.colour shots × ensemble = 200 exceeds"),
     ):
-        for path in ("", "/confirm", "/sign", "/rehearse"):
+        for path in ("", "/confirm", "/sign"):
             page = send(browser, path, text, name="toys", digest="", after="1")
             assert (page.status_code, says in words(page.text), written(page.text)) == (422, True, text)
             assert 'id="to-sign"' not in page.text
@@ -190,7 +190,7 @@ def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: py
     assert "being computed" in curves
     other = SMALL.replace("answers: 20", "answers: 21")
     assert f'hx-post="/admin{STUDIO}"' in _part(browser, "", other)
-    for path in ("", "/rehearse", "/rehearse/start", "/confirm", "/sign"):
+    for path in ("", "/confirm", "/sign"):
         page = send(browser, path, other, name="toys", digest="x", after="1")
         assert (page.status_code, "Computing the noise" in page.text) == (200, True)
     assert "must be computed" in _part(browser, "/try", other)
