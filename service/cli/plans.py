@@ -19,7 +19,7 @@ from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
 from service.cli.trying import beside_engine, candidates, try_
 from service.commands import plans
-from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
+from service.commands.plans import Arriving, PlanResult, SignedPlanView
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
@@ -163,49 +163,6 @@ def sign(
         output.print_json(result)
     elif result.signed:
         typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
-    elif result.proposed:
-        typer.echo(f"Proposed. Somebody else: dpicl plan approve {plan.knowledge_base} {result.proposed.id}")
-
-
-@app.command()
-def proposals(knowledge_base: Name, json: Json = False) -> None:
-    """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
-    names = plans.names(output.actor(), output.records())
-    listed = [ProposalView.of(proposal, names) for proposal in output.do(plans.list_proposals, knowledge_base)]
-    columns = {
-        "id": lambda view: view.id,
-        "by": lambda view: called(view.proposed_by, names),
-        "at": lambda view: view.proposed_at,
-    }
-    output.print_list("Proposals", listed, columns, json=json)
-
-
-@app.command()
-def approve(
-    knowledge_base: Name,
-    proposal: Annotated[str, typer.Argument()],
-    yes: Yes = False,
-    signed_by: SignedBy = None,
-    engine_config: WriterConfigFile = None,
-) -> None:
-    """Approve a plan that somebody else proposed. Irrevocable, as signing is.
-
-    Args:
-        proposal: The proposal's id, from `dpicl plan proposals`, or how it begins.
-    """
-    me, opened = output.actor(signed_by), output.records()
-    listed = plans.list_proposals(me, opened, knowledge_base)
-    proposal = output.whole_id(proposal, (waiting.id for waiting in listed))
-    for waiting in listed:
-        if waiting.id == proposal:
-            _print(plans.preview(me, opened, waiting.calibrated))
-    output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)
-
-    signed = beside_engine(
-        engine_config,
-        lambda stages: plans.approve(me, opened, knowledge_base, proposal, make=_make(opened, stages)),
-    )
-    typer.echo(f"Signed as version {signed.version}")
 
 
 def _make(opened: Records, stages: Stages | None) -> Make | None:

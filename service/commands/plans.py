@@ -1,4 +1,4 @@
-"""Plans: previewed for free, and signed for ever, or where two people sign, proposed and approved."""
+"""Plans: previewed for free, and signed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import ABSENT, FieldError
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
-from service.plans import alternatives, exported, proposals, signing
+from service.plans import alternatives, exported, signing
 from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
-from service.plans.proposals import Proposal
 from service.plans.steady import MONTHS, SteadyPreview, preview_steadily
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
@@ -54,30 +53,12 @@ class SignedPlanView(BaseModel):
         return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)
 
 
-class ProposalView(BaseModel):
-    """A plan that somebody else has to approve."""
-
-    id: str
-    digest: str
-    proposed_by: str
-    proposed_by_name: str | None = Field(description=_NAME)
-    proposed_at: datetime
-    preview: PlanPreview
-
-    @classmethod
-    def of(cls, proposal: Proposal, names: Mapping[str, str]) -> ProposalView:
-        """A proposal, for somebody who may know these names of keys, by id."""
-        name, plan = names.get(proposal.proposed_by), proposal.calibrated
-        return cls(**vars(proposal), digest=plan.digest, proposed_by_name=name, preview=describe(plan))
-
-
 class PlanResult(BaseModel):
     """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
 
     Attributes:
         alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
         exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
-        proposed: where two people sign: what somebody else has to approve.
     """
 
     engine: EngineView | None
@@ -90,7 +71,6 @@ class PlanResult(BaseModel):
         "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
         "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
     )
-    proposed: ProposalView | None = Field(**ABSENT)
     signed: SignedPlanView | None
 
 
@@ -191,7 +171,7 @@ def sign(
     again: int | None = None,
     make: signing.Make | None = None,
 ) -> PlanResult:
-    """Sign a plan for ever, or where two people sign, propose it. An actor who means the same twice does it once.
+    """Sign a plan. Repeating the call has no further effect.
 
     Args:
         records: where it is written.
@@ -213,10 +193,6 @@ def sign(
     described = describe(calibrated)
     check_confirmed(Confirmation.WORSE_THAN_FREE, described.warnings, confirmed)
     result = PlanResult(engine=last_engine(records.database), preview=described, signed=None)
-    if records.settings.two_person_signing:
-        signing.check_new(records, calibrated, again)
-        proposal = proposals.propose(records, calibrated, actor.id, after_version=after_version)
-        return result.model_copy(update={"proposed": ProposalView.of(proposal, names(actor, records))})
     try:
         signed = signing.sign(records, calibrated, actor.id, after_version=after_version, again=again, make=make)
     except PlansChangedError:
@@ -226,21 +202,6 @@ def sign(
             raise
         (signed,) = twins
     return result.model_copy(update={"signed": SignedPlanView.of(signed, names(actor, records))})
-
-
-@command(Right.DECIDE)
-def list_proposals(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list[Proposal]:
-    """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
-    return proposals.open_proposals(records, knowledge_base)
-
-
-@command(Right.DECIDE, private=True)
-def approve(
-    actor: Actor, records: Records, knowledge_base: str, proposal: str, *, make: signing.Make | None = None
-) -> SignedPlanView:
-    """Sign for ever what somebody else proposed; arguments and errors as of :func:`service.plans.proposals.approve`."""
-    signed = proposals.approve(records, knowledge_base, proposal, actor.id, make=make)
-    return SignedPlanView.of(signed, names(actor, records))
 
 
 @command(Right.SEE)

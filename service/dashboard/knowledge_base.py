@@ -23,7 +23,6 @@ from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
 from service.plans.forecast import RULE
 from service.plans.preview import preview
-from service.plans.proposals import may_approve
 from service.plans.steady import MONTHS, steady_state
 from service.records.api_keys import called
 from service.records.records import Records
@@ -87,7 +86,6 @@ async def signed_plans(visit: Visit) -> Response:
     plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
     names = await asyncio.to_thread(plans.names, visit.actor, records)
-    proposals = await visit.do(plans.list_proposals, name) if visit.decides else []
     return await tab(
         visit,
         "plans",
@@ -98,10 +96,6 @@ async def signed_plans(visit: Visit) -> Response:
         called=lambda actor: called(actor, names),
         versions=[listed.version for listed in reversed(signed)],
         latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
-        proposals=[
-            (proposal, await asyncio.to_thread(may_approve, records, proposal, visit.actor.id))
-            for proposal in proposals
-        ],
     )
 
 

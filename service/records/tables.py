@@ -48,18 +48,6 @@ admin_sessions = sa.Table(
     comment="Admins signed in to the dashboard, by the hash of their cookie.",
 )
 
-proposals = sa.Table(
-    "proposals",
-    metadata,
-    sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("knowledge_base", sa.String(200), nullable=False),
-    sa.Column("document", sa.Text, nullable=False, comment="the calibrated plan, byte for byte as it would be signed"),
-    sa.Column("after_version", sa.Integer, nullable=False, comment="the newest plan then; a newer one makes it lapse"),
-    sa.Column("proposed_by", sa.String(200), nullable=False),
-    sa.Column("proposed_at", UtcDateTime, nullable=False),
-    comment="Plans that somebody else has to approve.",
-)
-
 engines = sa.Table(
     "engines",
     metadata,

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from accounting.plan import PlanError, load_plan
 from service.commands import plans, trials
-from service.commands.fields import FieldError, sentence
+from service.commands.fields import FieldError
 from service.commands.plans import Arriving
 from service.commands.trials import Trying
 from service.dashboard.pages import Pages, Visit, whole
@@ -138,20 +138,8 @@ async def _sign(visit: Visit, desk: Desk, outcome: Outcome) -> str:
         )
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error  # which says whether it is signed
-    if result.signed is None:
-        return "The plan is proposed. Its budget is taken when somebody else approves it, on this page."
+    assert result.signed is not None  # noqa: S101  (not a dry run)  # nosec B101
     return f"Plan {result.signed.version} is signed. From now on it answers at {', '.join(result.signed.tasks)}."
-
-
-@pages.post("/knowledge-bases/{name}/proposals/{proposal}/approve")
-async def approve(visit: Visit) -> Response:
-    """Sign what somebody else proposed."""
-    name, services = visit.path("name"), visit.services
-    home = _PLANS.format(name=name)
-    with visit.refusals():
-        signed = await visit.do(plans.approve, name, visit.path("proposal"), make=services.make)
-        return visit.redirect(home, done=f"Plan {signed.version} is approved and signed.")
-    return visit.redirect(home, refused=sentence(visit.refused))
 
 
 async def _part(visit: Visit, template: str, desk: Desk, **context: Any) -> Response:

@@ -86,18 +86,6 @@ def test_a_plan_that_is_signed_is_signed_again_only_on_demand(dpicl: Shell, plan
     assert "Signed as version 2" in dpicl.ok("plan", "sign", plan_file, "--yes", "--again", "1")
 
 
-def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Path, monkeypatch) -> None:
-    create(dpicl)
-    monkeypatch.setenv("DPICL_TWO_PERSON_SIGNING", "true")
-    signed = json.loads(dpicl.ok("plan", "sign", plan_file, "--yes", "--json", "--signed-by", "ana"))
-    (listed,) = json.loads(dpicl.ok("plan", "proposals", "toys", "--json"))
-    assert (listed["id"], listed["proposed_by"]) == (signed["proposed"]["id"], "ana")
-    approve = ("plan", "approve", "toys", listed["id"], "--yes", "--signed-by")
-    assert "somebody else must approve" in dpicl.fails(*approve, "ana")
-    assert "Signed as version 1" in dpicl.ok(*approve, "bo")
-    assert "bo" in dpicl.ok("plan", "list", "toys")
-
-
 def test_cohorts_are_opened_closed_and_listed(dpicl: Shell) -> None:
     create(dpicl)
     opening = ("cohort", "open", "toys", "--epsilon", 5, "--delta", "2e-4", "--public-size")

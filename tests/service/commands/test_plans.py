@@ -3,7 +3,6 @@
 import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
@@ -86,19 +85,6 @@ def test_a_plan_that_is_signed_takes_its_budget_again_only_if_its_version_is_nam
     assert versions(records) == [1, 2, 3, 4, 5]
 
 
-def test_a_plan_that_is_signed_is_proposed_again_only_if_its_version_is_named(
-    records: Records, small: CalibratedPlan
-) -> None:
-    settings = records.settings.model_copy(update={"two_person_signing": True})
-    two = replace(records, settings=settings)
-    plans.sign(ROOT, records, small, WORSE)
-    with pytest.raises(SignedAlreadyError):
-        plans.sign(ROOT, two, small, WORSE)
-    assert plans.list_proposals(ROOT, two, "toys") == []
-    proposed = plans.sign(ROOT, two, small, WORSE, again=2).proposed
-    assert plans.approve(Actor("ann", "ann", "account", "admin"), two, "toys", proposed.id).version == 3
-
-
 @pytest.mark.parametrize(
     ("changed", "refusal", "says"),
     [
@@ -106,16 +92,13 @@ def test_a_plan_that_is_signed_is_proposed_again_only_if_its_version_is_named(
         (("[red, blue]", "[first label, blue]"), PlanError, "tasks.colour.labels: 'first label'"),
     ],
 )
-def test_what_cannot_be_signed_is_neither_signed_nor_proposed(
+def test_what_cannot_be_signed_is_not_signed(
     records: Records, changed: tuple[str, str], refusal: type[Exception], says: str
 ) -> None:
     calibrated = prepare(records, load_plan(SMALL.replace(*changed)))
-    for two in (False, True):
-        settings = records.settings.model_copy(update={"two_person_signing": two})
-        with pytest.raises(refusal, match=says):
-            plans.sign(ROOT, replace(records, settings=settings), calibrated, WORSE)
+    with pytest.raises(refusal, match=says):
+        plans.sign(ROOT, records, calibrated, WORSE)
     assert versions(records) == [1]
-    assert plans.list_proposals(ROOT, records, "toys") == []
 
 
 def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
