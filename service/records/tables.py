@@ -95,16 +95,6 @@ rate_limits = sa.Table(
     comment="How fast each caller has been: one number by the generic cell rate algorithm.",
 )
 
-http_responses = sa.Table(
-    "http_responses",
-    metadata,
-    sa.Column("surface", sa.String(20), primary_key=True, comment="api or dashboard"),
-    sa.Column("status", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("problem", sa.String(100), primary_key=True, comment="what the response says is wrong; empty for none"),
-    sa.Column("times", sa.BigInteger, nullable=False),
-    comment="How requests were answered, counted for the metrics.",
-)
-
 text_costs = sa.Table(
     "text_costs",
     metadata,

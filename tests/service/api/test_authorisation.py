@@ -183,7 +183,7 @@ PAGES = [
 ]
 """What takes a session, and of which roles."""
 NO_KEY, WRONG_KEY = (401, "missing-key"), (401, "invalid-key")
-NOTED_IN_PASSING = {"http_responses", "rate_limits"}
+NOTED_IN_PASSING = {"rate_limits"}
 
 
 class World:
