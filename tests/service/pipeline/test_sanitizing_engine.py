@@ -332,9 +332,9 @@ def test_what_it_says_of_itself(records: Records) -> None:
         for exemplars in ("remote", "local")
     )
     assert "That protects who asks, not the exemplars." in remote.notice
-    assert (remote.remote, remote.questions_leave, remote.reads_embeddings) == (True, True, False)
+    assert (remote.remote, remote.reads_embeddings) == (True, False)
     assert "exemplars do not leave" in local.notice
-    assert (local.remote, local.questions_leave, local.reads_embeddings) == (False, True, True)
+    assert (local.remote, local.reads_embeddings) == (False, True)
 
 
 def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:
