@@ -19,7 +19,7 @@ from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
 from service.cli.trying import beside_engine, candidates, try_
 from service.commands import plans
-from service.commands.plans import Arriving, PlanResult, SignedPlanView
+from service.commands.plans import PlanResult, SignedPlanView
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
@@ -46,12 +46,6 @@ WriterConfigFile = Annotated[
     ),
 ]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
-
-
-class _Announced(Arriving):
-    """How people arrive, if anybody says so."""
-
-    units_a_month: Annotated[float | None, typer.Option(help=Arriving.model_fields["units_a_month"].description)] = None  # type: ignore[assignment]
 
 
 class _Compared(Options):
@@ -87,7 +81,6 @@ def preview_(
     file: PlanFile,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     *,
-    arriving: _Announced,
     compared: _Compared,
     text: TextFormat,
     plot_file: PlotFile = None,
@@ -103,26 +96,20 @@ def preview_(
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
-    lasting = None if arriving.units_a_month is None else plans.steady(me, opened, plan, arriving)
     found = compared.labels(plan, text)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     result = plans.preview(me, opened, calibrated, otherwise=True)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
-        for_ever = {"steady": lasting.model_dump()} if lasting else {}
         beside = {"labels": {name: vars(counts) for name, counts in found.items()}} if found else {}
-        output.print_json(result.model_dump(mode="json") | for_ever | beside)
+        output.print_json(result.model_dump(mode="json") | beside)
         return
     _print(result)
     for name, counts in found.items():
         _print_labels(name, counts)
     if opened:
         output.print_engine(result.engine)
-    if lasting:
-        Console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
-        rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in lasting.tasks.items()]
-        output.print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 

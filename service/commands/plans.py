@@ -5,32 +5,27 @@ from __future__ import annotations
 import builtins
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from accounting.ledger.amounts import Number
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import PlansChangedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import ABSENT, FieldError
+from service.commands.fields import ABSENT
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
 from service.plans import alternatives, exported, signing
 from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
-from service.plans.steady import MONTHS, SteadyPreview, preview_steadily
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
 from service.records.signed import read_signed
 
 _NAME = "What people call that key; null if it is none, or you may not audit."
-_ARRIVING: dict[str, Any] = {"units_a_month": 300, "months_a_cohort": 3}
-_Positive = Annotated[float, Field(ge=1e-3, le=1e9)]
 
 
 class SignedPlanView(BaseModel):
@@ -74,25 +69,6 @@ class PlanResult(BaseModel):
     signed: SignedPlanView | None
 
 
-class Arriving(BaseModel):
-    """How people arrive, as an admin announces it."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_ARRIVING]})
-    units_a_month: _Positive = Field(
-        description="About how many new people arrive, announced: also show what it gives for ever."
-    )
-    months_a_cohort: _Positive = Field(default=MONTHS, description="Months from one cohort to the next.")
-    units_a_cohort: _Positive | None = Field(
-        default=None, description="In place of months: as long as so many people take to arrive at that rate."
-    )
-    cohort_epsilon: _Positive | None = Field(
-        default=None, description="Lifetime ε of each cohort. [default: the newest one's]"
-    )
-    cohort_delta: float | None = Field(
-        default=None, gt=0, lt=1, description="Lifetime δ of each cohort. [default: the newest one's]"
-    )
-
-
 def read(text: str, knowledge_base: str) -> Plan:
     """A plan for a knowledge base, as written.
 
@@ -132,32 +108,6 @@ def preview(
         latency=latency or None,
         signed=None,
     )
-
-
-@command(Right.DECIDE)
-def steady(_actor: Actor, records: Records | None, plan: Plan, arriving: Arriving) -> SteadyPreview:
-    """What a plan would give for ever, signed again and again on the newest cohorts. Takes seconds; spends nothing.
-
-    Args:
-        records: where its knowledge base is; None if there is none yet.
-        plan: with ``retain``.
-        arriving: each cohort's budget is the newest one's where it is not said.
-
-    Raises:
-        FieldError: a cohort's budget is not said, and there is no cohort.
-        PlanError: as of :func:`service.plans.steady.preview_steadily`.
-    """
-    epsilon: Number | None = arriving.cohort_epsilon
-    delta: Number | None = arriving.cohort_delta
-    if epsilon is None or delta is None:
-        if records is None:
-            missing = "cohort_epsilon" if epsilon is None else "cohort_delta"
-            raise FieldError(missing, "say what each cohort has")
-        newest = records.ledger.budgets.status(plan.knowledge_base).cohorts[-1]
-        epsilon, delta = epsilon or newest.epsilon, delta or newest.delta
-    units, months = arriving.units_a_cohort, arriving.months_a_cohort
-    months = months if units is None else units / arriving.units_a_month
-    return preview_steadily(plan, arriving.units_a_month, months, epsilon, delta)
 
 
 @command(Right.DECIDE, private=True)

@@ -10,7 +10,6 @@ from starlette.responses import Response
 import exemplar_store
 from accounting.ledger import events
 from accounting.ledger.history import History
-from accounting.plan import PlanError
 from service.commands import answers, audit, budgets, knowledge_bases, plans
 from service.commands import exemplars as exemplar_commands
 from service.commands.command import Confirmation
@@ -23,9 +22,7 @@ from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
 from service.plans.forecast import RULE
 from service.plans.preview import preview
-from service.plans.steady import MONTHS, steady_state
 from service.records.api_keys import called
-from service.records.records import Records
 from service.records.roles import Right
 from service.records.signed import read_signed
 from service.sources.uploads import rows_of
@@ -71,7 +68,6 @@ async def budget(visit: Visit) -> Response:
         "budget",
         summary=summary,
         group=next((group for group in listed if group.group == summary.budget.group), None),
-        steady=await asyncio.to_thread(_steady, records, name),
         rule=RULE,
     )
 
@@ -223,16 +219,3 @@ async def tab(visit: Visit, name: str, **context: Any) -> Response:
     """
     described = await visit.do(knowledge_bases.describe, visit.path("name"))
     return visit.page(f"knowledge_base/{name}.html", here="overview", tab=name, kb=described, **context)
-
-
-def _steady(records: Records, name: str) -> str | None:
-    """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
-    signed = [read_signed(row.document) for row in records.ledger.budgets.plans(name)]
-    if not signed:
-        return None
-    newest = records.ledger.budgets.status(name).cohorts[-1]
-    plan, retain = signed[-1].plan, len(signed[-1].cohorts)
-    try:
-        return steady_state(plan, retain, MONTHS, newest.epsilon, newest.delta).in_words
-    except PlanError:
-        return None

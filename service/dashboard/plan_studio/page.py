@@ -6,10 +6,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from accounting.plan import PlanError, load_plan
+from accounting.plan import PlanError
 from service.commands import plans, trials
 from service.commands.fields import FieldError
-from service.commands.plans import Arriving
 from service.commands.trials import Trying
 from service.dashboard.pages import Pages, Visit, whole
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
@@ -66,21 +65,6 @@ async def curves(visit: Visit) -> Response:
 
         varied = await compute(visit, ("otherwise", calibrated.digest), vary)
     return await _part(visit, "plan_curves.html", desk, otherwise=varied)
-
-
-@pages.post(HOME + "/steady")
-async def keep_arriving(visit: Visit) -> Response:
-    """What the plan would give for ever, if people keep arriving."""
-    desk, steady = await open_desk(visit), None
-    with visit.refusals():
-        plan, arriving = load_plan(desk.text), visit.read(Arriving)
-        key = f"{desk.status.cohorts[-1]} {arriving} {plan.model_dump_json()}"
-        steady = await compute(
-            visit, key, lambda: plans.steady(visit.actor, visit.services.records, plan, arriving), patiently=True
-        )
-        if steady is None:
-            raise FieldError("plan", "this is still being computed. Ask again in a moment")
-    return await _part(visit, "plan_steady.html", desk, steady=steady)
 
 
 @pages.post(HOME + "/try")

@@ -155,7 +155,7 @@ AUDIT_PAGES = [
     *(Entry(method, "/admin/audit/verify", 200) for method in ("GET", "POST")),
 ]
 _DECIDED = ("exemplars", "cohorts", "forget", "archive", "plan")
-_STUDIED = ("curves", "steady", "try", "confirm", "sign")
+_STUDIED = ("curves", "try", "confirm", "sign")
 DECIDE_PAGES = [
     *(Entry("POST", f"{_KB}/{form}", 422) for form in (*_DECIDED, *(f"plan/{step}" for step in _STUDIED))),
     Entry("GET", "/admin/new-knowledge-base", 200),

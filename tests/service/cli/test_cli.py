@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from service.cli.output import whole_id
 from service.records.database import open_database
 from service.sources.counts import ONE_UNIT, UNIT_A_ROW
-from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
 
 
@@ -191,18 +190,6 @@ def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkey
     monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:////nowhere/dpicl.sqlite")
     monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
-
-
-@pytest.mark.slow
-def test_a_preview_tells_what_lasts(dpicl: Shell, tmp_path: Path) -> None:
-    create(dpicl)
-    file = tmp_path / "rolling.yaml"
-    file.write_text(PLAN + "retain: 2\n")
-    arriving = ("--units-a-month", 50, "--units-a-cohort", 100)
-    assert json.loads(dpicl.ok("plan", "preview", file, *arriving, "--json"))["steady"]["public_size"] == 200
-    offline = ("--public-size", 60, "--cohort-epsilon", 12)
-    assert "cohort_delta" in dpicl.fails("plan", "preview", file, *arriving, *offline)
-    assert "for ever" in dpicl.ok("plan", "preview", file, *arriving, *offline, "--cohort-delta", 0.1)
 
 
 def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> None:

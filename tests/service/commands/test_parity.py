@@ -76,7 +76,6 @@ CAPABILITIES = {
         No("signing makes it; this mends what a crash left"), "plan release", No("signing makes it")
     ),
     "plans.sign": Faces(f"POST {_PLANS}", "plan sign", f"POST {_HOME}/plan/sign"),
-    "plans.steady": Faces(No("a preview of many plans, for people"), "plan preview", f"POST {_HOME}/plan/steady"),
     "publishing.publish": Faces(_FILES, "restore publish", _FILES),
     "answers.list_releases": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
     "answers.read_release": Faces(

@@ -1,7 +1,6 @@
 """Plans, whoever signs them: nothing is taken unless it is meant, and whoever means it twice takes it once."""
 
 import asyncio
-import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,8 +10,7 @@ from accounting.ledger.errors import BudgetExceededError, PlansChangedError, Sig
 from accounting.plan import CalibratedPlan, PlanError, load_plan
 from service.commands import plans, trials
 from service.commands.command import Confirmation
-from service.commands.fields import FieldError, problems
-from service.commands.plans import Arriving
+from service.commands.fields import problems
 from service.commands.trials import TrialView, Trying
 from service.pipeline.stages import Stages
 from service.plans.signing import prepare
@@ -34,22 +32,6 @@ def small(records: Records) -> CalibratedPlan:
 
 def versions(records: Records) -> list[int]:
     return [signed.version for signed in plans.list_(ROOT, records, "toys")]
-
-
-def test_what_lasts_is_computed_for_cohorts_like_the_newest(records: Records) -> None:
-    plan = load_plan(f"{SMALL}\nretain: 4\n")
-    arriving = Arriving(units_a_month=50, units_a_cohort=150)
-    seen = plans.steady(ROOT, records, plan, arriving)
-    assert (seen.public_size, seen.state.plans_a_cohort, seen.state.months_a_cohort) == (600, 4, 3)
-    own = arriving.model_copy(update={"cohort_epsilon": 4.0})
-    assert plans.steady(ROOT, records, plan, own).state.plans_a_cohort == 2
-    with pytest.raises(FieldError) as refused:
-        plans.steady(ROOT, None, plan, own)
-    assert refused.value.field == "cohort_delta"
-    for wrong in (0, math.nan, 1e10):
-        with pytest.raises(ValidationError) as invalid:
-            Arriving(units_a_month=wrong)
-        assert list(problems(invalid.value, Arriving)) == ["units_a_month"]
 
 
 def test_who_means_it_twice_signs_once(records: Records, small: CalibratedPlan) -> None:

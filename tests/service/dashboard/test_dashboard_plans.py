@@ -291,20 +291,6 @@ def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) 
     assert signed(browser) == 2
 
 
-def test_what_a_plan_gives_for_ever_is_computed(browser: Browser) -> None:
-    form = {"text": f"{SMALL}\nretain: 4\n", "units_a_month": "50", "months_a_cohort": "3"}
-    assert "drawn on about 600" in words(part(browser, "/steady", **form))
-    page = send(browser, "/steady", **form).text
-    assert "the newest 4 cohorts every 3 months, for ever. Answers a month: 6.67 of colour." in words(page)
-    assert 'value="50"' in page
-    for wrong, says in (
-        ({"units_a_month": "many"}, "Units a month: Enter a number"),
-        ({"text": SMALL}, "retain: say how many"),
-    ):
-        assert says in words(part(browser, "/steady", **(form | wrong)))
-    assert "on the newest cohort every 1.5" in browser.said("/knowledge-bases/toys")
-
-
 ROWS = "text,label\nred ball,red\nblue ball,blue\n"
 LINES = '{"text": "red ball", "label": "red"}\n\n{"text": "blue ball", "label": "blue"}'
 
