@@ -16,10 +16,11 @@ from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import ABSENT
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
-from service.plans import alternatives, exported, signing
+from service.plans import alternatives, exported, proposals, signing
 from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
+from service.plans.proposals import Proposal
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
@@ -53,12 +54,14 @@ class PlanResult(BaseModel):
 
     Attributes:
         alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+        proposals: of a dry run: what would be better for the same budget.
         exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
     """
 
     engine: EngineView | None
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(**ABSENT)
+    proposals: builtins.list[Proposal] | None = Field(**ABSENT)
     exceeds: str | None = Field(**ABSENT)
     latency: dict[str, LatencyEstimate] | None = Field(
         **ABSENT,
@@ -100,10 +103,14 @@ def preview(
     """
     plan, described = calibrated.plan, describe(calibrated)
     latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
+    engine = last_engine(records.database) if records else None
+    embeds = records is None or records.store.get(plan.knowledge_base).embedding_dimension != 0
+    language_model = engine.is_llm if engine else None
     return PlanResult(
-        engine=last_engine(records.database) if records else None,
+        engine=engine,
         preview=described,
         alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
+        proposals=proposals.proposals(calibrated, embeds=embeds, language_model=language_model) if otherwise else None,
         exceeds=signing.not_free(records, plan) if records else None,
         latency=latency or None,
         signed=None,
