@@ -151,7 +151,7 @@ async def upload(visit: Visit) -> Response:
     except ValueError as error:
         raise FieldError("file", str(error)) from None
     try:
-        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
+        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed_many)
     except exemplar_store.BadRowError as error:
         raise FieldError("file", str(error)) from error
     except exemplar_store.UnitTooLargeError:  # whose own words count units
