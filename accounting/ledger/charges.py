@@ -37,15 +37,22 @@ from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
 from accounting.ledger.witness import Witness
+from accounting.topics import SEPARATOR, parts
 
 
 class AnswersExhaustedError(LedgerError):
     """The task has given, or lost, every answer its plan allows."""
 
     def __init__(self, task: SignedTask) -> None:
+        on, others = (
+            ("", "")
+            if task.topic is None
+            else (f" on the topic {task.topic!r}", " and other topics have answers of their own,")
+        )
         super().__init__(
             f"task {task.name!r} of plan {task.version} of knowledge base {task.knowledge_base!r} has used "
-            f"all its {task.answers} answers; repeated queries are still answered, new ones need another plan"
+            f"all its {task.answers} answers{on}; repeated queries are still answered,{others} new ones need another "
+            "plan"
         )
 
 
@@ -154,7 +161,10 @@ class Ledger:
             accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
             accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
             ValueError: the Idempotency-Key is longer than 300 characters.
+            TypeError: the task has topics, and one of them is charged, not the whole.
         """
+        if task.id is None:
+            raise TypeError(f"{task.address} has topics: charge one of them")
         if idempotency_key is not None and len(idempotency_key) > 300:
             raise ValueError("Idempotency-Key: longer than 300 characters; send a shorter one, such as a UUID")
         with reading(self._database) as connection:  # most repeats end here, without a lock
@@ -317,6 +327,15 @@ class Ledger:
         """Refusals by task, key and reason, of one knowledge base or of all."""
         with reading(self._database) as connection:
             return refusals_of(connection, knowledge_base)
+
+    def topic_of_stored(self, task: SignedTask, query_digest: bytes) -> str | None:
+        """The topic under which a query was answered of a task with topics; None: it was not."""
+        within = f"{task.name}{SEPARATOR}"
+        here = sa.func.substr(tasks.c.name, 1, len(within)) == within, tasks.c.plan_id == task.plan.id
+        chosen = sa.select(tasks.c.name).join(releases).where(*here, releases.c.query_digest == query_digest).limit(1)
+        with reading(self._database) as connection:
+            named = connection.scalar(chosen)
+        return None if named is None else parts(named)[1]
 
     def stored_release(self, task: SignedTask, query_digest: bytes) -> Release | None:
         """The query's stored release under a task, or None; nothing is charged."""
