@@ -296,7 +296,9 @@ def _noise(plan: Plan, public_size: int, events: Sequence[Event]) -> dict[str, T
         name: TaskNoise(
             sampling_probability=event.sampling.probability,
             mechanism=cast(Profile, event.mechanism),
-            topics=task.topics and {topic: task.topic_probability(topic, public_size) for topic in task.topics.all},
+            topics=None
+            if task.topics is None
+            else {topic: task.topic_probability(topic, public_size) for topic in task.topics.all},
         )
         for (name, task), event in zip(plan.tasks.items(), events, strict=True)
     }

@@ -223,6 +223,11 @@ class _Task(Strict):
         return (*fields, self.topics.field)
 
     @property
+    def compares(self) -> bool:
+        """Whether the question's embedding is compared with exemplars', or with topics."""
+        return self.order == "nearest" or not isinstance(self.topics, TopicsByField | None)
+
+    @property
     def exemplar_fields(self) -> tuple[str, ...]:
         """The fields an exemplar must have."""
         return self.with_topic(placeholders(self.prompt.exemplar))

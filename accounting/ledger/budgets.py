@@ -7,7 +7,7 @@ whole life. A signed plan names the cohorts that it draws on, and takes its (ε,
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -186,7 +186,7 @@ def parsed(task_address: str) -> tuple[str, str, int | None]:
     return knowledge_base, name + (topic or ""), None if version is None else int(version)
 
 
-def address_of(row: sa.Row[Any]) -> str:
+def address_of(row: Any) -> str:
     """That of a row with ``knowledge_base``, the task's ``name`` and ``version``."""
     return address(row.knowledge_base, row.name, row.version)
 
@@ -300,6 +300,8 @@ class Budgets:
         after_version: int | None = None,
         again: int | None = None,
         approval: Approval | None = None,
+        first: Callable[[sa.Connection], None] = lambda _connection: None,
+        last: Callable[[sa.Connection, int], None] = lambda _connection, _version: None,
     ) -> SignedPlan:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
 
@@ -317,6 +319,8 @@ class Budgets:
             again: version of the newest plan with this very document, if its budget is to be taken once more. So that
                 is confirmed for one signature, and not for those that follow it.
             approval: of the second person, where two are needed.
+            first: what else is to be done in the same transaction, before anything is locked here.
+            last: the same, given the plan's version.
 
         Raises:
             PlansChangedError: it is not.
@@ -331,6 +335,7 @@ class Budgets:
         drawn_on = tuple(sorted(set(cohorts)))
         _check_tasks(tasks)
         with self._database.begin() as connection:
+            first(connection)
             lock(connection, knowledge_base)
             signed = connection.execute(plans_of(knowledge_base)).all()
             version = max((plan.version for plan in signed), default=0) + 1
@@ -356,6 +361,7 @@ class Budgets:
                 approval=approval,
             )
             plan_id = add_plan(connection, granted, now)
+            last(connection, version)
             trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
 

@@ -295,10 +295,20 @@ class Ledger:
             trail.append(connection, now, ChargeVoided(charge=charge_id, task=address_of(charge), reason=reason))
 
     def answers_left(self, task: SignedTask) -> int:
-        """How many answers a task may still give, now."""
+        """How many answers a task may still give, now; a task with topics, on all of them together."""
+        if task.id is None:
+            return sum(self.topics_left(task).values())
         with reading(self._database) as connection:
             query = sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)
             return int(connection.execute(query).scalar_one())
+
+    def topics_left(self, task: SignedTask) -> dict[str, int]:
+        """How many answers a task may still give on each of its topics, now; empty if it has none."""
+        with reading(self._database) as connection:
+            of_plan = sa.select(tasks.c.name, (tasks.c.answers - tasks.c.charged).label("left"))
+            rows = connection.execute(of_plan.where(tasks.c.plan_id == task.plan.id).order_by(tasks.c.id)).all()
+        named = [(*parts(row.name), row.left) for row in rows]
+        return {topic: left for name, topic, left in named if name == task.name and topic is not None}
 
     def expire_leases(self) -> int:
         """Mark every charge whose lease ran out as lost, and say how many. They stay spent: this is for the display."""
@@ -409,13 +419,13 @@ def _present(
     return stored, InFlight(twin.id, twin.lease_until) if twin else None
 
 
-def _released(connection: sa.Connection, task_id: int, query_digest: bytes) -> Release | None:
+def _released(connection: sa.Connection, task_id: int | None, query_digest: bytes) -> Release | None:
     """The query's one release."""
     row = connection.execute(_RELEASED, {"task": task_id, "digest": query_digest}).first()
     return release_of(row) if row else None
 
 
-def _lock(connection: sa.Connection, task_id: int) -> None:
+def _lock(connection: sa.Connection, task_id: int | None) -> None:
     """Let nobody else charge or release a task until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(_LOCK, {"task": task_id})
