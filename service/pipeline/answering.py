@@ -347,9 +347,17 @@ class Answering:
             topic = topic or check_named(task, topic_of(task, centres, fields, vector))
         except LookupError as error:
             raise InvalidQueryError(f"{error}; nothing was charged") from None
-        on_it = await asyncio.to_thread(self.ledger.budgets.on_topic, signed, topic)
-        noise = question.noise.on(topic)
-        return replace(question, signed=on_it, noise=noise, vector=vector, departure=departure)
+        if isinstance(task.topics, TopicsByField):  # spelt otherwise, it is the same question
+            fields = {**fields, task.topics.field: topic}
+        return replace(
+            question,
+            signed=await asyncio.to_thread(self.ledger.budgets.on_topic, signed, topic),
+            noise=question.noise.on(topic),
+            fields=fields,
+            digest=self._digest(fields),
+            vector=vector,
+            departure=departure,
+        )
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
