@@ -44,15 +44,13 @@ class AnswersExhaustedError(LedgerError):
     """The task has given, or lost, every answer its plan allows."""
 
     def __init__(self, task: SignedTask) -> None:
-        on, others = (
-            ("", "")
-            if task.topic is None
-            else (f" on the topic {task.topic!r}", " and other topics have answers of their own,")
-        )
+        on, others = "", "repeated queries are still answered, new ones need another plan"
+        if task.topic is not None:
+            on = f" on the topic {task.topic!r}"
+            others = "repeated queries and other topics are still answered, new ones on this topic need another plan"
         super().__init__(
             f"task {task.name!r} of plan {task.version} of knowledge base {task.knowledge_base!r} has used "
-            f"all its {task.answers} answers{on}; repeated queries are still answered,{others} new ones need another "
-            "plan"
+            f"all its {task.answers} answers{on}; {others}"
         )
 
 
