@@ -28,6 +28,7 @@ from exemplar_store.nearness import rounded
 from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, units
+from exemplar_store.topics import TopicList, assign
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to unit vectors, float array (n, d)."""
@@ -58,6 +59,7 @@ class Upload:
     announce: Callable[[], None]
     replace: bool
     dry_run: bool
+    topics: Callable[[sa.Connection], Iterable[TopicList]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,8 @@ def _write(
         if upload.dry_run:
             transaction.rollback()
         else:
+            row, keys = upload.keyring.open(connection, upload.name)
+            assign(connection, row, keys, upload.topics(connection), [*sorted(grown), *range(first_new, next_position)])
             upload.before_commit(connection)
     if upload.replace and not upload.dry_run:
         empty_write_ahead_log(upload.database)
