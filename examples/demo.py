@@ -1,187 +1,183 @@
 """The whole service in a few minutes: a private knowledge base, a signed plan, Ray Serve, and questions over HTTP.
 
 Run it with `make demo`, which takes the language model SmolLM2 if it can run here; `make demo ENGINE=nearest_exemplar`
-does without. Everything it makes lies in a temporary folder, and it stops what it starts.
+does without. Everything it makes lies in a temporary folder, and it stops what it starts. `make demo KEEP=1` leaves the
+service running until Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
+import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+from rich.console import Console
+from rich.progress import track
 
-from examples.serving import dpicl, say, serving, use_database_in
+from accounting.plan import load_plan
+from examples.brookfern.texts import HOUSE_RULES
+from examples.serving import dpicl, make_key, say, serving, use_database_in
 
-SUPPORT = Path(__file__).parent / "support"
+FOLDER = Path(__file__).parent / "brookfern"
 ENGINES = ("nearest_exemplar", "vllm")
-SHOWN = 4
-"""Questions that are shown with their text."""
-WORDS = (("page", "embedding mean"), ("topics", "joint EM"), ("rules", "PTR"))
+REPLIES = range(1, 5)
+"""Questions whose replies are shown, by their number: one for each team but the first question's."""
+TOLD = 2
+"""So many of a house rule's three words tell it."""
+WIDTH = 80
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
     parser.add_argument("--model", default="smollm2", help="of vllm: smollm2, a folder or a Hugging Face id")
-    parser.add_argument("--questions", type=int, default=24, help="of which the right answers are counted, up to 50")
+    parser.add_argument("--questions", type=int, default=24, help="of which the right answers are counted, up to 24")
     parser.add_argument("--started", type=float, default=time.time(), help="when, in seconds since 1970")
+    parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     arguments = parser.parse_args()
     language_model = arguments.engine == "vllm"
-    what = f"the language model {arguments.model}" if language_model else "nearest_exemplar, which is no language model"
+    model = {"smollm2": "SmolLM2"}.get(arguments.model, arguments.model) if language_model else "nearest_exemplar"
     with tempfile.TemporaryDirectory() as folder:
         use_database_in(Path(folder))
-
-        say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
-        fields = [option for name in ("text", "team", "desk", "reply") for option in ("--field", name)]
-        fields += [] if language_model else ["--response-field", "reply"]  # whose embeddings that engine compares
-        dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", "--yes", *fields)
-        dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
-
-        if language_model:
-            plans = {"plan-smollm2.yaml": "sort tickets, and to answer them"}
-        else:
-            plans = {"plan.yaml": "sort tickets", "replies.yaml": "answer them in words"}
-        for name, purpose in plans.items():
-            say(f"A plan to {purpose}: what the budget buys, seen before it is signed")
-            dpicl("plan", "preview", str(SUPPORT / name))
-            dpicl("plan", "sign", str(SUPPORT / name), "--yes", "--json")
-
+        print(f"{model} answers from the private support tickets of Brookfern, a made-up shop")
+        print("for plant pots. No answer gives away what any one customer wrote.")
+        prepare()
         options = ("--model", arguments.model) if language_model else ()
-        timeout_s = 1800 if language_model else 120
-        with serving(Path(folder), *options, what=what, timeout_s=timeout_s) as client:
-            dpicl("budget", "--url", str(client.base_url))
-            ask_questions(client, what, arguments.questions, arguments.started)
-            if language_model:
-                ask_for_sentences(client, arguments.questions)
-            else:
-                ask_for_words(client)
-            use_up(client)
-            exhaust(client, "support.single" if language_model else "support.page")
-            show_budget(client)
+        with serving(Path(folder), *options, what=model, timeout_s=1800 if language_model else 300) as client:
+            demonstrate(client, model, arguments.questions, arguments.started)
+            if arguments.keep:
+                keep(client)
 
 
-def ask_questions(client: httpx.Client, what: str, number: int, started: float) -> None:
-    """Ask, and count what is right with the private tickets and without."""
-    say(f"Which team answers a ticket? Only the tickets tell. Zero-shot is {what}, without them")
-    questions = read_questions()
-    sample = [questions[17 * i % len(questions)] for i in range(number)]  # each team in turn
-    alone = right = 0
+def prepare() -> None:
+    """A knowledge base with the tickets, and a signed plan."""
+    say("A private knowledge base with a budget for its lifetime: ε = 8")
+    fields = [option for name in ("text", "team", "product", "reply") for option in ("--field", name)]
+    dpicl("kb", "create", "support", "--epsilon", "8", "--delta", "2e-5", "--public-size", "9000", "--yes", *fields, show=False)
+    dpicl("kb", "ingest", "support", str(FOLDER / "tickets.jsonl.xz"))
+
+    plan = FOLDER / "plan.yaml"
+    budget = load_plan(plan.read_text(encoding="utf-8")).budget
+    say(f"A plan spends ε = {budget.epsilon:g} of it, once and for all")
+    dpicl("plan", "sign", str(plan), "--yes", show=False)
+
+
+def demonstrate(client: httpx.Client, model: str, number: int, started: float) -> None:
+    """Ask everything that is shown."""
+    questions = [question for question in read_questions() if question["use"] == "shown"][:number]
+    first, *others = questions
+
+    say("Which team answers a ticket? No model knows, but the private tickets tell")
     began = time.monotonic()
-    for done, question in enumerate(sample, start=1):
-        answer = post(client, "support.team", question["text"]).raise_for_status().json()
-        took_s = time.monotonic() - began
-        if done == 1:
-            print(f"  First private answer: {took_s:.1f} s after asking, {time.time() - started:.0f} s after the start")
-        alone += answer["zero_shot"] == question["team"]
-        right += answer["label"] == question["team"]
-        if done <= SHOWN:
-            print(f"  {question['text']!r}  (right: {question['team']})")
-            print(f"    zero-shot {answer['zero_shot']}; private {said(answer)}  {cost(answer)}", flush=True)
-        if done == SHOWN < number:
-            print(f"  {number - done} more, about {(number - done) * took_s / done:.0f} s …", flush=True)
-    print(f"  Right: {alone} of {number} zero-shot, {right} of {number} with the private tickets")
-    print(f"  An answer took {took_s / number:.1f} s, and cost one of the answers that the plan grants")
+    answer = ask(client, "team", first["text"])
+    answers = [answer]
+    show("ticket", first["text"])
+    show(f"{model} alone", verdict(answer["zero_shot"], first["team"]))
+    show("with the tickets", verdict(answer["label"], first["team"]))
+    print(f"  The first private answer came {time.time() - started:.0f} s after the command.", flush=True)
+    console = Console(width=WIDTH)
+    label = f"  {len(others)} more tickets"
+    answers += [ask(client, "team", question["text"]) for question in track(others, label, console=console)]
+    took_s = (time.monotonic() - began) / len(questions)
+    alone, right = (
+        sum(answer[by] == question["team"] for answer, question in zip(answers, questions, strict=True))
+        for by in ("zero_shot", "label")
+    )
+    print(f"  Right: {alone} of {number} by {model} alone, {right} of {number} with the tickets; {took_s:.1f} s each.")
 
-    say("The same question again costs nothing: the stored release is returned")
-    answer = post(client, "support.team", sample[0]["text"]).raise_for_status().json()
-    print(f"  {sample[0]['text']!r}\n    → {said(answer)}  {cost(answer)}")
-    if answer["cost"]["charged"] != 0:
+    say("What do the staff reply? Each team has a house rule that only tickets tell")
+    shown = [questions[at] for at in REPLIES if at < len(questions)] or [first]
+    replies = [reply(client, model, question) for question in shown]
+    rules = sum(told for told, _ in replies)
+    print(f"  A house rule in {rules} of {len(shown)} replies; the slowest took {max(s for _, s in replies):.1f} s.")
+
+    say("The same question again costs nothing")
+    again = ask(client, "reply", shown[0]["text"])
+    show("ticket", shown[0]["text"])
+    show("with the tickets", f"{', '.join(again['keywords']) or '-'} (charged {again['cost']['charged']})")
+    if again["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
 
-
-def ask_for_words(client: httpx.Client) -> None:
-    """Ask for texts, by each mechanism."""
-    say("Answers in words; the help pages are public, what the staff say to such a ticket is not")
-    questions = {question["text"]: question for question in read_questions()}
-    for text in (
-        "Turn off the renewal, please, I do not need another year.",
-        "The package was left in the rain and everything in it is crushed.",
-    ):
-        print(f"  {text!r}")
-        print(f"    the staff's key words: {questions[text]['house_rule']} {questions[text]['keywords']}")
-        for task, mechanism in WORDS:
-            answer = post(client, f"support.{task}", text).raise_for_status().json()
-            fallback = "  FALLBACK" if answer.get("fallback") else ""
-            print(f"    {task} ({mechanism}) → {answer['text']!r}{fallback}  {cost(answer)}")
-            if answer.get("keywords"):
-                print(f"      keywords: {', '.join(answer['keywords'])}")
-            print(f"      {answer['method']}")
+    say("What is left")
+    show_budget(client)
 
 
-def ask_for_sentences(client: httpx.Client, number: int) -> None:
-    """Ask for replies that the model writes with the private tickets' say."""
-    say("Whole sentences: the model writes them, and the private tickets have a say in every token")
-    questions = read_questions()
-    for question in (questions[0], questions[17])[:number]:
-        began = time.monotonic()
-        answer = post(client, "support.reply", question["text"]).raise_for_status().json()
-        print(f"  {question['text']!r}\n    zero-shot {answer['zero_shot']!r}")
-        print(f"    private   {answer['text']!r}\n      {cost(answer)}, {time.monotonic() - began:.1f} s", flush=True)
+def reply(client: httpx.Client, model: str, question: dict[str, str]) -> tuple[bool, float]:
+    """Show a reply with the tickets and without: whether it has the house rule, and seconds."""
+    began = time.monotonic()
+    answer = ask(client, "reply", question["text"])
+    took_s = time.monotonic() - began
+    rule = set(HOUSE_RULES[question["team"]])
+    show("ticket", question["text"])
+    show(f"{model} alone", f"“{' '.join(answer['zero_shot'].split())}”", lines=2)
+    if not answer["keywords"]:
+        show("with the tickets", "no words stood out")
+        return False, took_s
+    words = [word.upper() if word in rule else word for word in answer["keywords"]]
+    show("with the tickets", ", ".join(words))
+    return len(rule & set(answer["keywords"])) >= TOLD, took_s
 
 
-def use_up(client: httpx.Client) -> None:
-    """Ask one task more than it has answers, where a release made once answers then."""
-    say("A small task is used up, and goes on answering from a release that its plan made once, at no further cost")
-    task = client.get("/v1/tasks/support.triage").raise_for_status().json()
-    for number in range(task["answers"] + 3):
-        response = post(client, "support.triage", f"I was charged twice for subscription {number}.")
-        answer = response.raise_for_status().json()
-        print(f"  → {said(answer)}  {cost(answer)}", flush=True)
-    if answer["cost"] != {"charged": 0, "answers_left": 0, "source": "prototypes"}:
-        sys.exit("a used-up task did not go on answering for free")
-
-
-def exhaust(client: httpx.Client, name: str) -> None:
-    """Ask one task more than it has answers."""
-    say("One that makes no such release refuses once its answers are used up")
-    task = client.get(f"/v1/tasks/{name}").raise_for_status().json()
-    for number in range(task["answers_left"] + 1):
-        response = post(client, name, f"Where is my parcel, number {number}?")
-    problem = response.json()
-    print(f"  → {response.status_code} {problem['title']}: {problem['detail']}")
-    if response.status_code != 402:
-        sys.exit("an exhausted task was not refused")
+def keep(client: httpx.Client) -> None:
+    """Wait for Ctrl-C."""
+    say("The service goes on running. Ctrl-C stops it")
+    print(f"  dashboard  {client.base_url}/admin/")
+    print(f"  its key    {make_key('dashboard', 'admin')}")
+    print(f"  ask        DPICL_URL={client.base_url} \\")
+    print(f"             DPICL_API_KEY={client.headers['Authorization'].removeprefix('Bearer ')} \\")
+    print("             .venv/bin/dpicl ask support.team 'Where is my parcel?'", flush=True)
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 
 def show_budget(client: httpx.Client) -> None:
-    """Print what is left."""
-    say("What is left")
+    """What is left, as bars."""
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
-        print(f"  {knowledge_base['knowledge_base']}: free for further plans ε = {knowledge_base['free']['epsilon']:g}")
         for plan in knowledge_base["plans"]:
-            print(f"  plan {plan['version']}: ε so far {plan['epsilon_spent']:.3f} of {plan['promised']['epsilon']:g}")
             for task in plan["tasks"]:
                 if task["left"] is None:
-                    print(f"    {task['task']}: its one release is {task['one_release']}, any number of answers")
+                    print(f"  {'prototypes':<12} any number of answers, from one release")
                 else:
-                    print(f"    {task['task']}: {task['spent']} answers spent, {task['left']} left")
+                    bar(task["task"].rpartition(".")[2].partition("@")[0], task["left"], task["answers"], "answers")
+        free = knowledge_base["free"]["epsilon"]
+        bar("ε", free, knowledge_base["budget"]["epsilon"], "for further plans")
+
+
+def bar(name: str, left: float, of: float, what: str) -> None:
+    full = round(30 * left / of)
+    print(f"  {name:<12} {'█' * full}{'░' * (30 - full)}  {left:g} of {of:g} {what}")
+
+
+def show(name: str, text: str, lines: int = 3) -> None:
+    """A name and a text, within the width of a screen."""
+    wrapped = textwrap.wrap(text, WIDTH - 22, max_lines=lines, placeholder=" …") or [""]
+    print(f"    {name:<17} {wrapped[0]}" if name != "ticket" else f"  {text}")
+    for line in wrapped[1:] if name != "ticket" else ():
+        print(" " * 22 + line)
+    sys.stdout.flush()
+
+
+def verdict(label: str, right: str) -> str:
+    return f"{label}, {'right' if label == right else 'wrong'}"
 
 
 def read_questions() -> list[dict[str, str]]:
     """The public questions with their right answers."""
-    return [json.loads(line) for line in (SUPPORT / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def post(client: httpx.Client, task: str, text: str) -> httpx.Response:
-    """Ask."""
-    return client.post(f"/v1/tasks/{task}/answers", json={"query": text})
-
-
-def said(answer: dict[str, Any]) -> str:
-    """The label, and how much speaks for it."""
-    return f"{answer['label']}, score {answer['score']:.2f}"
-
-
-def cost(answer: dict[str, Any]) -> str:
-    """What it cost, and what is left."""
-    source = f", from {source}" if (source := answer["cost"].get("source")) else ""
-    return f"(charged {answer['cost']['charged']}, {answer['cost']['answers_left']} left{source})"
+def ask(client: httpx.Client, task: str, text: str) -> dict[str, Any]:
+    answer: dict[str, Any] = (
+        client.post(f"/v1/tasks/support.{task}/answers", json={"query": text}).raise_for_status().json()
+    )
+    return answer
 
 
 if __name__ == "__main__":
