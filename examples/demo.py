@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import signal
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ REPLIES = range(1, 5)
 """Questions whose replies are shown, by their number: one for each team but the first question's."""
 TOLD = 2
 """So many of a house rule's three words tell it."""
+WITHOUT, WITH = "without the tickets", "with the tickets"
 WIDTH = 80
 
 
@@ -40,6 +42,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
     parser.add_argument("--model", default="smollm2", help="of vllm: smollm2, a folder or a Hugging Face id")
     parser.add_argument("--questions", type=int, default=24, help="of which the right answers are counted, up to 24")
+    parser.add_argument("--tickets", type=int, help="only so many, for a quick look at the demo itself")
     parser.add_argument("--started", type=float, default=time.time(), help="when, in seconds since 1970")
     parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     arguments = parser.parse_args()
@@ -47,22 +50,32 @@ def main() -> None:
     model = {"smollm2": "SmolLM2"}.get(arguments.model, arguments.model) if language_model else "nearest_exemplar"
     with tempfile.TemporaryDirectory() as folder:
         use_database_in(Path(folder))
-        print(f"{model} answers from the private support tickets of Brookfern, a made-up shop")
-        print("for plant pots. No answer gives away what any one customer wrote.")
-        prepare()
+        print(f"{model} answers from the private tickets of Brookfern, a made-up shop for")
+        print("plant pots, and no answer gives away what any one customer wrote.")
+        prepare(tickets_in(Path(folder), arguments.tickets))
         options = ("--model", arguments.model) if language_model else ()
         with serving(Path(folder), *options, what=model, timeout_s=1800 if language_model else 300) as client:
-            demonstrate(client, model, arguments.questions, arguments.started)
+            demonstrate(client, arguments.questions, arguments.started)
             if arguments.keep:
                 keep(client)
 
 
-def prepare() -> None:
+def tickets_in(folder: Path, number: int | None) -> Path:
+    """The file of tickets, or one of its first ones in the folder."""
+    if number is None:
+        return FOLDER / "tickets.jsonl.xz"
+    with lzma.open(FOLDER / "tickets.jsonl.xz") as file:
+        (folder / "tickets.jsonl").write_bytes(b"".join(islice(file, number)))
+    return folder / "tickets.jsonl"
+
+
+def prepare(tickets: Path) -> None:
     """A knowledge base with the tickets, and a signed plan."""
     say("A private knowledge base with a budget for its lifetime: ε = 8")
+    size = ("--epsilon", "8", "--delta", "2e-5", "--public-size", "9000", "--yes")
     fields = [option for name in ("text", "team", "product", "reply") for option in ("--field", name)]
-    dpicl("kb", "create", "support", "--epsilon", "8", "--delta", "2e-5", "--public-size", "9000", "--yes", *fields, show=False)
-    dpicl("kb", "ingest", "support", str(FOLDER / "tickets.jsonl.xz"))
+    dpicl("kb", "create", "support", *size, *fields, show=False)
+    dpicl("kb", "ingest", "support", str(tickets))
 
     plan = FOLDER / "plan.yaml"
     budget = load_plan(plan.read_text(encoding="utf-8")).budget
@@ -70,7 +83,7 @@ def prepare() -> None:
     dpicl("plan", "sign", str(plan), "--yes", show=False)
 
 
-def demonstrate(client: httpx.Client, model: str, number: int, started: float) -> None:
+def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     """Ask everything that is shown."""
     questions = [question for question in read_questions() if question["use"] == "shown"][:number]
     first, *others = questions
@@ -79,9 +92,9 @@ def demonstrate(client: httpx.Client, model: str, number: int, started: float) -
     began = time.monotonic()
     answer = ask(client, "team", first["text"])
     answers = [answer]
-    show("ticket", first["text"])
-    show(f"{model} alone", verdict(answer["zero_shot"], first["team"]))
-    show("with the tickets", verdict(answer["label"], first["team"]))
+    show_ticket(first["text"])
+    show(WITHOUT, verdict(answer["zero_shot"], first["team"]))
+    show(WITH, verdict(answer["label"], first["team"]))
     print(f"  The first private answer came {time.time() - started:.0f} s after the command.", flush=True)
     console = Console(width=WIDTH)
     label = f"  {len(others)} more tickets"
@@ -91,18 +104,18 @@ def demonstrate(client: httpx.Client, model: str, number: int, started: float) -
         sum(answer[by] == question["team"] for answer, question in zip(answers, questions, strict=True))
         for by in ("zero_shot", "label")
     )
-    print(f"  Right: {alone} of {number} by {model} alone, {right} of {number} with the tickets; {took_s:.1f} s each.")
+    print(f"  Right: {alone} of {number} {WITHOUT}, {right} of {number} {WITH}; {took_s:.1f} s each.")
 
     say("What do the staff reply? Each team has a house rule that only tickets tell")
     shown = [questions[at] for at in REPLIES if at < len(questions)] or [first]
-    replies = [reply(client, model, question) for question in shown]
+    replies = [reply(client, question) for question in shown]
     rules = sum(told for told, _ in replies)
     print(f"  A house rule in {rules} of {len(shown)} replies; the slowest took {max(s for _, s in replies):.1f} s.")
 
     say("The same question again costs nothing")
     again = ask(client, "reply", shown[0]["text"])
-    show("ticket", shown[0]["text"])
-    show("with the tickets", f"{', '.join(again['keywords']) or '-'} (charged {again['cost']['charged']})")
+    show_ticket(shown[0]["text"])
+    show(WITH, f"{', '.join(again['keywords']) or '-'} (charged {again['cost']['charged']})")
     if again["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
 
@@ -110,19 +123,19 @@ def demonstrate(client: httpx.Client, model: str, number: int, started: float) -
     show_budget(client)
 
 
-def reply(client: httpx.Client, model: str, question: dict[str, str]) -> tuple[bool, float]:
-    """Show a reply with the tickets and without: whether it has the house rule, and seconds."""
+def reply(client: httpx.Client, question: dict[str, str]) -> tuple[bool, float]:
+    """Show a reply without the tickets and with them: whether it has the house rule, and how many seconds it took."""
     began = time.monotonic()
     answer = ask(client, "reply", question["text"])
     took_s = time.monotonic() - began
     rule = set(HOUSE_RULES[question["team"]])
-    show("ticket", question["text"])
-    show(f"{model} alone", f"“{' '.join(answer['zero_shot'].split())}”", lines=2)
+    show_ticket(question["text"])
+    show(WITHOUT, f"“{' '.join(answer['zero_shot'].split())}”")
     if not answer["keywords"]:
-        show("with the tickets", "no words stood out")
+        show(WITH, "no words stood out")
         return False, took_s
     words = [word.upper() if word in rule else word for word in answer["keywords"]]
-    show("with the tickets", ", ".join(words))
+    show(WITH, ", ".join(words))
     return len(rule & set(answer["keywords"])) >= TOLD, took_s
 
 
@@ -147,7 +160,7 @@ def show_budget(client: httpx.Client) -> None:
                 else:
                     bar(task["task"].rpartition(".")[2].partition("@")[0], task["left"], task["answers"], "answers")
         free = knowledge_base["free"]["epsilon"]
-        bar("ε", free, knowledge_base["budget"]["epsilon"], "for further plans")
+        bar("ε", free, knowledge_base["lifetime"]["epsilon"], "for further plans")
 
 
 def bar(name: str, left: float, of: float, what: str) -> None:
@@ -155,13 +168,14 @@ def bar(name: str, left: float, of: float, what: str) -> None:
     print(f"  {name:<12} {'█' * full}{'░' * (30 - full)}  {left:g} of {of:g} {what}")
 
 
-def show(name: str, text: str, lines: int = 3) -> None:
-    """A name and a text, within the width of a screen."""
-    wrapped = textwrap.wrap(text, WIDTH - 22, max_lines=lines, placeholder=" …") or [""]
-    print(f"    {name:<17} {wrapped[0]}" if name != "ticket" else f"  {text}")
-    for line in wrapped[1:] if name != "ticket" else ():
-        print(" " * 22 + line)
-    sys.stdout.flush()
+def show_ticket(text: str) -> None:
+    print("\n".join(textwrap.wrap(f"“{text}”", WIDTH, initial_indent="  ", subsequent_indent="   ")), flush=True)
+
+
+def show(by: str, text: str) -> None:
+    """What is answered by whom, in two lines at most."""
+    lines = textwrap.wrap(text, WIDTH, initial_indent=f"    {by:<22}", subsequent_indent=" " * 26, max_lines=2)
+    print("\n".join(lines), flush=True)
 
 
 def verdict(label: str, right: str) -> str:

@@ -39,12 +39,11 @@ def _of_a_customer(random: Random, product: str, number: int) -> Iterator[dict[s
         said = [random.choice(problems)]
         if random.random() < 0.35:
             said.append(random.choice(EXTRAS[team]))
-        text = " ".join(
-            [*_perhaps(random, 0.5, OPENERS), *(one.format_map(values) for one in said), *_perhaps(random, 0.4, CLOSERS)]
-        )
+        text = [one.format_map(values) for one in said]
+        text = [*_perhaps(random, 0.5, OPENERS), *text, *_perhaps(random, 0.4, CLOSERS)]
         reply = [random.choice(answers).format_map(values), random.choice(RULES[team])]
         reply = [*_perhaps(random, 0.3, GREETINGS), *reply, *_perhaps(random, 0.3, SIGNATURES)]
-        yield {"text": _typed(random, text), "team": team, "product": product, "reply": " ".join(reply)}
+        yield {"text": _typed(random, " ".join(text)), "team": team, "product": product, "reply": " ".join(reply)}
 
 
 def _perhaps(random: Random, probability: float, texts: tuple[str, ...]) -> list[str]:
