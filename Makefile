@@ -48,7 +48,7 @@ demo-on-vllm: $(VENV)/.vllm
 demo-on-nearest_exemplar: $(VENV)/.installed
 demo-on-vllm demo-on-nearest_exemplar:
 	@$(BIN)/python -m examples.demo --engine $(@:demo-on-%=%) --started $(STARTED) $(if $(MODEL),--model $(MODEL)) \
-	  $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(KEEP),--keep)
+	  $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(TICKETS),--tickets $(TICKETS)) $(if $(KEEP),--keep)
 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo

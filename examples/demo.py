@@ -15,17 +15,20 @@ import sys
 import tempfile
 import textwrap
 import time
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 from rich.console import Console
 from rich.progress import track
 
 from accounting.plan import load_plan
 from examples.brookfern.texts import HOUSE_RULES
 from examples.serving import dpicl, make_key, say, serving, use_database_in
+from service.cli.serve import DEFAULT_CONFIG
 
 FOLDER = Path(__file__).parent / "brookfern"
 ENGINES = ("nearest_exemplar", "vllm")
@@ -46,6 +49,7 @@ def main() -> None:
     parser.add_argument("--started", type=float, default=time.time(), help="when, in seconds since 1970")
     parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # what it started is stopped, too
     language_model = arguments.engine == "vllm"
     model = {"smollm2": "SmolLM2"}.get(arguments.model, arguments.model) if language_model else "nearest_exemplar"
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +57,7 @@ def main() -> None:
         print(f"{model} answers from the private tickets of Brookfern, a made-up shop for")
         print("plant pots, and no answer gives away what any one customer wrote.")
         prepare(tickets_in(Path(folder), arguments.tickets))
-        options = ("--model", arguments.model) if language_model else ()
+        options = ("--config", str(config_for(arguments.model, Path(folder)))) if language_model else ()
         with serving(Path(folder), *options, what=model, timeout_s=1800 if language_model else 300) as client:
             demonstrate(client, arguments.questions, arguments.started)
             if arguments.keep:
@@ -83,6 +87,14 @@ def prepare(tickets: Path) -> None:
     dpicl("plan", "sign", str(plan), "--yes", show=False)
 
 
+def config_for(model: str, folder: Path) -> Path:
+    """The service's own config, but for the engine: answers are short, since each takes as long as the longest."""
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text(encoding="utf-8"))
+    config["applications"][0]["args"]["engine"] = {"name": "vllm", "model": model, "max_answer_tokens": 40}
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    return folder / "serve.yaml"
+
+
 def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     """Ask everything that is shown."""
     questions = [question for question in read_questions() if question["use"] == "shown"][:number]
@@ -107,6 +119,7 @@ def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     print(f"  Right: {alone} of {number} {WITHOUT}, {right} of {number} {WITH}; {took_s:.1f} s each.")
 
     say("What do the staff reply? Each team has a house rule that only tickets tell")
+    print("  With the tickets: the words that their replies share, HOUSE RULES in capitals")
     shown = [questions[at] for at in REPLIES if at < len(questions)] or [first]
     replies = [reply(client, question) for question in shown]
     rules = sum(told for told, _ in replies)
@@ -130,7 +143,7 @@ def reply(client: httpx.Client, question: dict[str, str]) -> tuple[bool, float]:
     took_s = time.monotonic() - began
     rule = set(HOUSE_RULES[question["team"]])
     show_ticket(question["text"])
-    show(WITHOUT, f"“{' '.join(answer['zero_shot'].split())}”")
+    show(WITHOUT, " ".join(answer["zero_shot"].split()))
     if not answer["keywords"]:
         show(WITH, "no words stood out")
         return False, took_s
@@ -147,7 +160,8 @@ def keep(client: httpx.Client) -> None:
     print(f"  ask        DPICL_URL={client.base_url} \\")
     print(f"             DPICL_API_KEY={client.headers['Authorization'].removeprefix('Bearer ')} \\")
     print("             .venv/bin/dpicl ask support.team 'Where is my parcel?'", flush=True)
-    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 def show_budget(client: httpx.Client) -> None:
@@ -174,7 +188,9 @@ def show_ticket(text: str) -> None:
 
 def show(by: str, text: str) -> None:
     """What is answered by whom, in two lines at most."""
-    lines = textwrap.wrap(text, WIDTH, initial_indent=f"    {by:<22}", subsequent_indent=" " * 26, max_lines=2)
+    lines = textwrap.wrap(
+        text, WIDTH, initial_indent=f"    {by:<22}", subsequent_indent=" " * 26, max_lines=2, placeholder=" …"
+    )
     print("\n".join(lines), flush=True)
 
 
