@@ -29,7 +29,7 @@ from accounting.ledger.cohorts import (
     unknown_budget,
 )
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import Approval, BudgetOpened, KnowledgeBaseDeleted, PlanSigned
+from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 
@@ -259,7 +259,6 @@ class Budgets:
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
         again: int | None = None,
-        approval: Approval | None = None,
     ) -> SignedPlan:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
 
@@ -276,7 +275,6 @@ class Budgets:
                 sent twice signs once.
             again: version of the newest plan with this very document, if its budget is to be taken once more. So that
                 is confirmed for one signature, and not for those that follow it.
-            approval: of the second person, where two are needed.
 
         Raises:
             PlansChangedError: it is not.
@@ -313,7 +311,6 @@ class Budgets:
                 delta=str(asked[1]),
                 answers=dict(tasks),
                 cohorts=drawn_on,
-                approval=approval,
             )
             plan_id = add_plan(connection, granted, now)
             trail.append(connection, now, granted)

@@ -17,9 +17,9 @@ from service.cli.gathering import Commands, Options
 from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
-from service.cli.trying import beside_engine, candidates, rehearse, try_
+from service.cli.trying import beside_engine, candidates, try_
 from service.commands import plans
-from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
+from service.commands.plans import PlanResult, SignedPlanView
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
@@ -33,7 +33,6 @@ from service.sources.encodings import read_text
 
 app = Commands()
 app.command("try")(try_)
-app.command("rehearse")(rehearse)
 app.command()(candidates)
 
 WriterConfigFile = Annotated[
@@ -47,12 +46,6 @@ WriterConfigFile = Annotated[
     ),
 ]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
-
-
-class _Announced(Arriving):
-    """How people arrive, if anybody says so."""
-
-    units_a_month: Annotated[float | None, typer.Option(help=Arriving.model_fields["units_a_month"].description)] = None  # type: ignore[assignment]
 
 
 class _Compared(Options):
@@ -88,7 +81,6 @@ def preview_(
     file: PlanFile,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     *,
-    arriving: _Announced,
     compared: _Compared,
     text: TextFormat,
     plot_file: PlotFile = None,
@@ -104,26 +96,20 @@ def preview_(
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
-    lasting = None if arriving.units_a_month is None else plans.steady(me, opened, plan, arriving)
     found = compared.labels(plan, text)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     result = plans.preview(me, opened, calibrated, otherwise=True)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
-        for_ever = {"steady": lasting.model_dump()} if lasting else {}
         beside = {"labels": {name: vars(counts) for name, counts in found.items()}} if found else {}
-        output.print_json(result.model_dump(mode="json") | for_ever | beside)
+        output.print_json(result.model_dump(mode="json") | beside)
         return
     _print(result)
     for name, counts in found.items():
         _print_labels(name, counts)
     if opened:
         output.print_engine(result.engine)
-    if lasting:
-        Console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
-        rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in lasting.tasks.items()]
-        output.print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 
@@ -164,49 +150,6 @@ def sign(
         output.print_json(result)
     elif result.signed:
         typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
-    elif result.proposed:
-        typer.echo(f"Proposed. Somebody else: dpicl plan approve {plan.knowledge_base} {result.proposed.id}")
-
-
-@app.command()
-def proposals(knowledge_base: Name, json: Json = False) -> None:
-    """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
-    names = plans.names(output.actor(), output.records())
-    listed = [ProposalView.of(proposal, names) for proposal in output.do(plans.list_proposals, knowledge_base)]
-    columns = {
-        "id": lambda view: view.id,
-        "by": lambda view: called(view.proposed_by, names),
-        "at": lambda view: view.proposed_at,
-    }
-    output.print_list("Proposals", listed, columns, json=json)
-
-
-@app.command()
-def approve(
-    knowledge_base: Name,
-    proposal: Annotated[str, typer.Argument()],
-    yes: Yes = False,
-    signed_by: SignedBy = None,
-    engine_config: WriterConfigFile = None,
-) -> None:
-    """Approve a plan that somebody else proposed. Irrevocable, as signing is.
-
-    Args:
-        proposal: The proposal's id, from `dpicl plan proposals`, or how it begins.
-    """
-    me, opened = output.actor(signed_by), output.records()
-    listed = plans.list_proposals(me, opened, knowledge_base)
-    proposal = output.whole_id(proposal, (waiting.id for waiting in listed))
-    for waiting in listed:
-        if waiting.id == proposal:
-            _print(plans.preview(me, opened, waiting.calibrated))
-    output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)
-
-    signed = beside_engine(
-        engine_config,
-        lambda stages: plans.approve(me, opened, knowledge_base, proposal, make=_make(opened, stages)),
-    )
-    typer.echo(f"Signed as version {signed.version}")
 
 
 def _make(opened: Records, stages: Stages | None) -> Make | None:

@@ -23,7 +23,7 @@ from tests.chaos.endpoint import Endpoint, modelling
 from tests.e2e.browser import Window, chromium
 from tests.e2e.serving import CANARY, Running, configured, opened, serving
 from tests.laws import ALPHA, p_value
-from tests.service.engines.chat_server import saying
+from tests.service.engines.chat_server import Asked, completion, saying
 
 WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
 pytestmark = pytest.mark.lengthy
@@ -47,11 +47,16 @@ class Sanitising:
         return [json.dumps(asked.body) for asked in self.model._server.asked]
 
 
+async def label_of_each_task(asked: Asked) -> bytes:
+    """The model's replies: a label of the task that the prompt belongs to."""
+    return completion("Office" if asked.prompt.endswith("Where:") else "Payments")
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
     folder = tmp_path_factory.mktemp("sanitising")
     with modelling() as model, modelling() as beside:
-        model.behaviour, beside.behaviour = saying("Payments"), saying(FITTED)
+        model.behaviour, beside.behaviour = label_of_each_task, saying(FITTED)
         engine = {
             "name": "openai_compatible",
             "model": "elsewhere",

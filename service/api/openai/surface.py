@@ -218,10 +218,10 @@ def _models(records: Records) -> list[Model]:
         left = {task.address: task.left for task in budget.tasks}
         named: set[str] = set()
         for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
-            for name, task in read_signed(plan.document).plan.tasks.items():
+            for name in read_signed(plan.document).plan.tasks:
                 short = f"{plan.knowledge_base}.{name}"
                 address = f"{short}@{plan.version}"
-                if task.mechanism.asked and address in left:  # else the plan was signed after its tasks were read
+                if address in left:  # else the plan was signed after its tasks were read
                     models.append(_model(address if name in named else short, plan, name, left[address]))
                     named.add(name)
     return models

@@ -1,6 +1,7 @@
 """The ledger under many processes, and under SIGKILL at every moment of a query, on both databases."""
 
 import itertools
+import json
 import os
 import signal
 import time
@@ -68,9 +69,10 @@ def sign_many(url: str, count: int, index: int) -> int:
     """Sign so many plans of (0.1, 1e-6); how many were signed."""
     ledger = Ledger(open_database(url))
     fitted = 0
-    for _ in range(count):
+    for number in range(count):
+        document = json.dumps({"signer": index, "number": number})  # no two equal: they would have to be confirmed
         try:
-            signed(ledger, epsilon=0.1, delta=1e-6, tasks=[("topic", 10)], by=str(index))
+            signed(ledger, epsilon=0.1, delta=1e-6, document=document, tasks=[("topic", 10)], by=str(index))
         except BudgetExceededError:
             continue
         fitted += 1

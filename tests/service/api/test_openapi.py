@@ -40,7 +40,6 @@ OF_OTHER_ROLES = {
 """What never succeeds, with :data:`UNGUESSABLE`; everything else does once, so nothing passes by failing early."""
 
 UNGUESSABLE = {
-    "POST /v1/knowledge-bases/{knowledge_base}/plans/proposals/{proposal}/approve",
     "GET /v1/releases/{release_id}",
     "POST /v1/knowledge-bases/{knowledge_base}/archive",
     "POST /v1/restore/answers",
