@@ -54,8 +54,8 @@ def main() -> None:
     model = {"smollm2": "SmolLM2"}.get(arguments.model, arguments.model) if language_model else "nearest_exemplar"
     with tempfile.TemporaryDirectory() as folder:
         use_database_in(Path(folder))
-        print(f"{model} answers from the private tickets of Brookfern, a made-up shop for")
-        print("plant pots, and no answer gives away what any one customer wrote.")
+        about = f"{model} answers from the private tickets of Brookfern, a made-up shop for plant pots,"
+        print(textwrap.fill(f"{about} and no answer gives away what any one customer wrote.", WIDTH), flush=True)
         prepare(tickets_in(Path(folder), arguments.tickets))
         options = ("--config", str(config_for(arguments.model, Path(folder)))) if language_model else ()
         with serving(Path(folder), *options, what=model, timeout_s=1800 if language_model else 300) as client:
