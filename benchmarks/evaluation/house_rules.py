@@ -2,9 +2,9 @@
 
     python -m benchmarks.evaluation.house_rules OUT
 
-Slots quote the reply of their nearest ticket, and ``keyword_ptr`` releases the words that they share. A house rule counts
-as given if at least two of its three words are released; no model is needed to see that. The questions are the demo's
-60 that are not shown. 9,000 tickets of 2,775 customers; noise is calibrated for the whole budget, and drawn 20 times.
+Slots quote the reply of their nearest ticket, and ``keyword_ptr`` releases the words that they share. A house rule
+counts as given if at least two of its three words are released; no model is needed to see that. The questions are the
+demo's 60 that are not shown, the tickets all 9,000. Noise is calibrated for the whole budget, and drawn 20 times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.plan import PlanError, Plan, load_plan
+from accounting.plan import Plan, PlanError, load_plan
 from benchmarks.evaluation.nearest import DRAWS, EPSILONS, remembered, told
 from examples.brookfern.texts import HOUSE_RULES
 from service.embedding.embedder import Embedder
@@ -28,8 +28,8 @@ from service.engines.configs import NearestExemplarConfig
 from service.engines.factory import open_engine
 from service.evaluation.dataset import Dataset
 from service.evaluation.evaluator import noise_of
-from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.adapter import words_of
+from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 SLOTS = {1: 300, 6: 300, 18: 100, 60: 100}
