@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("what", choices=("quote", "model", "tables"))
     parser.add_argument("sets", nargs="*", choices=[*PLANS, []], default=[])
+    parser.add_argument("--questions", type=int, help=f"unless given, {QUOTED_ROWS}, or {ASKED_ROWS} for a model")
     arguments = parser.parse_args()
     if arguments.what == "tables":
         tables(arguments.out)
@@ -212,7 +213,7 @@ def main() -> None:
         ways, rows, ensemble = ASKED, ASKED_ROWS, ASKED_SLOTS
     with closing(engine):
         for name in arguments.sets or PLANS:
-            measure(arguments.data, arguments.out, name, ways, engine, rows, ensemble, embedder)
+            measure(arguments.data, arguments.out, name, ways, engine, arguments.questions or rows, ensemble, embedder)
 
 
 if __name__ == "__main__":
