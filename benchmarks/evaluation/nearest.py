@@ -17,7 +17,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -61,12 +61,18 @@ class Slots:
     shots: int = 1
     drawn: int = 1
 
+    @property
+    def vote(self) -> str:
+        """Votes of which the table tells: whoever quotes is sure."""
+        return {"model": "soft", "quote": "hard"}.get(self.slots, "")
+
     def of(self, plan: Plan, ensemble: int) -> Plan:
         """The plan with such slots."""
         (name,), (task,) = plan.tasks, plan.tasks.values()
         assert isinstance(task, ClassifyTask)
         document = task.model_dump(mode="json")
-        document |= {"shots": self.shots, "ensemble": ensemble, "public_texts": document["public_texts"][:PUBLIC_TEXTS]}
+        document |= {"shots": self.shots, "ensemble": ensemble}
+        document |= {name: document[name][:PUBLIC_TEXTS] for name in document.keys() & {"public_texts"}}
         if self.slots == "prototypes":
             kept = ("kind", "labels", "label_field", "prompt")
             document = {key: document[key] for key in kept} | {"release": "once", "mechanism": {"type": "prototypes"}}
@@ -155,41 +161,44 @@ def told(stage: str, done: int, total: int) -> None:
         print(f"  {stage} {done} / {total}", flush=True)
 
 
-def cell(row: dict[str, Any] | None) -> str:
-    """A figure with its standard error."""
-    return "" if row is None else f"{row['accuracy']:.0f} ± {row['standard_error']:.0f}"
-
-
 def tables(out: Path) -> None:
-    """Print what was measured, in Markdown."""
+    """Print what was measured, in Markdown: for each set what there is without noise, and with it."""
     rows = list(Results(out))
     order = {way: number for number, way in enumerate([*ASKED, *QUOTED, Slots("prototypes")])}
     for name in dict.fromkeys(row["set"] for row in rows):
-        print(f"\n### {name}\n")
-        print("| slots | questions | zero-shot | one slot | no noise | " + " | ".join(headings()) + " |")
-        print("|---|---:" + "|---:" * (3 + len(ANSWERS) * len(EPSILONS)) + "|")
-        ways = {Slots(**row["filled"]) for row in rows if row["set"] == name}
-        for way in sorted(ways, key=lambda way: order[way]):
-            of = [row for row in rows if row["set"] == name and row["filled"] == asdict(way)]
-            vote, decide = ("soft", "posterior") if way.slots == "model" else ("hard", "argmax")
-            if way.slots == "prototypes":
-                vote = decide = ""
-            find: Callable[..., Any] = lambda of=of, **wanted: next(  # noqa: E731
-                (row for row in of if all(row[key] == value for key, value in wanted.items())), None
-            )
-            noiseless = "prototypes, no noise" if way.slots == "prototypes" else "aggregate, no noise"
-            cells = [find(method="zero-shot"), find(method=f"one slot of {way.shots}")]
-            cells.append(find(method=noiseless, vote=vote))
-            for answers in ANSWERS:
-                wanted = {"answers": None if way.slots == "prototypes" else answers, "vote": vote, "decide": decide}
-                cells += [find(epsilon=epsilon, **wanted) for epsilon in EPSILONS]
-            drawn = "" if way.slots == "prototypes" else f", {way.shots} of {way.drawn}"
-            print(f"| {way.slots}{drawn} | {of[0]['questions']} | " + " | ".join(map(cell, cells)) + " |")
+        ways = sorted({Slots(**row["filled"]) for row in rows if row["set"] == name}, key=lambda way: order[way])
+        found = [(way, [row for row in rows if row["set"] == name and row["filled"] == asdict(way)]) for way in ways]
+        print(f"\n{name}, without noise:\n")
+        print("| slots | questions | zero-shot | one slot | all slots |\n|---|---:|---:|---:|---:|")
+        for way, of in found:
+            exact = "prototypes, no noise" if way.slots == "prototypes" else "aggregate, no noise"
+            cells = [pick(of, method="zero-shot"), pick(of, method=f"one slot of {way.shots}")]
+            print(line(way, [str(of[0]["questions"]), *map(cell, cells), cell(pick(of, method=exact, vote=way.vote))]))
+        for answers in ANSWERS:
+            print(f"\n{name}, {answers:,} answers:\n")
+            print("| slots | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
+            print("|---" + "|---:" * len(EPSILONS) + "|")
+            for way, of in found:
+                wanted = {"vote": way.vote, "decide": "posterior", "answers": answers}
+                if way.slots == "prototypes":
+                    wanted = {"decide": "", "answers": None}
+                print(line(way, [cell(pick(of, epsilon=epsilon, **wanted)) for epsilon in EPSILONS]))
 
 
-def headings() -> list[str]:
-    """Of the columns with noise."""
-    return [f"{answers} answers, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
+def pick(rows: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None:
+    """The first row with these values, if any."""
+    return next((row for row in rows if all(row[key] == value for key, value in wanted.items())), None)
+
+
+def line(way: Slots, cells: Sequence[str]) -> str:
+    """Of a table."""
+    drawn = "" if way.slots == "prototypes" else f", {way.shots} of {way.drawn}"
+    return f"| {way.slots}{drawn} | {' | '.join(cells)} |"
+
+
+def cell(row: dict[str, Any] | None) -> str:
+    """A figure with its standard error."""
+    return "" if row is None else f"{row['accuracy']:.0f} ± {row['standard_error']:.0f}"
 
 
 def main() -> None:
