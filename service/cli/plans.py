@@ -1,8 +1,10 @@
 """``dpicl plan``: see what a plan gives, then sign it."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -24,6 +26,7 @@ from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.preview import TaskPreview, plot
+from service.plans.proposals import Proposal
 from service.plans.signing import Make, check_free, check_new, prepare
 from service.plans.signing import release as make_release
 from service.records.api_keys import called
@@ -84,15 +87,14 @@ def preview_(
     compared: _Compared,
     text: TextFormat,
     plot_file: PlotFile = None,
+    details: bool = False,
     json: Json = False,
 ) -> None:
-    """Show what a plan would give, before anything is spent.
-
-    The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, the engine calls each
-    answer takes, and what the same budget gives if it is spent otherwise.
+    """Show what a plan would give, before anything is spent, and what would be better for the same budget.
 
     Args:
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
+        details: Also show the noise, the plan's ε by every accountant, and what the same budget gives otherwise.
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
@@ -108,6 +110,11 @@ def preview_(
     _print(result)
     for name, counts in found.items():
         _print_labels(name, counts)
+    _print_proposals(result.proposals or [])
+    if details:
+        _print_details(result)
+    else:
+        output.say("Noise, every accountant and alternatives: --details")
     if opened:
         output.print_engine(result.engine)
     if plot_file:
@@ -200,6 +207,36 @@ def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) ->
 
 def _print(result: PlanResult) -> None:
     described = result.preview
+    exemplars = f"{described.public_size:,} exemplars"
+    output.say(
+        f"{described.knowledge_base}: ε = {described.epsilon:g} and δ = {described.delta:g} in all, with {exemplars}",
+        "bold",
+    )
+    for name, task in described.tasks.items():
+        output.say(f"{name}: {task.gives}")
+        if task.warning:
+            output.say(f"Warning: {task.warning} What helps: {task.remedies}.", "bold red")
+    if result.exceeds:
+        output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
+    rows = [(name, *_short_row(task)) for name, task in described.tasks.items()]
+    output.print_table("", ["task", "answers", "needed", "engine calls", "prompt tokens"], rows)
+
+
+def _print_proposals(proposals: Sequence[Proposal]) -> None:
+    if proposals:
+        output.say("Better for the same budget", "bold")
+    for proposal in proposals:
+        output.say(f"{proposal.task}: {proposal.why} Below `{proposal.task}`:")
+        typer.echo(indent(proposal.lines, "    "))
+        if proposal.tasks:
+            output.say("and below `tasks`:")
+            typer.echo(indent(proposal.tasks, "  "))
+
+
+def _print_details(result: PlanResult) -> None:
+    described = result.preview
+    for name, task in described.tasks.items():
+        Console().print(f"[bold]{name}[/bold] ({task.mechanism}): {task.summary}")
     accountants = [
         (
             name,
@@ -208,19 +245,12 @@ def _print(result: PlanResult) -> None:
         )
         for name, (lower, upper) in described.epsilon_by_accountant.items()
     ] + [(name, "", reason) for name, reason in described.unsupported.items()]
-    title = f"{described.knowledge_base}: the plan promises ε = {described.epsilon:g} at δ = {described.delta:g}"
-    output.print_table(title, ["accountant", "ε of the plan", ""], accountants)
+    output.print_table("ε of the plan", ["accountant", "ε", ""], accountants)
     rows = [
         (f"{name}\n{task.mechanism}", f"{task.sampling_probability:.3f}", task.llm_calls, *_row(task))
         for name, task in described.tasks.items()
     ]
     output.print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
-    for name, task in described.tasks.items():
-        Console().print(f"[bold]{name}[/bold]: {task.summary}")
-    for warning in described.warnings:
-        output.say(f"Warning: {warning}", "bold red")
-    if result.exceeds:
-        output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
@@ -238,6 +268,13 @@ def _print_labels(name: str, counts: LabelCounts) -> None:
         more = f", and {len(counts.others) - len(others)} others" if len(counts.others) > len(others) else ""
         count = "1 row has none of them, and counts" if unknown == 1 else f"{unknown:,} rows have none, and count"
         output.say(f"  {count} for nothing: {output.counted(others)}{more}", "bold red")
+
+
+def _short_row(task: TaskPreview) -> tuple[object, ...]:
+    answers = "any number" if task.answers is None else f"{task.answers:,}"
+    needed = task.slots_for_95_percent
+    reached = "out of reach" if needed is None else f"{math.ceil(needed):,} of {task.ensemble:,}"
+    return answers, reached, f"{task.llm_calls:,}", f"{task.llm_tokens:,}"
 
 
 _MOST_OTHERS = 20

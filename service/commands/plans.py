@@ -8,18 +8,20 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import PlansChangedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from accounting.topics import parts
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import ABSENT
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
-from service.plans import alternatives, exported, signing
+from service.plans import alternatives, exported, proposals, signing
 from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
+from service.plans.proposals import Proposal
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
@@ -42,7 +44,8 @@ class SignedPlanView(BaseModel):
     @classmethod
     def of(cls, signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
         """A signed plan, for somebody who may know these names of keys, by id."""
-        tasks = [f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks]
+        of_tasks = dict.fromkeys(parts(name)[0] for name, _ in signed.tasks)
+        tasks = [address(signed.knowledge_base, name, signed.version) for name in of_tasks]
         described = describe(read_signed(signed.document))
         name = names.get(signed.signed_by)
         return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)
@@ -53,12 +56,14 @@ class PlanResult(BaseModel):
 
     Attributes:
         alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+        proposals: of a dry run: what would be better for the same budget.
         exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
     """
 
     engine: EngineView | None
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(**ABSENT)
+    proposals: builtins.list[Proposal] | None = Field(**ABSENT)
     exceeds: str | None = Field(**ABSENT)
     latency: dict[str, LatencyEstimate] | None = Field(
         **ABSENT,
@@ -100,10 +105,14 @@ def preview(
     """
     plan, described = calibrated.plan, describe(calibrated)
     latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
+    engine = last_engine(records.database) if records else None
+    embeds = records is None or records.store.get(plan.knowledge_base).embedding_dimension != 0
+    language_model = engine.is_llm if engine else None
     return PlanResult(
-        engine=last_engine(records.database) if records else None,
+        engine=engine,
         preview=described,
         alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
+        proposals=proposals.proposals(calibrated, embeds=embeds, language_model=language_model) if otherwise else None,
         exceeds=signing.not_free(records, plan) if records else None,
         latency=latency or None,
         signed=None,

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
 from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.topics import by_task
 from service.engines.prompts import CHARACTERS_PER_TOKEN
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
@@ -38,8 +39,10 @@ class TaskPreview(BaseModel):
         llm_tokens: rough prompt tokens per answer, if slots are as large as the plan lets them be.
         fitted_to: to how many labelled public rows its labels' scores were fitted, so that answers carry a probability;
             None: to none, or there are no scores.
-        summary: what must hold for a good release, and what to change if it hardly can; and what a label's score says.
+        gives: what a person gets: how many answers, when they are good, and what slots show.
+        summary: the same in figures, what to change if it can hardly hold, and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
+        remedies: then, what helps.
     """
 
     kind: str
@@ -55,8 +58,10 @@ class TaskPreview(BaseModel):
     llm_calls: int
     llm_tokens: int
     fitted_to: int | None
+    gives: str
     summary: str
     warning: str | None
+    remedies: str | None = None
 
 
 class PlanPreview(BaseModel):
@@ -116,10 +121,11 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     """Describe a task with its noise, in a knowledge base of that public size."""
     q, adapter = noise.sampling_probability, adapter_of(task, noise)
     seen, voices = adapter.outlook(), adapter.voices(public_size)
+    answers, warning = None if task.once else task.answers, seen.warning(voices)
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
-        answers=None if task.once else task.answers,
+        answers=answers,
         sampling_probability=q,
         expected_exemplars=q * public_size,
         ensemble=voices,
@@ -130,8 +136,10 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        summary=seen.in_words(None if task.once else task.answers, voices) + _chosen(task) + _of_scores(task),
-        warning=seen.warning(voices),
+        gives=seen.gives(answers, voices) + _chosen(task),
+        summary=seen.in_words(answers, voices) + _chosen(task) + _of_scores(task),
+        warning=warning,
+        remedies=seen.remedies if warning else None,
     )
 
 
@@ -166,11 +174,12 @@ def epsilon_spent(document: str, charged: dict[str, int]) -> float:
 
     Args:
         document: the plan as it was signed.
-        charged: charges by task name.
+        charged: charges by task, or by task and topic (:func:`accounting.topics.entry`): a unit has paid for those on
+            one topic, at most for those on the busiest.
     """
     tasks = read_signed(document).plan.tasks
     rounded = []
-    for name, count in sorted(charged.items()):
+    for name, count in sorted(by_task(charged).items()):
         answers = tasks[name].answers
         grain = -(-answers // 100)
         rounded.append((name, min(answers, -(-count // grain) * grain)))

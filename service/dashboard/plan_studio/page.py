@@ -16,6 +16,7 @@ from service.dashboard.plan_studio.desk import HOME, Desk, Outcome, compute, loc
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
 from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
+from service.plans.proposals import proposals
 from service.plans.signing import check_finished
 from service.sources.typed import read_fields, read_rows
 from service.trials.trials import Trial
@@ -57,11 +58,16 @@ async def curves(visit: Visit) -> Response:
     """What the same budget would give otherwise, and what more or less ε, and more or fewer answers, would give."""
     desk, varied = await open_desk(visit), None
     if desk.outcome is not None:
-        calibrated = desk.outcome.calibrated
+        calibrated, engine = desk.outcome.calibrated, desk.outcome.offer.engine
+        embeds, language_model = desk.described.embedding_dimension != 0, engine.is_llm if engine else None
 
         def vary() -> dict[str, Any]:
             drawn = [chart for chart in (over_epsilon(calibrated), over_answers(calibrated)) if chart]
-            return {"alternatives": alternatives(calibrated.plan, calibrated.public_size), "curves": drawn}
+            return {
+                "proposals": proposals(calibrated, embeds=embeds, language_model=language_model),
+                "alternatives": alternatives(calibrated.plan, calibrated.public_size),
+                "curves": drawn,
+            }
 
         varied = await compute(visit, ("otherwise", calibrated.digest), vary)
     return await _part(visit, "plan_curves.html", desk, otherwise=varied)
