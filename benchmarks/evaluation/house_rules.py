@@ -98,7 +98,7 @@ def main() -> None:
                     ]
                     table[drawn, answers, epsilon] = np.array(hits)
                     print(drawn, answers, epsilon, np.mean(hits), flush=True)
-    headings = [f"{answers} answers, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
+    headings = [f"{answers:,}, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
     print(f"| a slot draws | slots | one slot | {' | '.join(headings)} |")
     print("|---:|---:|---:" + "|---:" * len(headings) + "|")
     for drawn, slots in SLOTS.items():

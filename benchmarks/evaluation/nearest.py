@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import csv
 import hashlib
 import json
 import os
@@ -162,27 +163,41 @@ def told(stage: str, done: int, total: int) -> None:
 
 
 def tables(out: Path) -> None:
-    """Print what was measured, in Markdown: for each set what there is without noise, and with it."""
+    """Print what was measured, a table in Markdown for each set, and write all figures to ``nearest.csv``."""
     rows = list(Results(out))
     order = {way: number for number, way in enumerate([*ASKED, *QUOTED, Slots("prototypes")])}
     for name in dict.fromkeys(row["set"] for row in rows):
-        ways = sorted({Slots(**row["filled"]) for row in rows if row["set"] == name}, key=lambda way: order[way])
-        found = [(way, [row for row in rows if row["set"] == name and row["filled"] == asdict(way)]) for way in ways]
-        print(f"\n{name}, without noise:\n")
-        print("| slots | questions | zero-shot | one slot | all slots |\n|---|---:|---:|---:|---:|")
-        for way, of in found:
-            exact = "prototypes, no noise" if way.slots == "prototypes" else "aggregate, no noise"
-            cells = [pick(of, method="zero-shot"), pick(of, method=f"one slot of {way.shots}")]
-            print(line(way, [str(of[0]["questions"]), *map(cell, cells), cell(pick(of, method=exact, vote=way.vote))]))
-        for answers in ANSWERS:
-            print(f"\n{name}, {answers:,} answers:\n")
-            print("| slots | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
-            print("|---" + "|---:" * len(EPSILONS) + "|")
-            for way, of in found:
-                wanted = {"vote": way.vote, "decide": "posterior", "answers": answers}
-                if way.slots == "prototypes":
-                    wanted = {"decide": "", "answers": None}
-                print(line(way, [cell(pick(of, epsilon=epsilon, **wanted)) for epsilon in EPSILONS]))
+        headings = [f"{answers:,}, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
+        print(f"\n{name}\n\n| slots | questions | one slot | no noise | {' | '.join(headings)} |")
+        print("|---" + "|---:" * (3 + len(headings)) + "|")
+        for way in sorted({Slots(**row["filled"]) for row in rows if row["set"] == name}, key=lambda way: order[way]):
+            of = [row for row in rows if row["set"] == name and row["filled"] == asdict(way)]
+            cells = [cell(pick(of, method=f"one slot of {way.shots}"))]
+            if way.slots == "prototypes":
+                wanted: dict[str, Any] = {"decide": ""}
+                cells.append(cell(pick(of, method="prototypes, no noise")))
+            else:
+                wanted = {"decide": "posterior", "vote": way.vote}
+                cells.append(cell(pick(of, method="aggregate, no noise", vote=way.vote)))
+            for answers in ANSWERS:
+                count = {} if way.slots == "prototypes" else {"answers": answers}
+                cells += [cell(pick(of, epsilon=epsilon, **count, **wanted)) for epsilon in EPSILONS]
+            print(line(way, [str(of[0]["questions"]), *cells]))
+        print(f"\nzero-shot of the engine that was asked: {zero_shots(rows, name)}")
+    with (out / "nearest.csv").open("w", newline="", encoding="utf-8") as stream:
+        flat = [{"set": row["set"], **row["filled"], **{k: v for k, v in row.items() if k != "filled"}} for row in rows]
+        writer = csv.DictWriter(stream, flat[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()} for row in flat)
+
+
+def zero_shots(rows: Sequence[dict[str, Any]], name: str) -> str:
+    """Of each engine."""
+    found = {}
+    for row in rows:
+        if row["set"] == name and row["method"] == "zero-shot":
+            found["SmolLM2" if row["filled"]["slots"] == "model" else "label sentences"] = cell(row)
+    return ", ".join(f"{engine} {figure}" for engine, figure in found.items())
 
 
 def pick(rows: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None:
