@@ -23,7 +23,7 @@ from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPla
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
-from service.plans.preview import TaskPreview, plot
+from service.plans.preview import TaskPreview, TopicPreview, plot
 from service.plans.signing import Make, check_free, check_new, prepare
 from service.plans.signing import release as make_release
 from service.records.api_keys import called
@@ -274,6 +274,9 @@ def _print(result: PlanResult) -> None:
     output.print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
     for name, task in described.tasks.items():
         Console().print(f"[bold]{name}[/bold]: {task.summary}")
+        if task.topics is not None:
+            drawn = [(topic, *_drawn(its)) for topic, its in task.topics.items()]
+            output.print_table(f"Topics of {name}", ["topic", "public size", "q", "drawn an answer"], drawn)
     for warning in described.warnings:
         output.say(f"Warning: {warning}", "bold red")
     if result.exceeds:
@@ -299,6 +302,10 @@ def _print_labels(name: str, counts: LabelCounts) -> None:
 
 _MOST_OTHERS = 20
 _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")
+
+
+def _drawn(topic: TopicPreview) -> tuple[object, ...]:
+    return topic.public_size, f"{topic.sampling_probability:.3f}", f"about {topic.expected_exemplars:.0f}"
 
 
 def _row(task: TaskPreview) -> tuple[object, ...]:

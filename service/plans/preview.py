@@ -7,16 +7,31 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
+from accounting.strict import is_none
 from accounting.tasks import ClassifyTask, GenerateTask
 from accounting.topics import by_task
 from service.engines.prompts import CHARACTERS_PER_TOKEN
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
 from service.records.signed import read_signed
+
+
+class TopicPreview(BaseModel):
+    """One topic of a task: how its answers draw. Its noise is the task's, and so is its number of answers.
+
+    Attributes:
+        public_size: the public number of exemplars on it.
+        sampling_probability: chance of each unit on it to take part in an answer.
+        expected_exemplars: exemplars drawn per answer, at the public size.
+    """
+
+    public_size: int
+    sampling_probability: float
+    expected_exemplars: float
 
 
 class TaskPreview(BaseModel):
@@ -26,8 +41,8 @@ class TaskPreview(BaseModel):
         kind: what it gives: "classify" or "generate".
         mechanism: by which answers are released.
         answers: how many it may give; None: any number, from a release that is made once.
-        sampling_probability: chance of each privacy unit to take part in an answer.
-        expected_exemplars: exemplars drawn per answer, or for the one release, at the public size.
+        sampling_probability: chance of each privacy unit to take part in an answer; of topics, the largest.
+        expected_exemplars: exemplars drawn per answer, or for the one release, at the public size; of topics, the most.
         ensemble: slots an answer is drawn from; of a release that is made once, the units that a label has if each
             exemplar is a unit's and labels are equally frequent.
         noise: the mechanism's public numbers, by name.
@@ -41,6 +56,7 @@ class TaskPreview(BaseModel):
             None: to none, or there are no scores.
         summary: what must hold for a good release, and what to change if it hardly can; and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
+        topics: how answers on each topic draw; absent if it has none. All of them together cost what the dearest costs.
     """
 
     kind: str
@@ -58,6 +74,7 @@ class TaskPreview(BaseModel):
     fitted_to: int | None
     summary: str
     warning: str | None
+    topics: dict[str, TopicPreview] | None = Field(default=None, exclude_if=is_none)
 
 
 class PlanPreview(BaseModel):
@@ -117,12 +134,14 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     """Describe a task with its noise, in a knowledge base of that public size."""
     q, adapter = noise.sampling_probability, adapter_of(task, noise)
     seen, voices = adapter.outlook(), adapter.voices(public_size)
+    topics = None if task.topics is None else {name: _topic(task, name, public_size) for name in task.topics.all}
+    expected = [topic.expected_exemplars for topic in (topics or {}).values()] or [q * public_size]
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
         answers=None if task.once else task.answers,
         sampling_probability=q,
-        expected_exemplars=q * public_size,
+        expected_exemplars=max(expected),
         ensemble=voices,
         noise=dict(seen.noise),
         noise_words=seen.noise_words,
@@ -131,9 +150,28 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        summary=seen.in_words(None if task.once else task.answers, voices) + _chosen(task) + _of_scores(task),
+        summary=_on_each(task, seen.in_words(None if task.once else task.answers, voices))
+        + _chosen(task)
+        + _of_scores(task),
         warning=seen.warning(voices),
+        topics=topics,
     )
+
+
+def _topic(task: ClassifyTask | GenerateTask, name: str, public_size: int) -> TopicPreview:
+    if task.topics is None:
+        raise TypeError("the task has no topics")
+    size, q = task.topics.size(name, public_size), task.topic_probability(name, public_size)
+    return TopicPreview(public_size=size, sampling_probability=q, expected_exemplars=q * size)
+
+
+def _on_each(task: ClassifyTask | GenerateTask, words: str) -> str:
+    """Words about answers, of a task that may have topics."""
+    if task.topics is None:
+        return words
+    number = len(task.topics.all)
+    given, colon, rest = words.partition(":")
+    return f"{given} on each of {number} topics, {number * task.answers:,} in all, for the price of those on one{colon}{rest}"
 
 
 def _chosen(task: ClassifyTask | GenerateTask) -> str:

@@ -59,6 +59,9 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
         raise PlanError((key, "only labels by votes (rnm_gaussian) are known to be right or wrong"))
     if task.sampling != "units" or task.prior_from is not None:
         raise PlanError((key, "rehearse it with `sampling: units` and without `prior_from`"))
+    if task.topics is not None:
+        # Its questions are exemplars, and whom a private text's topic charges, or whose units it draws, would tell.
+        raise PlanError((key, "a task with topics cannot be rehearsed: try it with `dpicl plan try`, or `dpicl eval`"))
     asking = min(_MOST_ASKING, 2 * questions / calibrated.public_size)
     participation = task.shots * task.ensemble / (calibrated.public_size * (1 - asking))
     if participation > 1:
