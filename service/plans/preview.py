@@ -171,7 +171,8 @@ def _on_each(task: ClassifyTask | GenerateTask, words: str) -> str:
         return words
     number = len(task.topics.all)
     given, colon, rest = words.partition(":")
-    return f"{given} on each of {number} topics, {number * task.answers:,} in all, for the price of those on one{colon}{rest}"
+    more = f" on each of {number} topics, {number * task.answers:,} in all, for the price of those on one"
+    return f"{given}{more}{colon}{rest}"
 
 
 def _chosen(task: ClassifyTask | GenerateTask) -> str:
