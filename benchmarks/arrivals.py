@@ -27,7 +27,6 @@ from exemplar_store import Layout, Row
 from service.embedding.embedder import Embedder, cores
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.plans.signing import check_free, prepare, sign
-from service.plans.steady import steady_state
 from service.records.records import open_records
 from service.records.signed import read_signed
 from service.services import Services, open_services
@@ -142,13 +141,13 @@ async def year(
 
 
 def upload(services: Services, name: str, rows: Iterator[Row]) -> None:
-    services.records.ingest(name, rows, services.embedder.embed, by="calendar")
+    services.records.ingest(name, rows, services.embedder.embed_many, by="calendar")
 
 
 def forecast(plan: Plan) -> float:
-    """Answers a month that were said to come for ever."""
-    (answers,) = steady_state(plan, RETAIN, MONTHS, EPSILON, DELTA).answers_a_month.values()
-    return answers
+    """Answers a month that the cohorts' budgets pay for: each plan takes its ε from the newest ``RETAIN`` cohorts."""
+    (task,) = plan.tasks.values()
+    return task.answers * (EPSILON // plan.budget.epsilon) / (RETAIN * MONTHS)
 
 
 def show(services: Services, plan: Plan, months: Sequence[Month]) -> None:

@@ -33,7 +33,8 @@ from exemplar_store.topics import TopicList, assign
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to unit vectors, float array (n, d)."""
 
-EMBED_BATCH = 64
+EMBED_BATCH = 512
+"""Texts that are given to the embedder at once: enough of them that batches of one length are mostly full."""
 WRITE_BATCH = 1000
 _NORM_TOLERANCE = 1e-3
 _MAX_IGNORED = 100

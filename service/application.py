@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
 
     from exemplar_store import Slot
     from service.pipeline.latency import Measured
-    from service.plans.rehearsing import Charged
     from service.services import Apart, Services
 
 
@@ -63,6 +62,12 @@ class EmbedderDeployment:
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Unit-norm float32 embeddings of shape (n, d)."""
         embeddings = await asyncio.to_thread(self._embedder.embed, texts)
+        self._answered = True
+        return embeddings
+
+    async def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.embedding.embedder.TextEmbedder`; of an upload."""
+        embeddings = await asyncio.to_thread(self._embedder.embed_many, texts)
         self._answered = True
         return embeddings
 
@@ -96,6 +101,15 @@ class RemoteEmbedder:
         """
         with calling("embedder"):
             return self._handle.embed.remote(list(texts)).result()
+
+    def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.embedding.embedder.TextEmbedder`.
+
+        Raises:
+            EngineUnavailableError: the deployment does not answer.
+        """
+        with calling("embedder"):
+            return self._handle.embed_many.remote(list(texts)).result()
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`.
@@ -258,7 +272,7 @@ def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart
 
 @deployment
 class PrivateWork:
-    """Reads whole knowledge bases, for releases that are made once and for rehearsals.
+    """Reads whole knowledge bases, for one-time releases.
 
     No request waits for this process's interpreter, so none tells how long that takes. What fails is returned without
     its reason if that may depend on what was read: Serve would log a raised one with its traceback.
@@ -278,14 +292,6 @@ class PrivateWork:
         except Exception:
             return "making it failed"
         return None
-
-    async def rehearse(self, charged: Charged) -> bool:
-        """Run a rehearsal to its end; whether it was."""
-        try:
-            await self._services.rehearsals.run(charged)
-        except Exception:
-            return False
-        return True
 
 
 class RemotePrivateWork:
@@ -309,15 +315,6 @@ class RemotePrivateWork:
             problem = str(error)
         if problem is not None:
             raise NotMadeError(problem)
-
-    async def rehearse(self, charged: Charged) -> None:
-        """Run a rehearsal to its end.
-
-        Raises:
-            EngineUnavailableError: it failed, or the deployment does not answer.
-        """
-        if not await call("deployment for private work", self._handle, "rehearse", charged):
-            raise EngineUnavailableError("the rehearsal failed")
 
 
 _OTHER_PLACES = 32

@@ -140,8 +140,6 @@ class ProblemKind(Enum):
         "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "
         "corrections with `?dry_run=true`.",
     )
-    UNKNOWN_PROPOSAL = 404, "No such proposal is open. Nothing was promised. A plan signed since makes others lapse."
-    TWO_PERSONS = 403, "Somebody else must approve, or the plan must be proposed first. Nothing was promised."
     ACCOUNTANTS_DISAGREE = (
         422,
         "Two accountants contradict each other. Nothing was promised. Change the numbers a little, and please "

@@ -9,7 +9,6 @@ from service.commands import command, fields
 from service.embedding import sanitizers
 from service.engines import protocol
 from service.pipeline import answering, latency, making, queries, restoring
-from service.plans import proposals, signing
 from service.problem_kinds import ProblemKind
 from service.records import api_keys, requests_once, roles, synthetic_store, text_ledger
 
@@ -26,9 +25,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     exemplar_store.UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
     exemplar_store.InvalidUnitIdError: ProblemKind.INVALID_REQUEST,
     api_keys.UnknownKeyError: ProblemKind.UNKNOWN_KEY,
-    proposals.UnknownProposalError: ProblemKind.UNKNOWN_PROPOSAL,
-    proposals.SamePersonError: ProblemKind.TWO_PERSONS,
-    signing.TwoPersonsError: ProblemKind.TWO_PERSONS,
     api_keys.KeyRotatedError: ProblemKind.KEY_ROTATED,
     errors.UnknownGroupError: ProblemKind.UNKNOWN_GROUP,
     errors.GroupError: ProblemKind.GROUP_REFUSED,

@@ -21,7 +21,6 @@ from service.pipeline.realigning import Realigner
 from service.pipeline.restoring import Restoring, Steerer
 from service.pipeline.sanitizing_engine import SanitizingEngine
 from service.pipeline.stages import Stages
-from service.plans.rehearsing import Charged, Rehearsals
 from service.plans.signing import Make, release
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
@@ -36,9 +35,6 @@ class Apart(Protocol):
 
     def make(self, task: str) -> None:
         """As :data:`service.plans.signing.Make`."""
-
-    async def rehearse(self, charged: Charged) -> None:
-        """As :data:`service.plans.rehearsing.Elsewhere`."""
 
 
 class SanitizersMissingError(ValueError):
@@ -57,7 +53,6 @@ class Services:
     answering: Answering
     trials: Trials
     make: Make
-    rehearsals: Rehearsals
     sanitizers: Sanitizers
     restoring: Restoring
 
@@ -145,7 +140,6 @@ def open_services(
         max_in_flight=settings.max_queries_in_flight,
         grain_s=public_grain_s,
     )
-    elsewhere = apart.rehearse if apart else None
     return Services(
         records=records,
         engine=engine,
@@ -155,7 +149,6 @@ def open_services(
         answering=answering,
         trials=Trials(stages, latency_grain_s=public_grain_s),
         make=apart.make if apart else partial(release, records, embed=embedder.embed, stages=stages),
-        rehearsals=Rehearsals(records, stages, padded=not settings.latency_unpadded, elsewhere=elsewhere),
         sanitizers=sanitizers,
         restoring=restoring,
     )

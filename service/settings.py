@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "TWO_PERSON_", "OIDC_")
+_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_")
 
 
 def set_operators_aside() -> dict[str, str]:
@@ -79,8 +79,6 @@ class Settings(EmbeddingSettings):
     """A folder of bundles, which `dpicl restore publish` adds to and `/v1/restore` serves. None unless set."""
     text_epsilon_cap: float | None = Field(default=None, ge=0)
     """The most ε that a key's sanitised texts may cost, all together. No cap unless set."""
-    two_person_signing: bool = False
-    """A plan that one admin signs is only proposed; it takes its budget when another approves it."""
     oidc_issuer: str | None = None
     """An OpenID Connect provider that signs people in to the dashboard, exactly as it calls itself: `https://...`."""
     oidc_client_id: str | None = None

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from operator import attrgetter
 
-import sqlalchemy as sa
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import RedirectResponse
@@ -74,8 +73,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        work = [services.heartbeat.keep_beating(), told.responses.keep_storing()]
-        work += [_measure_grains(services), _note_engine(services)]
+        work = [services.heartbeat.keep_beating(), _measure_grains(services), _note_engine(services)]
         if services.sanitizers.wanted:
             work.append(_prepare_sanitizers(services))
         if services.records.witness is not None:
@@ -87,8 +85,6 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         await services.answering.drain()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
-        with suppress(sa.exc.SQLAlchemyError):
-            await asyncio.to_thread(told.responses.store)
 
     app = FastAPI(
         title="dp-icl",

@@ -29,7 +29,7 @@ from accounting.ledger.cohorts import (
     unknown_budget,
 )
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import Approval, BudgetOpened, KnowledgeBaseDeleted, PlanSigned
+from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 from accounting.topics import SEPARATOR, entry, parts
@@ -299,7 +299,6 @@ class Budgets:
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
         again: int | None = None,
-        approval: Approval | None = None,
         first: Callable[[sa.Connection], None] = lambda _connection: None,
         last: Callable[[sa.Connection, int], None] = lambda _connection, _version: None,
     ) -> SignedPlan:
@@ -318,7 +317,6 @@ class Budgets:
                 sent twice signs once.
             again: version of the newest plan with this very document, if its budget is to be taken once more. So that
                 is confirmed for one signature, and not for those that follow it.
-            approval: of the second person, where two are needed.
             first: what else is to be done in the same transaction, before anything is locked here.
             last: the same, given the plan's version.
 
@@ -358,7 +356,6 @@ class Budgets:
                 delta=str(asked[1]),
                 answers=dict(tasks),
                 cohorts=drawn_on,
-                approval=approval,
             )
             plan_id = add_plan(connection, granted, now)
             last(connection, version)

@@ -171,35 +171,6 @@ class KnowledgeBaseDeleted(Particulars, kind="knowledge_base.deleted", words="Kn
     lost = "knowledge base {knowledge_base} was deleted while it was empty: will be deleted again"
 
 
-class PlanProposed(Particulars, kind="plan.proposed", words="Plan proposed"):
-    """A plan was proposed, for somebody else to approve.
-
-    Attributes:
-        digest: SHA-256 of the calibrated plan, in hexadecimal.
-    """
-
-    knowledge_base: str
-    proposal: str
-    digest: str
-    by: str
-
-    says = "{by} proposed a plan of {knowledge_base}; somebody else has to approve it."
-    lost = "a plan of {knowledge_base} was proposed: propose it again, unless it was signed"
-
-
-@dataclass(frozen=True)
-class Approval:
-    """That a second person approved a plan.
-
-    Attributes:
-        proposal: which one.
-        by: who approved it: a key's id, a person, or a name of the command line.
-    """
-
-    proposal: str
-    by: str
-
-
 class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     """Part of cohorts' lifetime budgets was granted.
 
@@ -208,7 +179,6 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
         signed_by: who signed: a key's id, a person, or a name of the command line.
         answers: by task; of one with topics, by the entry of each (:func:`accounting.topics.entry`).
         cohorts: that it is charged to, and draws on.
-        approval: of the second person, where two are needed.
     """
 
     knowledge_base: str
@@ -220,7 +190,6 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     delta: str
     answers: dict[str, int]
     cohorts: tuple[int, ...] = (1,)
-    approval: Approval | None = None
 
     lost = "plan {version} of {knowledge_base} was signed: will be signed again"
 

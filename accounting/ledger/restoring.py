@@ -348,7 +348,6 @@ _NEITHER_PROMISED_NOR_SPENT = (
     events.AnswerReleased,
     events.ChargeLost,
     events.ChargeVoided,
-    events.PlanProposed,
     events.QueryRefused,
     events.RemoteEngineChanged,
     events.UnitForgotten,

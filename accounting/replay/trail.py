@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from hashlib import sha256
 from typing import Any
 
 from accounting.ledger import events
@@ -21,7 +20,6 @@ from accounting.ledger.amounts import Pair, exact, rest, total
 from accounting.ledger.budgets import address
 from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import FIRST, canonical, digest
-from accounting.ledger.two_persons import Hands
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, compare
 from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError
@@ -118,10 +116,9 @@ class _Replay:
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
         self._keys: dict[str, events.KeyCreated] = {}
         self._revoked: set[str] = set()
+        self._people: set[str] = set()  # who signed in with a provider
         self._uploads: set[str] = set()
         self._uploaded: set[str] = set()  # knowledge bases
-        self._proposals: dict[str, events.PlanProposed] = {}
-        self._hands = Hands()
         self._tokens: set[str] = set()  # hashes of those that replaced others
         self._charged_by: Counter[str] = Counter()
         self._releases: set[str] = set()
@@ -145,7 +142,6 @@ class _Replay:
         if particulars is None:
             self.wrong(f"{here} is of a kind this version does not know: use the version that wrote it, or a newer one")
             return
-        self._hands.note(particulars)
         for problem in self.follow(particulars):
             self.wrong(f"{here}: {problem}")
 
@@ -221,31 +217,7 @@ class _Replay:
         self._archived.discard(name)
 
     @follow.register
-    def _(self, proposed: events.PlanProposed) -> Iterable[str]:
-        yield from self._exists(proposed.knowledge_base)
-        if proposed.proposal in self._proposals:
-            yield f"proposal {proposed.proposal} was made before"
-        self._proposals[proposed.proposal] = proposed
-
-    def _check_approval(self, signed: events.PlanSigned) -> Iterable[str]:
-        if signed.approval is None:
-            return
-        proposed = self._proposals.pop(signed.approval.proposal, None)
-        if proposed is None:
-            yield f"the plan was approved as proposal {signed.approval.proposal}, which is not open"
-        elif (proposed.knowledge_base, proposed.digest) != (
-            signed.knowledge_base,
-            sha256(signed.document.encode()).hexdigest(),
-        ):
-            yield "the plan is not the one that was proposed"
-        elif signed.signed_by != signed.approval.by:
-            yield f"{signed.approval.by} approved the plan, and {signed.signed_by} is said to have signed it"
-        elif self._hands.are_one(proposed.by, signed.approval.by):
-            yield f"{proposed.by} proposed the plan, and {signed.approval.by}, who approved it, is in the same hands"
-
-    @follow.register
     def _(self, signed: events.PlanSigned) -> Iterable[str]:
-        yield from self._check_approval(signed)
         name, version = signed.knowledge_base, signed.version
         if name not in self._budgets:
             yield f"{name} has no lifetime budget"
@@ -361,10 +333,11 @@ class _Replay:
     def _(self, person: events.PersonSignedIn) -> Iterable[str]:
         if person.by != f"{person.subject} at {person.issuer}" or person.role not in ("viewer", "auditor", "admin"):
             yield f"{person.by} is not who signed in, or has no role that may"
+        self._people.add(person.by)
 
     @follow.register
     def _(self, person: events.PersonSignedOut) -> Iterable[str]:
-        if person.by not in self._hands.people:
+        if person.by not in self._people:
             yield f"{person.by} never signed in"
 
     @follow.register

@@ -42,7 +42,7 @@ def _metrics() -> list[Metric]:
     with TemporaryDirectory() as folder:
         records = open_records(Settings(database_url=f"sqlite:///{folder}/empty.sqlite", development=True))
         note_engine(records.database, EngineInfo("none", "none", False, "Only described."))
-        scrape = Scrape(records, Responses(records.database), Checked(0, broken=False), engine_up=True)
+        scrape = Scrape(records, Responses(), Checked(0, broken=False), engine_up=True)
         found = list(scrape.collect())
         records.database.dispose()
     return found

@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 import yaml
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from accounting.plan import PlanError
 from service.api.dependencies import Admin, AnyKey, Confirmed
@@ -15,7 +15,7 @@ from service.api.paging import Page, Paging
 from service.api.problems import may_meet
 from service.bodies import body_within, streams_body
 from service.commands import plans
-from service.commands.plans import PlanResult, ProposalView, SignedPlanView
+from service.commands.plans import PlanResult, SignedPlanView
 from service.plans.signing import prepare
 from service.problem_kinds import ProblemKind
 
@@ -68,7 +68,6 @@ _BODY = {
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "A dry run's preview.", "model": PlanResult},
-    202: {"description": "Where two people sign: the plan is proposed, and nothing taken.", "model": PlanResult},
     **may_meet(
         ProblemKind.BUDGET_EXCEEDED,
         ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
@@ -103,7 +102,7 @@ async def sign_plan(
 
     A plan that is signed already is refused and takes nothing, unless `again` names it.
     Releases that are made once are made before this answers, which takes a second or more, and minutes where an engine
-    writes texts. Where two people sign, the plan is only proposed, and somebody else approves it.
+    writes texts.
     """
     records = caller.services.records
     text = await _text(request)
@@ -114,9 +113,7 @@ async def sign_plan(
     if dry_run:
         response.status_code = 200
         return await caller.do(plans.preview, calibrated, grains=caller.services.grains, otherwise=True)
-    result = await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
-    response.status_code = 202 if result.proposed else 201
-    return result
+    return await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
 
 
 @router.get("", summary="List the signed plans", responses=NO_KNOWLEDGE_BASE)
@@ -125,29 +122,6 @@ async def list_plans(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: 
     page = window.cut(await caller.do(plans.list_, knowledge_base), lambda plan: str(plan.version))
     names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
     return Page(data=[SignedPlanView.of(plan, names) for plan in page.data], has_more=page.has_more, next=page.next)
-
-
-@router.get("/proposals", summary="List the proposed plans", responses=NO_KNOWLEDGE_BASE)
-async def list_proposals(knowledge_base: KnowledgeBaseName, caller: Admin, window: Paging) -> Page[ProposalView]:
-    """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
-    listed = await caller.do(plans.list_proposals, knowledge_base)
-    names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
-    return window.cut([ProposalView.of(proposal, names) for proposal in listed], lambda proposal: proposal.id)
-
-
-@router.post(
-    "/proposals/{proposal}/approve",
-    status_code=201,
-    summary="Approve a proposed plan",
-    responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.UNKNOWN_PROPOSAL),
-)
-async def approve_proposal(
-    knowledge_base: KnowledgeBaseName,
-    proposal: Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])],
-    caller: Admin,
-) -> SignedPlanView:
-    """Sign what another admin proposed. Irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
-    return await caller.do(plans.approve, knowledge_base, proposal, make=caller.services.make)
 
 
 async def _text(request: Request) -> str:

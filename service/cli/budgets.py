@@ -35,7 +35,7 @@ _GROUPS: dict[str, Callable[[GroupBudget], object]] = {
 }
 _TASKS: dict[str, Callable[[TaskBudget], object]] = {
     "task": lambda task: task.task,
-    "answers": lambda task: "none" if not task.asked else "any number" if task.answers is None else task.answers,
+    "answers": lambda task: "any number" if task.answers is None else task.answers,
     "spent": lambda task: task.spent,
     "left": lambda task: _left(task),
     "lost": lambda task: task.lost,
@@ -91,10 +91,7 @@ def _amounts(budget: KnowledgeBaseBudget | CohortBudget) -> str:
 
 
 def _left(task: TaskBudget) -> object:
-    if task.rehearsal is None or task.rehearsal.accuracy is None:
-        return f"release {task.one_release}" if task.left is None else task.left
-    low, high = task.rehearsal.accuracy
-    return f"{100 * low:.0f} to {100 * high:.0f} % right"
+    return f"release {task.one_release}" if task.left is None else task.left
 
 
 @cohorts.command("open")

@@ -135,7 +135,7 @@ def evaluate(
     # Language models read no embeddings, but what is released once is made of them, slots are ranked by them, and
     # topics found.
     needed = plan.tasks[name].once or plan.tasks[name].compares
-    embed = None if config.is_llm and not needed else embedder.embed
+    embed = None if config.is_llm and not needed else embedder.embed_many
     with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
         asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
         given = Pass(asked, store, engine, embedder, runner.run)

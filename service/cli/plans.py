@@ -1,8 +1,10 @@
 """``dpicl plan``: see what a plan gives, then sign it."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -17,13 +19,14 @@ from service.cli.gathering import Commands, Options
 from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
-from service.cli.trying import beside_engine, candidates, rehearse, try_
+from service.cli.trying import beside_engine, candidates, try_
 from service.commands import plans
-from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
+from service.commands.plans import PlanResult, SignedPlanView
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.preview import TaskPreview, TopicPreview, plot
+from service.plans.proposals import Proposal
 from service.plans.signing import Make, check_free, check_new, prepare
 from service.plans.signing import release as make_release
 from service.records.api_keys import called
@@ -33,7 +36,6 @@ from service.sources.encodings import read_text
 
 app = Commands()
 app.command("try")(try_)
-app.command("rehearse")(rehearse)
 app.command()(candidates)
 
 WriterConfigFile = Annotated[
@@ -47,12 +49,6 @@ WriterConfigFile = Annotated[
     ),
 ]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
-
-
-class _Announced(Arriving):
-    """How people arrive, if anybody says so."""
-
-    units_a_month: Annotated[float | None, typer.Option(help=Arriving.model_fields["units_a_month"].description)] = None  # type: ignore[assignment]
 
 
 class _Compared(Options):
@@ -88,42 +84,39 @@ def preview_(
     file: PlanFile,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     *,
-    arriving: _Announced,
     compared: _Compared,
     text: TextFormat,
     plot_file: PlotFile = None,
+    details: bool = False,
     json: Json = False,
 ) -> None:
-    """Show what a plan would give, before anything is spent.
-
-    The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, the engine calls each
-    answer takes, and what the same budget gives if it is spent otherwise.
+    """Show what a plan would give, before anything is spent, and what would be better for the same budget.
 
     Args:
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
+        details: Also show the noise, the plan's ε by every accountant, and what the same budget gives otherwise.
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
-    lasting = None if arriving.units_a_month is None else plans.steady(me, opened, plan, arriving)
     found = compared.labels(plan, text)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     result = plans.preview(me, opened, calibrated, otherwise=True)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
-        for_ever = {"steady": lasting.model_dump()} if lasting else {}
         beside = {"labels": {name: vars(counts) for name, counts in found.items()}} if found else {}
-        output.print_json(result.model_dump(mode="json") | for_ever | beside)
+        output.print_json(result.model_dump(mode="json") | beside)
         return
     _print(result)
     for name, counts in found.items():
         _print_labels(name, counts)
+    _print_proposals(result.proposals or [])
+    if details:
+        _print_details(result)
+    else:
+        output.say("Noise, every accountant and alternatives: --details")
     if opened:
         output.print_engine(result.engine)
-    if lasting:
-        Console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
-        rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in lasting.tasks.items()]
-        output.print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 
@@ -164,49 +157,6 @@ def sign(
         output.print_json(result)
     elif result.signed:
         typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
-    elif result.proposed:
-        typer.echo(f"Proposed. Somebody else: dpicl plan approve {plan.knowledge_base} {result.proposed.id}")
-
-
-@app.command()
-def proposals(knowledge_base: Name, json: Json = False) -> None:
-    """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
-    names = plans.names(output.actor(), output.records())
-    listed = [ProposalView.of(proposal, names) for proposal in output.do(plans.list_proposals, knowledge_base)]
-    columns = {
-        "id": lambda view: view.id,
-        "by": lambda view: called(view.proposed_by, names),
-        "at": lambda view: view.proposed_at,
-    }
-    output.print_list("Proposals", listed, columns, json=json)
-
-
-@app.command()
-def approve(
-    knowledge_base: Name,
-    proposal: Annotated[str, typer.Argument()],
-    yes: Yes = False,
-    signed_by: SignedBy = None,
-    engine_config: WriterConfigFile = None,
-) -> None:
-    """Approve a plan that somebody else proposed. Irrevocable, as signing is.
-
-    Args:
-        proposal: The proposal's id, from `dpicl plan proposals`, or how it begins.
-    """
-    me, opened = output.actor(signed_by), output.records()
-    listed = plans.list_proposals(me, opened, knowledge_base)
-    proposal = output.whole_id(proposal, (waiting.id for waiting in listed))
-    for waiting in listed:
-        if waiting.id == proposal:
-            _print(plans.preview(me, opened, waiting.calibrated))
-    output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)
-
-    signed = beside_engine(
-        engine_config,
-        lambda stages: plans.approve(me, opened, knowledge_base, proposal, make=_make(opened, stages)),
-    )
-    typer.echo(f"Signed as version {signed.version}")
 
 
 def _make(opened: Records, stages: Stages | None) -> Make | None:
@@ -257,6 +207,36 @@ def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) ->
 
 def _print(result: PlanResult) -> None:
     described = result.preview
+    exemplars = f"{described.public_size:,} exemplars"
+    output.say(
+        f"{described.knowledge_base}: ε = {described.epsilon:g} and δ = {described.delta:g} in all, with {exemplars}",
+        "bold",
+    )
+    for name, task in described.tasks.items():
+        output.say(f"{name}: {task.gives}")
+        if task.warning:
+            output.say(f"Warning: {task.warning} What helps: {task.remedies}.", "bold red")
+    if result.exceeds:
+        output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
+    rows = [(name, *_short_row(task)) for name, task in described.tasks.items()]
+    output.print_table("", ["task", "answers", "needed", "engine calls", "prompt tokens"], rows)
+
+
+def _print_proposals(proposals: Sequence[Proposal]) -> None:
+    if proposals:
+        output.say("Better for the same budget", "bold")
+    for proposal in proposals:
+        output.say(f"{proposal.task}: {proposal.why} Below `{proposal.task}`:")
+        typer.echo(indent(proposal.lines, "    "))
+        if proposal.tasks:
+            output.say("and below `tasks`:")
+            typer.echo(indent(proposal.tasks, "  "))
+
+
+def _print_details(result: PlanResult) -> None:
+    described = result.preview
+    for name, task in described.tasks.items():
+        Console().print(f"[bold]{name}[/bold] ({task.mechanism}): {task.summary}")
     accountants = [
         (
             name,
@@ -265,22 +245,16 @@ def _print(result: PlanResult) -> None:
         )
         for name, (lower, upper) in described.epsilon_by_accountant.items()
     ] + [(name, "", reason) for name, reason in described.unsupported.items()]
-    title = f"{described.knowledge_base}: the plan promises ε = {described.epsilon:g} at δ = {described.delta:g}"
-    output.print_table(title, ["accountant", "ε of the plan", ""], accountants)
+    output.print_table("ε of the plan", ["accountant", "ε", ""], accountants)
     rows = [
         (f"{name}\n{task.mechanism}", f"{task.sampling_probability:.3f}", task.llm_calls, *_row(task))
         for name, task in described.tasks.items()
     ]
     output.print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
     for name, task in described.tasks.items():
-        Console().print(f"[bold]{name}[/bold]: {task.summary}")
         if task.topics is not None:
             drawn = [(topic, *_drawn(its)) for topic, its in task.topics.items()]
             output.print_table(f"Topics of {name}", ["topic", "public size", "q", "drawn an answer"], drawn)
-    for warning in described.warnings:
-        output.say(f"Warning: {warning}", "bold red")
-    if result.exceeds:
-        output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
@@ -298,6 +272,13 @@ def _print_labels(name: str, counts: LabelCounts) -> None:
         more = f", and {len(counts.others) - len(others)} others" if len(counts.others) > len(others) else ""
         count = "1 row has none of them, and counts" if unknown == 1 else f"{unknown:,} rows have none, and count"
         output.say(f"  {count} for nothing: {output.counted(others)}{more}", "bold red")
+
+
+def _short_row(task: TaskPreview) -> tuple[object, ...]:
+    answers = "any number" if task.answers is None else f"{task.answers:,}"
+    needed = task.slots_for_95_percent
+    reached = "out of reach" if needed is None else f"{math.ceil(needed):,} of {task.ensemble:,}"
+    return answers, reached, f"{task.llm_calls:,}", f"{task.llm_tokens:,}"
 
 
 _MOST_OTHERS = 20

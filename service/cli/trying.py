@@ -1,4 +1,4 @@
-"""What runs an engine of its own before a plan is signed: ``dpicl plan try``, ``rehearse`` and ``candidates``."""
+"""What runs an engine of its own before a plan is signed: ``dpicl plan try`` and ``candidates``."""
 
 import asyncio
 import json as to_json
@@ -14,10 +14,9 @@ import yaml
 from accounting.plan import CalibratedPlan, Plan, load_plan
 from accounting.tasks import ClassifyTask
 from service.cli import output
-from service.cli.output import Json, PlanFile, SignedBy, TaskName, Yes
+from service.cli.output import Json, PlanFile, TaskName
 from service.cli.reading import TextFormat
-from service.commands import rehearsals, trials
-from service.commands.rehearsals import NewRehearsal
+from service.commands import trials
 from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
@@ -110,37 +109,6 @@ def try_(
         output.print_json(TrialView.of(address, trial).model_dump(mode="json") | {"took_s": took_s})
     else:
         _print(address, trial, calibrated, took_s)
-
-
-def rehearse(
-    file: PlanFile,
-    *,
-    wanted: NewRehearsal,
-    engine_config: EngineConfigFile = None,
-    yes: Yes = False,
-    signed_by: SignedBy = None,
-    json: Json = False,
-) -> None:
-    """Find out privately how often a plan's answers would be right, before it is signed. This spends budget for good.
-
-    Some units ask, the others answer with the plan's noise, and only noisy counts of right and wrong answers leave.
-    Run it where the service runs. It ends at a time fixed before anything private is read.
-    """
-    me, opened, plan = output.actor(signed_by), output.records(), load_plan(read_text(file))
-    offer = rehearsals.offer(me, prepare(opened, plan), wanted)
-    budget, (described,) = offer.calibrated.plan.budget, offer.preview.tasks.values()
-    if not json:
-        for told in filter(None, [described.summary, described.warning]):
-            output.say(told)
-    output.agreed(f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
-    address, counts = with_engine(engine_of(engine_config), lambda stages: rehearsals.run(me, opened, offer, stages))
-    accuracy, zero_shot = counts.accuracy, counts.zero_shot_accuracy
-    if json:
-        between = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot}
-        output.print_json({"task": address, "epsilon": budget.epsilon, "delta": budget.delta, **between})
-        return
-    output.say(f"With the plan: {_between(accuracy)} of answers right, 95 % sure.")
-    output.say(f"Zero-shot, free: {_between(zero_shot)}.")
 
 
 def candidates(
@@ -243,8 +211,3 @@ def _said(answer: Any) -> str:
     if "probability" in answer:
         said += f" (probability {answer['probability']:.2f})"
     return f"{said}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else said
-
-
-def _between(shares: tuple[float, float]) -> str:
-    low, high = shares
-    return f"between {100 * low:.0f} and {100 * high:.0f} %"

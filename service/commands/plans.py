@@ -1,22 +1,20 @@
-"""Plans: previewed for free, and signed for ever, or where two people sign, proposed and approved."""
+"""Plans: previewed for free, and signed."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from accounting.ledger.amounts import Number
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import PlansChangedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from accounting.topics import parts
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import ABSENT, FieldError
+from service.commands.fields import ABSENT
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
 from service.plans import alternatives, exported, proposals, signing
@@ -24,15 +22,12 @@ from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
 from service.plans.proposals import Proposal
-from service.plans.steady import MONTHS, SteadyPreview, preview_steadily
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
 from service.records.signed import read_signed
 
 _NAME = "What people call that key; null if it is none, or you may not audit."
-_ARRIVING: dict[str, Any] = {"units_a_month": 300, "months_a_cohort": 3}
-_Positive = Annotated[float, Field(ge=1e-3, le=1e9)]
 
 
 class SignedPlanView(BaseModel):
@@ -56,35 +51,19 @@ class SignedPlanView(BaseModel):
         return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)
 
 
-class ProposalView(BaseModel):
-    """A plan that somebody else has to approve."""
-
-    id: str
-    digest: str
-    proposed_by: str
-    proposed_by_name: str | None = Field(description=_NAME)
-    proposed_at: datetime
-    preview: PlanPreview
-
-    @classmethod
-    def of(cls, proposal: Proposal, names: Mapping[str, str]) -> ProposalView:
-        """A proposal, for somebody who may know these names of keys, by id."""
-        name, plan = names.get(proposal.proposed_by), proposal.calibrated
-        return cls(**vars(proposal), digest=plan.digest, proposed_by_name=name, preview=describe(plan))
-
-
 class PlanResult(BaseModel):
     """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
 
     Attributes:
         alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+        proposals: of a dry run: what would be better for the same budget.
         exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
-        proposed: where two people sign: what somebody else has to approve.
     """
 
     engine: EngineView | None
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(**ABSENT)
+    proposals: builtins.list[Proposal] | None = Field(**ABSENT)
     exceeds: str | None = Field(**ABSENT)
     latency: dict[str, LatencyEstimate] | None = Field(
         **ABSENT,
@@ -92,27 +71,7 @@ class PlanResult(BaseModel):
         "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
         "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
     )
-    proposed: ProposalView | None = Field(**ABSENT)
     signed: SignedPlanView | None
-
-
-class Arriving(BaseModel):
-    """How people arrive, as an admin announces it."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_ARRIVING]})
-    units_a_month: _Positive = Field(
-        description="About how many new people arrive, announced: also show what it gives for ever."
-    )
-    months_a_cohort: _Positive = Field(default=MONTHS, description="Months from one cohort to the next.")
-    units_a_cohort: _Positive | None = Field(
-        default=None, description="In place of months: as long as so many people take to arrive at that rate."
-    )
-    cohort_epsilon: _Positive | None = Field(
-        default=None, description="Lifetime ε of each cohort. [default: the newest one's]"
-    )
-    cohort_delta: float | None = Field(
-        default=None, gt=0, lt=1, description="Lifetime δ of each cohort. [default: the newest one's]"
-    )
 
 
 def read(text: str, knowledge_base: str) -> Plan:
@@ -146,40 +105,18 @@ def preview(
     """
     plan, described = calibrated.plan, describe(calibrated)
     latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
+    engine = last_engine(records.database) if records else None
+    embeds = records is None or records.store.get(plan.knowledge_base).embedding_dimension != 0
+    language_model = engine.is_llm if engine else None
     return PlanResult(
-        engine=last_engine(records.database) if records else None,
+        engine=engine,
         preview=described,
         alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
+        proposals=proposals.proposals(calibrated, embeds=embeds, language_model=language_model) if otherwise else None,
         exceeds=signing.not_free(records, plan) if records else None,
         latency=latency or None,
         signed=None,
     )
-
-
-@command(Right.DECIDE)
-def steady(_actor: Actor, records: Records | None, plan: Plan, arriving: Arriving) -> SteadyPreview:
-    """What a plan would give for ever, signed again and again on the newest cohorts. Takes seconds; spends nothing.
-
-    Args:
-        records: where its knowledge base is; None if there is none yet.
-        plan: with ``retain``.
-        arriving: each cohort's budget is the newest one's where it is not said.
-
-    Raises:
-        FieldError: a cohort's budget is not said, and there is no cohort.
-        PlanError: as of :func:`service.plans.steady.preview_steadily`.
-    """
-    epsilon: Number | None = arriving.cohort_epsilon
-    delta: Number | None = arriving.cohort_delta
-    if epsilon is None or delta is None:
-        if records is None:
-            missing = "cohort_epsilon" if epsilon is None else "cohort_delta"
-            raise FieldError(missing, "say what each cohort has")
-        newest = records.ledger.budgets.status(plan.knowledge_base).cohorts[-1]
-        epsilon, delta = epsilon or newest.epsilon, delta or newest.delta
-    units, months = arriving.units_a_cohort, arriving.months_a_cohort
-    months = months if units is None else units / arriving.units_a_month
-    return preview_steadily(plan, arriving.units_a_month, months, epsilon, delta)
 
 
 @command(Right.DECIDE, private=True)
@@ -193,7 +130,7 @@ def sign(
     again: int | None = None,
     make: signing.Make | None = None,
 ) -> PlanResult:
-    """Sign a plan for ever, or where two people sign, propose it. An actor who means the same twice does it once.
+    """Sign a plan. Repeating the call has no further effect.
 
     Args:
         records: where it is written.
@@ -215,10 +152,6 @@ def sign(
     described = describe(calibrated)
     check_confirmed(Confirmation.WORSE_THAN_FREE, described.warnings, confirmed)
     result = PlanResult(engine=last_engine(records.database), preview=described, signed=None)
-    if records.settings.two_person_signing:
-        signing.check_new(records, calibrated, again)
-        proposal = proposals.propose(records, calibrated, actor.id, after_version=after_version)
-        return result.model_copy(update={"proposed": ProposalView.of(proposal, names(actor, records))})
     try:
         signed = signing.sign(records, calibrated, actor.id, after_version=after_version, again=again, make=make)
     except PlansChangedError:
@@ -228,21 +161,6 @@ def sign(
             raise
         (signed,) = twins
     return result.model_copy(update={"signed": SignedPlanView.of(signed, names(actor, records))})
-
-
-@command(Right.DECIDE)
-def list_proposals(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list[Proposal]:
-    """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
-    return proposals.open_proposals(records, knowledge_base)
-
-
-@command(Right.DECIDE, private=True)
-def approve(
-    actor: Actor, records: Records, knowledge_base: str, proposal: str, *, make: signing.Make | None = None
-) -> SignedPlanView:
-    """Sign for ever what somebody else proposed; arguments and errors as of :func:`service.plans.proposals.approve`."""
-    signed = proposals.approve(records, knowledge_base, proposal, actor.id, make=make)
-    return SignedPlanView.of(signed, names(actor, records))
 
 
 @command(Right.SEE)

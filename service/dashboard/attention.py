@@ -52,7 +52,6 @@ def matters(
     budget: KnowledgeBaseBudget,
     forecasts: Mapping[str, Forecast],
     plans: Sequence[SignedPlan],
-    proposed: int,
     settings: Settings,
     now: datetime,
 ) -> list[Matter]:
@@ -62,22 +61,16 @@ def matters(
         budget: its own.
         forecasts: of its tasks whose answers are counted, by address.
         plans: as they were signed.
-        proposed: how many plans wait for a second person's approval.
         settings: which share of answers spent, and how few days left, need attention.
         now: the present, in UTC.
     """
     if budget.archived_at is not None:
         return []
     name, home = budget.knowledge_base, f"/knowledge-bases/{budget.knowledge_base}"
-    if not plans and not proposed:
+    if not plans:
         sentence = "No plan is signed yet, so nothing can be asked of it."
         return [Matter("", "no plan", name, sentence, "Write a plan", f"{home}/plan")]
     listed = []
-    if proposed:
-        what = "A plan waits" if proposed == 1 else f"{proposed} plans wait"
-        listed.append(
-            Matter("warn", "proposed", name, f"{what} for somebody else’s approval.", "Read it", f"{home}/plans")
-        )
     signed = {plan.version: plan for plan in plans}
     for version, task in newest(budget).values():
         plan, forecast = signed[version], forecasts.get(task.task)
@@ -116,7 +109,7 @@ def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
     for plan in reversed(budget.plans):
         for task in plan.tasks:
             named = task.task.partition("@")[0]
-            if task.asked and versions.setdefault(parts(named)[0], plan.version) == plan.version:
+            if versions.setdefault(parts(named)[0], plan.version) == plan.version:
                 latest[named] = plan.version, task
     return latest
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 import exemplar_store
 from accounting.ledger import events
 from accounting.ledger.history import History
-from accounting.plan import PlanError
 from service.commands import answers, audit, budgets, knowledge_bases, plans
 from service.commands import exemplars as exemplar_commands
 from service.commands.command import Confirmation
@@ -23,10 +22,7 @@ from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
 from service.plans.forecast import RULE
 from service.plans.preview import preview
-from service.plans.proposals import may_approve
-from service.plans.steady import MONTHS, steady_state
 from service.records.api_keys import called
-from service.records.records import Records
 from service.records.roles import Right
 from service.records.signed import read_signed
 from service.sources.uploads import rows_of
@@ -72,7 +68,6 @@ async def budget(visit: Visit) -> Response:
         "budget",
         summary=summary,
         group=next((group for group in listed if group.group == summary.budget.group), None),
-        steady=await asyncio.to_thread(_steady, records, name),
         rule=RULE,
     )
 
@@ -87,7 +82,6 @@ async def signed_plans(visit: Visit) -> Response:
     plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
     names = await asyncio.to_thread(plans.names, visit.actor, records)
-    proposals = await visit.do(plans.list_proposals, name) if visit.decides else []
     return await tab(
         visit,
         "plans",
@@ -98,10 +92,6 @@ async def signed_plans(visit: Visit) -> Response:
         called=lambda actor: called(actor, names),
         versions=[listed.version for listed in reversed(signed)],
         latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
-        proposals=[
-            (proposal, await asyncio.to_thread(may_approve, records, proposal, visit.actor.id))
-            for proposal in proposals
-        ],
     )
 
 
@@ -161,7 +151,7 @@ async def upload(visit: Visit) -> Response:
     except ValueError as error:
         raise FieldError("file", str(error)) from None
     try:
-        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
+        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed_many)
     except exemplar_store.BadRowError as error:
         raise FieldError("file", str(error)) from error
     except exemplar_store.UnitTooLargeError:  # whose own words count units
@@ -229,19 +219,3 @@ async def tab(visit: Visit, name: str, **context: Any) -> Response:
     """
     described = await visit.do(knowledge_bases.describe, visit.path("name"))
     return visit.page(f"knowledge_base/{name}.html", here="overview", tab=name, kb=described, **context)
-
-
-def _steady(records: Records, name: str) -> str | None:
-    """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
-    signed = [read_signed(row.document) for row in records.ledger.budgets.plans(name)]
-    answering = [
-        calibrated for calibrated in signed if any(task.mechanism.asked for task in calibrated.plan.tasks.values())
-    ]
-    if not answering:
-        return None
-    newest = records.ledger.budgets.status(name).cohorts[-1]
-    plan, retain = answering[-1].plan, len(answering[-1].cohorts)
-    try:
-        return steady_state(plan, retain, MONTHS, newest.epsilon, newest.delta).in_words
-    except PlanError:
-        return None

@@ -16,7 +16,6 @@ from service.dashboard.pages import Pages, Visit, whole
 from service.dashboard.usage import burn_down
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.plans.forecast import HISTORY, RULE, Forecast, forecast
-from service.plans.proposals import open_proposals
 from service.records.engine_record import last_engine
 from service.records.records import Records
 from service.records.roles import Right
@@ -93,7 +92,7 @@ class Summary:
         unused = [
             address
             for address, (task, expected) in self.tasks.items()
-            if task.asked and expected is not None and expected.left and address not in current
+            if expected is not None and expected.left and address not in current
         ]
         return [(*self.tasks[address], address in unused) for address in [*current, *unused]]
 
@@ -122,7 +121,6 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
 
 def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
     plans = records.ledger.budgets.plans(budget.knowledge_base)
-    proposed = len(open_proposals(records, budget.knowledge_base)) if records.settings.two_person_signing else 0
     signed = {plan.version: plan.signed_at for plan in plans}
     tasks: dict[str, tuple[TaskBudget, Forecast | None]] = {}
     forecasts: list[tuple[Forecast, datetime]] = []
@@ -137,7 +135,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         budget,
         sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
         tasks,
-        matters(budget, {expected.task: expected for expected, _ in forecasts}, plans, proposed, records.settings, now),
+        matters(budget, {expected.task: expected for expected, _ in forecasts}, plans, records.settings, now),
         burn_down(budget.knowledge_base, forecasts, days, now),
     )
 

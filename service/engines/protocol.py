@@ -182,7 +182,6 @@ class EngineInfo:
         is_llm: whether a language model generates the outputs.
         notice: what a caller should know before relying on the answers.
         remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
-        questions_leave: whether questions do, sanitised or not. If these are exemplars, remote engines must be allowed.
         reads_embeddings: whether slots' exemplars must come with their embeddings.
         keeps_blocks: whether it is a :class:`KeepsBlocks`.
         writes_together: whether it is a :class:`WritesTogether`.
@@ -196,7 +195,6 @@ class EngineInfo:
     is_llm: bool
     notice: str
     remote: bool = False
-    questions_leave: bool = False
     reads_embeddings: bool = False
     keeps_blocks: bool = False
     writes_together: bool = False

@@ -480,19 +480,17 @@ class Answering:
             await asyncio.wait(self._running)
 
 
-def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase, *, as_questions: bool = False) -> None:
+def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
     """Whether an engine may be shown a knowledge base's exemplars.
 
     Args:
         engine: that.
         knowledge_base: whose.
-        as_questions: whether questions are exemplars, too.
 
     Raises:
         RemoteEngineForbiddenError: it is outside the service, and the knowledge base does not allow that.
     """
-    leave = engine.remote or (as_questions and engine.questions_leave)
-    if leave and not knowledge_base.remote_engine:
+    if engine.remote and not knowledge_base.remote_engine:
         raise RemoteEngineForbiddenError(
             f"this service asks a language model outside it, and {knowledge_base.name} does not allow its exemplars "
             "to leave: an admin can allow it for this knowledge base"

@@ -99,15 +99,14 @@ def draw(
     )
 
 
-def deal(units: Sequence[Slot], task: ClassifyTask | GenerateTask, slots: np.ndarray | None = None) -> list[Slot]:
+def deal(units: Sequence[Slot], task: ClassifyTask | GenerateTask) -> list[Slot]:
     """Some units' exemplars in slots, as a query's are dealt: all of a unit in one, which keeps so many at most.
 
     Args:
         units: the exemplars of each.
         task: how many slots there are, and how large.
-        slots: of each unit, int (units,); drawn here, each by itself, unless given.
     """
-    drawn = sampling.below(task.ensemble, len(units)) if slots is None else slots
+    drawn = sampling.below(task.ensemble, len(units))
     exemplars = [exemplar for unit in units for exemplar in unit]
     holder = np.repeat(drawn, [len(unit) for unit in units])
     kept = sampling.deal(holder, sampling.words(holder.size), task.ensemble, task.slot_cap)

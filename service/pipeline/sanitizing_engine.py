@@ -7,7 +7,7 @@ ever. Whatever fails on the way, nothing is sent; and the remote engine itself t
 Private exemplars may stay here, too: a local engine then answers slots, from the question as it was asked.
 
 A question that is nobody's (made up, or an exemplar of a knowledge base that lets its own leave) is sanitised as those
-of callers are, so that what is measured or rehearsed is what they get; but nothing of it is stored or charged.
+of callers are, so that what is measured is what they get; but nothing of it is stored or charged.
 """
 
 import asyncio

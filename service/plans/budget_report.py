@@ -14,7 +14,6 @@ from accounting.ledger.groups import GroupStatus
 from accounting.mechanisms import Mechanism
 from accounting.topics import entry
 from service.plans.preview import epsilon_spent
-from service.plans.rehearsing import RehearsalReport, report
 from service.records.records import Records
 from service.records.signed import read_signed
 
@@ -49,14 +48,6 @@ class TaskBudget(BaseModel):
         exclude_if=lambda state: state is None,
         description="Of a release that is made once: whether it is there. A lost one stays lost, and charged.",
     )
-    rehearsal: RehearsalReport | None = Field(
-        default=None, exclude_if=lambda report: report is None, description="Of a rehearsal, which answers nothing."
-    )
-
-    @property
-    def asked(self) -> bool:
-        """Whether it can be."""
-        return self.rehearsal is None
 
 
 class PlanBudget(BaseModel):
@@ -178,7 +169,6 @@ def _task(records: Records, task: TaskStatus, mechanism: Mechanism) -> TaskBudge
         left=None if once else task.left,
         lost=task.states["lost"],
         one_release=_one_release(task) if once else None,
-        rehearsal=None if mechanism.asked else report(records, task.address),
     )
 
 

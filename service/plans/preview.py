@@ -54,8 +54,10 @@ class TaskPreview(BaseModel):
         llm_tokens: rough prompt tokens per answer, if slots are as large as the plan lets them be.
         fitted_to: to how many labelled public rows its labels' scores were fitted, so that answers carry a probability;
             None: to none, or there are no scores.
-        summary: what must hold for a good release, and what to change if it hardly can; and what a label's score says.
+        gives: what a person gets: how many answers, when they are good, and what slots show.
+        summary: the same in figures, what to change if it can hardly hold, and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
+        remedies: then, what helps.
         topics: how answers on each topic draw; absent if it has none. All of them together cost what the dearest costs.
     """
 
@@ -72,8 +74,10 @@ class TaskPreview(BaseModel):
     llm_calls: int
     llm_tokens: int
     fitted_to: int | None
+    gives: str
     summary: str
     warning: str | None
+    remedies: str | None = None
     topics: dict[str, TopicPreview] | None = Field(default=None, exclude_if=is_none)
 
 
@@ -136,10 +140,11 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     seen, voices = adapter.outlook(), adapter.voices(public_size)
     topics = None if task.topics is None else {name: _topic(task, name, public_size) for name in task.topics.all}
     expected = [topic.expected_exemplars for topic in (topics or {}).values()] or [q * public_size]
+    answers, warning = None if task.once else task.answers, seen.warning(voices)
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
-        answers=None if task.once else task.answers,
+        answers=answers,
         sampling_probability=q,
         expected_exemplars=max(expected),
         ensemble=voices,
@@ -150,10 +155,10 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        summary=_on_each(task, seen.in_words(None if task.once else task.answers, voices))
-        + _chosen(task)
-        + _of_scores(task),
-        warning=seen.warning(voices),
+        gives=_on_each(task, seen.gives(answers, voices), ".") + _chosen(task),
+        summary=_on_each(task, seen.in_words(answers, voices), ":") + _chosen(task) + _of_scores(task),
+        warning=warning,
+        remedies=seen.remedies if warning else None,
         topics=topics,
     )
 
@@ -165,14 +170,14 @@ def _topic(task: ClassifyTask | GenerateTask, name: str, public_size: int) -> To
     return TopicPreview(public_size=size, sampling_probability=q, expected_exemplars=q * size)
 
 
-def _on_each(task: ClassifyTask | GenerateTask, words: str) -> str:
-    """Words about answers, of a task that may have topics."""
+def _on_each(task: ClassifyTask | GenerateTask, words: str, mark: str) -> str:
+    """Words about answers, whose number stands before some mark, of a task that may have topics."""
     if task.topics is None:
         return words
     number = len(task.topics.all)
-    given, colon, rest = words.partition(":")
+    given, _, rest = words.partition(mark)
     more = f" on each of {number} topics, {number * task.answers:,} in all, for the price of those on one"
-    return f"{given}{more}{colon}{rest}"
+    return f"{given}{more}{mark}{rest}"
 
 
 def _chosen(task: ClassifyTask | GenerateTask) -> str:

@@ -1,152 +1,213 @@
-"""Plans that two people sign: one proposes, another approves, and only then the budget is taken.
+"""What would be better for the same budget, as lines that can be pasted into the plan.
 
-A proposal lapses when another plan of its knowledge base is signed: it was made in view of what was free then.
+A proposal is made only where the numbers of the preview, or a measurement in docs/evaluation.md, say that it is better,
+and only if the task can be calibrated with it.
 """
 
-import uuid
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
+from typing import Any
 
-import sqlalchemy as sa
+import yaml
+from pydantic import BaseModel, ValidationError
 
-from accounting.ledger import trail
-from accounting.ledger.budgets import SignedPlan
-from accounting.ledger.dialects import reading
-from accounting.ledger.errors import PlansChangedError
-from accounting.ledger.events import Approval, KeyCreated, KeyRotated, PersonSignedIn, PlanProposed
-from accounting.ledger.two_persons import Hands
-from accounting.plan import CalibratedPlan
-from service.plans.signing import Make, check_finished, check_free, sign
-from service.records.records import Records
-from service.records.signed import read_signed
-from service.records.tables import proposals
+from accounting.mechanisms import (
+    EmbeddingMeanMechanism,
+    PrototypesMechanism,
+    RnmGaussianMechanism,
+    TokenEnsembleMechanism,
+)
+from accounting.plan import CalibratedPlan, PlanError
+from accounting.tasks import ClassifyTask, GenerateTask, Task
+from service.pipeline.mechanisms.outlook import DEMANDING
+from service.plans.calibrating import least_noise
+from service.plans.preview import TaskPreview, describe
 
-_TELL = [event.kind for event in (KeyCreated, KeyRotated, PersonSignedIn)]
+_TIMES_DRAWN = (8, 4, 2)
+"""How many times what it shows a slot may draw: the more, the nearer to the question, and the dearer."""
+_FEWER_ANSWERS = (2, 5, 10, 20, 50, 100)
+_SHARE_OF_PROTOTYPES = 0.25
 
 
-class UnknownProposalError(LookupError):
-    """No such proposal is open."""
+class Proposal(BaseModel):
+    """One change of one task.
 
+    Attributes:
+        task: its name.
+        why: what becomes better, in a sentence.
+        lines: YAML below the task, in place of what it says of these keys.
+        tasks: YAML of a further task, below ``tasks``; empty for none.
+    """
 
-class SamePersonError(ValueError):
-    """The approver is in the same hands as the proposer."""
+    task: str
+    why: str
+    lines: str
+    tasks: str = ""
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """A plan that somebody else has to approve.
+class _Offer:
+    """What proposals rest on.
 
     Attributes:
-        id: names it.
-        knowledge_base: whose budget it would take from.
-        document: the calibrated plan.
-        after_version: of the newest plan when it was made.
-        proposed_by: who made it, as the audit trail names them.
-        proposed_at: when.
+        calibrated: the plan.
+        embeds: whether it stores embeddings.
+        language_model: whether a language model answers; None: not known.
     """
 
-    id: str
-    knowledge_base: str
-    document: str
-    after_version: int
-    proposed_by: str
-    proposed_at: datetime
+    calibrated: CalibratedPlan
+    embeds: bool
+    language_model: bool | None
 
     @property
-    def calibrated(self) -> CalibratedPlan:
-        """The plan."""
-        return read_signed(self.document)
+    def tasks(self) -> Mapping[str, Task]:
+        """Of the plan, by name."""
+        return self.calibrated.plan.tasks
+
+    def now(self, name: str) -> TaskPreview:
+        """The task as planned."""
+        return describe(self.tasks[name], self.calibrated.noise[name], self.calibrated.public_size)
+
+    def changed(self, name: str, **changes: Any) -> TaskPreview | None:
+        """The task with some settings in the same plan; None if that cannot be."""
+        task = self.tasks[name]
+        try:
+            other = type(task).model_validate(task.model_dump() | changes)
+        except ValidationError:
+            return None
+        return self.with_tasks({name: other}).get(name)
+
+    def with_tasks(self, others: Mapping[str, Task]) -> Mapping[str, TaskPreview]:
+        """Some tasks in place of the plan's, or beside them, at the same budget; none if that cannot be."""
+        plan, size = self.calibrated.plan, self.calibrated.public_size
+        try:
+            noise = least_noise(plan.model_copy(update={"tasks": {**plan.tasks, **others}}), size)
+        except PlanError:
+            return {}
+        return {name: describe(task, noise[name], size) for name, task in others.items()}
+
+    def to_nearest(self, name: str, **further: Any) -> tuple[dict[str, Any], TaskPreview] | None:
+        """Settings by which slots show what is nearest, and what the task gives then.
+
+        Drawing more than is shown costs noise, so the last resort shows fewer of as many, which costs nothing.
+        """
+        task = self.tasks[name]
+        wider = [] if task.max_exemplars else [{"drawn": times * task.shots} for times in _TIMES_DRAWN]
+        narrower = [{"shots": max(1, task.shots // 4), "drawn": task.shots}] if task.shots > 1 else []
+        for changes in (*wider, *narrower):
+            settings = {"order": "nearest", **changes, **further}
+            seen = self.changed(name, **settings)
+            if seen is not None and _in_reach(seen):
+                return settings, seen
+        return None
 
 
-def propose(records: Records, calibrated: CalibratedPlan, by: str, *, after_version: int | None = None) -> Proposal:
-    """Propose a plan. Nothing is taken from the budget; the same plan proposed again is the same proposal.
-
-    Args:
-        records: where it is written.
-        calibrated: from :func:`service.plans.signing.prepare`.
-        by: who proposes, as the audit trail names them.
-        after_version: propose only if this is the newest plan's version.
-
-    Raises:
-        PlanError: it is not finished.
-        accounting.ledger.errors.PlansChangedError: it is not the newest.
-        accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
-    """
-    plan = calibrated.plan
-    check_finished(plan)
-    check_free(records, plan)
-    newest = _newest(records, plan.knowledge_base)
-    if after_version not in (None, newest):
-        raise PlansChangedError(f"plan {newest} of {plan.knowledge_base!r} was signed in the meantime; look again")
-    made = Proposal(str(uuid.uuid4()), plan.knowledge_base, calibrated.model_dump_json(), newest, by, datetime.now(UTC))
-    for standing in open_proposals(records, plan.knowledge_base):
-        if (standing.document, standing.proposed_by) == (made.document, by):
-            return standing
-    told = PlanProposed(knowledge_base=plan.knowledge_base, proposal=made.id, digest=calibrated.digest, by=by)
-    with records.database.begin() as connection:
-        connection.execute(sa.insert(proposals).values(**vars(made)))
-        trail.append(connection, made.proposed_at, told)
-    return made
-
-
-def open_proposals(records: Records, knowledge_base: str) -> list[Proposal]:
-    """Those that can be approved, oldest first.
-
-    Raises:
-        accounting.ledger.errors.UnknownBudgetError: no such knowledge base.
-    """
-    current = sa.and_(
-        proposals.c.knowledge_base == knowledge_base, proposals.c.after_version == _newest(records, knowledge_base)
-    )
-    with reading(records.database) as connection:
-        rows = connection.execute(sa.select(proposals).where(current).order_by(proposals.c.proposed_at)).all()
-    return [Proposal(**row._mapping) for row in rows]
-
-
-def may_approve(records: Records, proposal: Proposal, by: str) -> bool:
-    """Whether somebody is another person than who proposed, as far as the trail can tell."""
-    known = Hands()
-    for event in trail.every(partial(records.audit.events, kinds=_TELL)):
-        if (happened := event.particulars) is not None:
-            known.note(happened)
-    return not known.are_one(proposal.proposed_by, by)
-
-
-def approve(records: Records, knowledge_base: str, proposal: str, by: str, make: Make | None = None) -> SignedPlan:
-    """Approve a proposal, which signs it: once, and as :func:`service.plans.signing.sign` does.
+def proposals(calibrated: CalibratedPlan, *, embeds: bool = True, language_model: bool | None = None) -> list[Proposal]:
+    """What would be better for the same budget. Takes a second or more for each change that is looked at.
 
     Args:
-        records: where it is written.
-        knowledge_base: whose.
-        proposal: its id.
-        by: who approves and so signs, as the audit trail names them.
-        make: as of signing.
-
-    Raises:
-        UnknownProposalError: it is not open: another plan was signed since, perhaps this one.
-        SamePersonError: the proposer is in the same hands.
+        calibrated: the plan.
+        embeds: whether its knowledge base stores embeddings.
+        language_model: whether a language model answers; None: not known.
     """
-    lapsed = UnknownProposalError(
-        f"{knowledge_base} has no open proposal {proposal!r}: a plan that was signed since makes others lapse"
-    )
-    waiting = next((listed for listed in open_proposals(records, knowledge_base) if listed.id == proposal), None)
-    if waiting is None:
-        raise lapsed
-    if not may_approve(records, waiting, by):
-        raise SamePersonError(
-            "somebody else must approve this: you proposed it, or a key of yours made or rotated the key that did, or "
-            "somebody made or rotated both"
+    offer = _Offer(calibrated, embeds, language_model)
+    return [one for name, task in offer.tasks.items() if not task.once for one in _of(offer, name, task)]
+
+
+def _of(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
+    now = offer.now(name)
+    if offer.embeds and task.sampling == "units" and task.order == "random":
+        yield from _nearest(offer, name, task, now)
+    if isinstance(task, ClassifyTask):
+        yield from _prototypes(offer, name, task)
+    if offer.language_model and isinstance(task.mechanism, RnmGaussianMechanism | EmbeddingMeanMechanism):
+        yield from _blocks(offer, name, task, now)
+    if now.warning:
+        yield from _fewer_answers(offer, name, task, now)
+
+
+def _nearest(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
+    found = offer.to_nearest(name)
+    if found is not None:
+        settings, seen = found
+        shown, drawn = settings.get("shots", task.shots), settings["drawn"]
+        why = (
+            f"Each slot draws about {drawn} exemplars and shows the {shown} nearest to the question, which are more "
+            f"often about it. {_needs(now, seen)}"
         )
-    approval = Approval(waiting.id, by)
-    after = waiting.after_version
-    twin = records.ledger.budgets.newest_equal(knowledge_base, waiting.document)  # confirmed when it was proposed
-    try:
-        return sign(records, waiting.calibrated, by, after_version=after, again=twin, make=make, approval=approval)
-    except PlansChangedError:
-        raise lapsed from None
+        yield Proposal(task=name, why=why, lines=_yaml(settings))
+    if not isinstance(task, GenerateTask) or isinstance(task.mechanism, TokenEnsembleMechanism):
+        return
+    found = offer.to_nearest(name, slots="quote")
+    if found is not None and found[1].llm_calls < now.llm_calls:
+        why = (
+            f"Each slot says the response of its nearest exemplar, so an answer takes {found[1].llm_calls} calls of "
+            f"the model in place of {now.llm_calls}. Right for what many people wrote, wrong where a model must "
+            "transform what it reads."
+        )
+        yield Proposal(task=name, why=why, lines=_yaml(found[0]))
 
 
-def _newest(records: Records, knowledge_base: str) -> int:
-    records.ledger.budgets.status(knowledge_base)
-    return max((plan.version for plan in records.ledger.budgets.plans(knowledge_base)), default=0)
+def _prototypes(offer: _Offer, name: str, task: ClassifyTask) -> Iterator[Proposal]:
+    if not offer.embeds or task.prior_from is not None or not isinstance(task.mechanism, RnmGaussianMechanism):
+        return
+    if not task.mechanism.gives_score or task.mechanism.fitted or any(one.once for one in offer.tasks.values()):
+        return
+    own = f"{name}-prototypes"[:64]
+    share = _SHARE_OF_PROTOTYPES * task.share
+    once = task.alone().once_by(PrototypesMechanism(type="prototypes")).model_copy(update={"share": share})
+    seen = offer.with_tasks({own: once, name: task.model_copy(update={"prior_from": own})})
+    if not seen or seen[own].warning or not _in_reach(seen[name]):
+        return
+    written: dict[str, Any] = {"kind": "classify", "release": "once", "labels": list(task.labels)}
+    written["label_field"] = task.label_field
+    if task.label_descriptions:
+        written["label_descriptions"] = dict(task.label_descriptions)
+    written["prompt"] = {"exemplar": task.prompt.exemplar, "query": task.prompt.query}
+    written |= {"share": share, "mechanism": {"type": "prototypes"}}
+    yield Proposal(
+        task=name,
+        why="One release of each label's sum of embeddings, made when the plan is signed, takes the place of "
+        "zero-shot's opinion, which knows nothing of the exemplars.",
+        lines=_yaml({"prior_from": own}),
+        tasks=_yaml({own: written}),
+    )
+
+
+def _blocks(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
+    if task.sampling == "blocks" or task.order == "nearest":
+        return
+    seen = offer.changed(name, sampling="blocks")
+    if seen is not None and seen.noise["noise_multiplier"] < now.noise["noise_multiplier"]:
+        why = (
+            "Fixed blocks of exemplars need less noise than exemplars that are drawn one by one, and the language "
+            f"model keeps their prompts in its cache. Not together with `order: nearest`. {_needs(now, seen)}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml({"sampling": "blocks"}))
+
+
+def _fewer_answers(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
+    for times in _FEWER_ANSWERS:
+        answers = task.answers // times
+        seen = offer.changed(name, answers=answers) if answers else None
+        if seen is not None and not seen.warning:
+            why = f"Fewer answers need less noise. {_needs(now, seen)}"
+            yield Proposal(task=name, why=why, lines=_yaml({"answers": answers}))
+            return
+
+
+def _in_reach(seen: TaskPreview) -> bool:
+    needed = seen.slots_for_95_percent
+    return seen.warning is None and needed is not None and needed <= DEMANDING * seen.ensemble
+
+
+def _needs(now: TaskPreview, then: TaskPreview) -> str:
+    def slots(seen: TaskPreview) -> str:
+        return "all are too few" if seen.slots_for_95_percent is None else f"{math.ceil(seen.slots_for_95_percent):,}"
+
+    return f"Needed of {then.ensemble} slots: {slots(then)}; as planned: {slots(now)}."
+
+
+def _yaml(settings: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True, width=72).rstrip("\n")

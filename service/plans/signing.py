@@ -12,7 +12,6 @@ from accounting.ledger.amounts import checked
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
-from accounting.ledger.events import Approval
 from accounting.mechanisms import TokenEnsembleMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError
 from accounting.tasks import GenerateTask, placeholders
@@ -36,20 +35,6 @@ PLACEHOLDERS = ("first label", "second label")
 
 Make = Callable[[str], object]
 """Makes a task's one release, by its address, as :func:`release` does; raises as that does."""
-
-
-class TwoPersonsError(ValueError):
-    """One person cannot sign alone."""
-
-
-def check_alone(records: Records, approval: Approval | None = None) -> None:
-    """Whether a plan may be signed as it is.
-
-    Raises:
-        TwoPersonsError: the settings want two people, and no second one has approved.
-    """
-    if records.settings.two_person_signing and approval is None:
-        raise TwoPersonsError("DPICL_TWO_PERSON_SIGNING is set: a plan is proposed, and somebody else approves it")
 
 
 def drawn_on(records: Records, plan: Plan) -> tuple[int, ...]:
@@ -209,7 +194,6 @@ def sign(
     again: int | None = None,
     embed: Embed = embed_here,
     make: Make | None = None,
-    approval: Approval | None = None,
 ) -> SignedPlan:
     """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
 
@@ -223,10 +207,8 @@ def sign(
         again: as there.
         embed: embeds the plan's public texts, if a release is made with some.
         make: makes the releases, in another process or with an engine; they are made here unless given.
-        approval: of the second person, where the settings want two.
 
     Raises:
-        TwoPersonsError: there is none.
         PlanError: it is not finished.
         accounting.ledger.errors.PlansChangedError: it is not.
         accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
@@ -235,7 +217,6 @@ def sign(
             there to write it, and nothing is signed; or the plan is signed and a release not made, as the message says.
     """
     plan = calibrated.plan
-    check_alone(records, approval)
     check_finished(plan)
     once = [name for name, task in plan.tasks.items() if task.once]
     if once:  # what can be found to stand in their way now
@@ -244,7 +225,7 @@ def sign(
             raise NotMadeError(f"an engine writes the texts of this plan: {NAME_AN_ENGINE}; nothing is signed")
         if records.witness is not None:
             records.witness.catch_up()
-    signed = promise(records, calibrated, signed_by, after_version=after_version, again=again, approval=approval)
+    signed = promise(records, calibrated, signed_by, after_version=after_version, again=again)
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):
         try:
             make(task) if make else release(records, task, embed)
@@ -263,7 +244,6 @@ def promise(
     *,
     after_version: int | None = None,
     again: int | None = None,
-    approval: Approval | None = None,
 ) -> SignedPlan:
     """Write the promise alone; arguments and errors as of :func:`sign`, which has checked more."""
     plan, topics = calibrated.plan, UnitTopics(records, calibrated)
@@ -278,7 +258,6 @@ def promise(
         cohorts=calibrated.cohorts,
         after_version=after_version,
         again=again,
-        approval=approval,
         first=topics.lock,
         last=topics.keep,
     )
@@ -342,8 +321,6 @@ def release(records: Records, task: str, embed: Embed = embed_here, stages: Stag
     written, _ = read_task(signed)
     if not written.once:
         raise ValueError(f"{task} releases each answer by itself: ask it")
-    if not written.mechanism.asked:
-        raise ValueError(f"{task} cannot be asked, and is never made again")
     padded = not records.settings.latency_unpadded
     return make_here(records.ledger, records.store, signed, embed, stages, padded=padded)
 
@@ -356,8 +333,6 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
     """
     problems = []
     for name, task in plan.tasks.items():
-        if not task.mechanism.asked:
-            problems.append((f"tasks.{name}.mechanism", f"nobody writes a {task.mechanism.type} by hand"))
         shown = placeholders(task.prompt.exemplar)
         if missing := [field for field in shown if field not in knowledge_base.fields]:
             has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"

@@ -26,7 +26,6 @@ from service.records.rate_limits import RateLimits
 from service.records.requests_once import RequestsOnce
 from service.records.schema import migrate, require, revision
 from service.records.synthetic_store import KEY, SyntheticStore
-from service.records.tables import proposals
 from service.records.text_ledger import TextLedger
 from service.records.topics import lists_of
 from service.records.witness import open_witness
@@ -96,7 +95,6 @@ class Records:
         """
         with self.database.begin() as connection:
             self.store.delete(connection, name)
-            connection.execute(sa.delete(proposals).where(proposals.c.knowledge_base == name))
             self.ledger.budgets.delete(connection, name, by)
 
     def open_cohort(self, name: str, *, epsilon: float, delta: float, public_size: int, by: str) -> int:

@@ -48,18 +48,6 @@ admin_sessions = sa.Table(
     comment="Admins signed in to the dashboard, by the hash of their cookie.",
 )
 
-proposals = sa.Table(
-    "proposals",
-    metadata,
-    sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("knowledge_base", sa.String(200), nullable=False),
-    sa.Column("document", sa.Text, nullable=False, comment="the calibrated plan, byte for byte as it would be signed"),
-    sa.Column("after_version", sa.Integer, nullable=False, comment="the newest plan then; a newer one makes it lapse"),
-    sa.Column("proposed_by", sa.String(200), nullable=False),
-    sa.Column("proposed_at", UtcDateTime, nullable=False),
-    comment="Plans that somebody else has to approve.",
-)
-
 engines = sa.Table(
     "engines",
     metadata,
@@ -105,16 +93,6 @@ rate_limits = sa.Table(
     sa.Column("name", sa.String(300), primary_key=True),
     sa.Column("free_at", sa.Float, nullable=False, comment="when all of its burst is free again, as Unix time"),
     comment="How fast each caller has been: one number by the generic cell rate algorithm.",
-)
-
-http_responses = sa.Table(
-    "http_responses",
-    metadata,
-    sa.Column("surface", sa.String(20), primary_key=True, comment="api or dashboard"),
-    sa.Column("status", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("problem", sa.String(100), primary_key=True, comment="what the response says is wrong; empty for none"),
-    sa.Column("times", sa.BigInteger, nullable=False),
-    comment="How requests were answered, counted for the metrics.",
 )
 
 text_costs = sa.Table(

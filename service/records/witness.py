@@ -17,7 +17,6 @@ from accounting.ledger.events import (
     KeyRotated,
     KnowledgeBaseDeleted,
     Particulars,
-    PlanProposed,
     RemoteEngineChanged,
     UploadEnded,
 )
@@ -126,8 +125,6 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
             standing = sa.and_(api_keys.c.id == key, api_keys.c.revoked_at.is_(None))
             revoked = connection.execute(sa.update(api_keys).where(standing).values(revoked_at=datetime.now(UTC)))
             return [happened] if revoked.rowcount else []
-        case PlanProposed():
-            return [happened]  # the plan may have been signed, which is brought back
         case KeyRotated(key=key, token_sha256=digest, until=until):
             ends = None if until is None else datetime.fromisoformat(until)
             return [happened] if replace_token(connection, key, bytes.fromhex(digest), ends, datetime.now(UTC)) else []

@@ -1,8 +1,8 @@
 """The service's public quantities for Prometheus: budgets, charges, refusals, keys, responses, the audit trail.
 
-Everything is read from the database at each scrape, so every ingress replica reports the same and a restart resets no
-counter. Only engine, witness and the audit trail's chain are checked by each replica on its own. Nothing here
-depends on exemplars or on how long an engine took: metrics are as public as answers are.
+What the ledger holds is read from the database at each scrape, so every ingress replica reports the same and a restart
+resets no counter. Each replica counts its own responses, and checks engine, witness and the audit trail's chain on its
+own. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class Metrics:
     """
 
     def __init__(self, records: Records) -> None:
-        self.responses = Responses(records.database)
+        self.responses = Responses()
         self._records = records
         self._chain = ChainCheck(records.audit)
         self._told_of_break = False
@@ -240,9 +240,15 @@ def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
 
 
 def _responses(responses: Responses) -> Metric:
-    says = "Responses of api or dashboard, by status and problem; those about exemplars only if the key was wrong."
-    counts = [((surface, str(status), slug), times) for (surface, status, slug), times in responses.counts().items()]
-    return _counter("dpicl_http_responses", says, ("surface", "status", "problem"), counts)
+    says = (
+        "Responses of one replica's api or dashboard, by status and problem; those about exemplars only if the key was "
+        "wrong."
+    )
+    counts = [
+        ((surface, str(status), slug, responses.replica), times)
+        for (surface, status, slug), times in responses.counts().items()
+    ]
+    return _counter("dpicl_http_responses", says, ("surface", "status", "problem", "replica"), counts)
 
 
 def _audit(events: int, checked: Checked) -> Iterator[Metric]:

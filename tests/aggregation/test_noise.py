@@ -9,7 +9,6 @@ from aggregation.exemplar_votes import ExemplarVotes
 from aggregation.keyword_ptr import KeywordPtr
 from aggregation.noise import ONE, add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.prototypes import PrototypeSums
-from aggregation.rehearsal import Rehearsal
 from tests.laws import ALPHA
 
 
@@ -42,7 +41,6 @@ WITH_NOISE = {
     "ExemplarVotes": lambda z: ExemplarVotes(z, np.eye(2), [0, 0]),
     "KeywordPtr": lambda z: KeywordPtr(1.0, z, 0.05, 1, 3),
     "PrototypeSums": lambda z: PrototypeSums(z, 2, 2),
-    "Rehearsal": lambda z: Rehearsal(z, 5, 0.1, 0.1),
 }
 
 

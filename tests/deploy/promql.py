@@ -56,7 +56,7 @@ class Selected:
     matchers: tuple[tuple[str, str, str], ...]
 
 
-_SELECTOR = re.compile(r"\b((?:dpicl[_:]\w+)|up|ALERTS)\b(?!\s*\()(?:\{([^}]*)\})?")
+_SELECTOR = re.compile(r"\b((?:dpicl[_:][\w:]+)|up|ALERTS)\b(?!\s*\()(?:\{([^}]*)\})?")
 
 
 def selected(query: str) -> Iterator[Selected]:

@@ -3,13 +3,9 @@
 Besides, the engine prints what it is asked, as somebody might let it do to debug it: what looks for canaries notices.
 """
 
-import html
 import os
-import re
-import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 import yaml
 
@@ -70,30 +66,6 @@ def test_signing_makes_a_release_elsewhere(service: Service) -> None:
     plans, headers = "/v1/knowledge-bases/toys/plans?confirm=worse_than_free", {"Content-Type": "application/yaml"}
     signed = service.send("POST", plans, 201, key=service.admin, content=ONCE, headers=headers)
     assert signed.json()["signed"]["tasks"] == ["toys.shade@2"]
-
-
-def test_a_rehearsal_runs_elsewhere(service: Service) -> None:
-    with httpx.Client(base_url=service.url, headers={"Origin": service.url}, timeout=150) as browser:
-        browser.post("/admin/sign-in", data={"key": service.admin})
-        csrf = hidden(browser.get("/admin/").text, "csrf")
-        form = {"csrf": csrf, "text": ASKED, "task": "shade", "epsilon": "1"}
-        while not (found := re.search(r'name="digest" value="([^"]*)"', page := rehearse(browser, "", form))):
-            assert "Computing the noise" in page, page
-            time.sleep(0.2)
-        rehearse(browser, "/start", form | {"digest": found[1], "sure": "yes"})
-        while "A rehearsal: between" not in (page := browser.get("/admin/knowledge-bases/toys/plans").text):
-            assert "rehearsal_failed" not in service.log.read_text()
-            time.sleep(0.5)
-
-
-def rehearse(browser: httpx.Client, step: str, form: dict[str, str]) -> str:
-    return browser.post(f"/admin/knowledge-bases/toys/plan/rehearse{step}", data=form).text
-
-
-def hidden(page: str, name: str) -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', page)
-    assert found, page
-    return html.unescape(found[1])
 
 
 def test_printed_questions_and_times_are_caught(service: Service) -> None:

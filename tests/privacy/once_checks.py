@@ -1,14 +1,12 @@
-"""Checks of releases that are made once, and of rehearsals: made of whom, with which noise, and in which order."""
+"""Checks of releases that are made once: made of whom, with which noise, and in which order."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,17 +14,13 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-import service.plans.rehearsing
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
-from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import Exemplar, Slot, sampling
 from service.engines.protocol import TaskSpec, ZeroShot
 from service.pipeline import making
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
-from service.pipeline.stages import Stages
-from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import sign
 from service.private_threads import privately
 from service.records.records import Records
@@ -93,19 +87,13 @@ def made_of_its_cohorts(mechanism: str) -> None:
 
 
 def stays_charged_if_it_fails() -> None:
-    """Whatever fails once exemplars were read, nothing is given back, neither of a release nor of a rehearsal."""
+    """Whatever fails once exemplars were read, nothing is given back."""
     of = three_cohorts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PrototypesAdapter, "make", fail)
         with suppress(RuntimeError):
             sign(of, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)
     require_equal(states(of), ["charged"], "the charge of a release that failed")
-    of = three_cohorts()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service.plans.rehearsing, "count", fail)
-        with suppress(RuntimeError):
-            _rehearse(of, _rehearsal(), Overheard())
-    require_equal(states(of), ["charged"], "the charge of a rehearsal that failed")
 
 
 # --- Texts. -----------------------------------------------------------------------------------------------------------
@@ -184,99 +172,12 @@ def texts_cost_what_is_claimed() -> None:
     require(found >= 0.8 * EPSILON, f"the attack finds ε = {found:.2f} of {EPSILON}, so it attacks something else")
 
 
-# --- Rehearsals. ------------------------------------------------------------------------------------------------------
-
-QUESTIONS = 3
-
-
-class Overheard(Parrot):
-    """Remembers the beginnings of all texts that it was shown, and under which names."""
-
-    def __init__(self) -> None:
-        super().__init__((0.5, 0.5))
-        self.heard: set[str] = set()
-        self.names: set[str] = set()
-
-    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        self.names.add(task.knowledge_base)
-        self.heard.add(query["text"].split()[0])
-        return await super().zero_shot(task, query)
-
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | str | None]:
-        self.names.add(task.knowledge_base)
-        self.heard |= {exemplar.fields["text"].split()[0] for slot in slots for exemplar in slot}
-        return [np.array([1.0, 0.0]) if slot else None for slot in slots]
-
-
-@cache
-def rehearsed() -> CalibratedPlan:
-    """What is rehearsed. None of its tasks is made once."""
-    return plan("shots: 2\n    ensemble: 5\n    answers: 2", "{type: rnm_gaussian}")
-
-
-def _rehearsal() -> CalibratedPlan:
-    return calibrate_plan(written(rehearsed(), "task", EPSILON, DELTA, QUESTIONS), SIZE)
-
-
-def _rehearse(of: Records, calibrated: CalibratedPlan, engine: Overheard, *, padded: bool = False) -> list[float]:
-    """Run one; the noise that it drew. How long the longest question takes is not measured before."""
-
-    async def both() -> list[float]:
-        stages = Stages(engine, Compass(), 60.0)
-        charged = await begin(of, calibrated, "checker", stages)
-        with drawing() as drawn:
-            await finish(of, stages, charged, padded=padded)
-        return drawn
-
-    async def took(*_args: object) -> float:
-        return 0.0
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service.plans.rehearsing, "longest_question_s", took)
-        return asyncio.run(both())
-
-
-def rehearsed_as_accounted() -> None:
-    """Charged before anything is read, of the plan's cohorts alone; each answer and the counts with their own noise."""
-    of, calibrated, engine = three_cohorts(), _rehearsal(), Overheard()
-    multiplier = _of_everybody(calibrated)
-    at_reading: list[list[str]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        noting(patch, of.store, "every_unit", lambda *_args, **_options: at_reading.append(states(of)))
-        drawn = _rehearse(of, calibrated, engine)
-    require_equal(at_reading, [["charged"]], "charges when exemplars are read")
-    require_equal(engine.heard - {"nobody"}, {"own"}, "cohorts that ask and answer")
-
-    (task,) = calibrated.plan.tasks.values()
-    answer: Any = rehearsed().noise["task"].mechanism
-    require_equal(drawn[:-3], [math.sqrt(2) * answer.noise_multiplier] * QUESTIONS * REPEATS, "noise of the answers")
-    # How far one slot moves an answer: the total variation of two Gaussians, 1/z standard deviations apart.
-    moved = float(special.erf(1 / (2 * math.sqrt(2) * answer.noise_multiplier)))
-    part: Any = task.mechanism
-    counts = Rehearsal(multiplier, QUESTIONS, part.participation, moved)
-    assert counts.sensitivity > math.sqrt(3)  # what is checked next depends on it
-    needed = [counts.sigma, counts.sigma_others, counts.sigma_others]
-    require(np.allclose(drawn[-3:], needed, rtol=1e-9), f"noise of the counts: {drawn[-3:]}, needed {needed}")
-
-
-def rehearsals_share_no_cache() -> None:
-    """Engines salt their caches with a name that nobody has used before: questions are private, too."""
-    of, calibrated, engines = three_cohorts(), _rehearsal(), (Overheard(), Overheard())
-    for engine in engines:
-        _rehearse(of, calibrated, engine)
-    one, other = (engine.names for engine in engines)
-    require_equal((len(one), len(other)), (1, 1), "names of a rehearsal")
-    require(one != other, f"two rehearsals share a cache of prompts, as {one}")
+# --- Timing. ---------------------------------------------------------------------------------------------------------
 
 
 def private_work_ends_before_it_is_stored() -> None:
     """When it is stored says when it ended, so it waits for the grain first."""
     of, order = three_cohorts(), list[str]()
-
-    async def slept(_seconds: float) -> None:
-        order.append("wait")
 
     padded = replace(of, settings=of.settings.model_copy(update={"latency_unpadded": False}))
     with pytest.MonkeyPatch.context() as patch:
@@ -284,8 +185,4 @@ def private_work_ends_before_it_is_stored() -> None:
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: order.append("wait"))
         patch.setattr(making, "time", clock)
         sign(padded, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)
-        require_equal(order, ["wait", "store"], "order of a release")
-        order.clear()
-        patch.setattr(service.plans.rehearsing.asyncio, "sleep", slept)
-        _rehearse(of, _rehearsal(), Overheard(), padded=True)
-    require_equal(order, ["wait", "store"], "order of a rehearsal")
+    require_equal(order, ["wait", "store"], "order of a release")

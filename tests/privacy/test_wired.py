@@ -38,8 +38,6 @@ CHECKS: dict[str, Callable[[], None]] = {
     "texts, once": once_checks.texts_cost_what_is_claimed,
     "no way back, once": once_checks.stays_charged_if_it_fails,
     "stored last, once": once_checks.private_work_ends_before_it_is_stored,
-    "rehearsal": once_checks.rehearsed_as_accounted,
-    "rehearsal's cache": once_checks.rehearsals_share_no_cache,
     "noise": checks.nothing_passes_by_the_noise,
     "same work": checks.the_same_is_embedded_whatever_is_said,
     "isolated slots": checks.slots_of_the_embedded_engine_are_isolated,
@@ -414,7 +412,7 @@ BUGS = {
         "        units = store.every_unit(signed.knowledge_base, signed.plan.cohorts)\n"
         "        return Release('', '', '', adapter.make(units, public, write), 0)\n",
     ),
-    # --- Releases that are made once, and rehearsals. ---
+    # --- Releases that are made once. ---
     "a release that is made once is accounted as if drawn": bug(
         "its cohorts, prototypes",
         "probability to take part",
@@ -443,7 +441,6 @@ BUGS = {
         "sampling.below(task.ensemble, len(units))",
         "np.arange(len(units)) % task.ensemble",
     ),
-    "a rehearsal is accounted as if drawn": bug("rehearsal", "probability to take part", *AS_IF_DRAWN),
     "a release that is made once is calibrated as if drawn": bug(
         "its cohorts, synthetic exemplars",
         "one Gaussian release at",
@@ -459,54 +456,12 @@ BUGS = {
         "signed.plan.cohorts",
         "range(1, 9)",
     ),
-    "a rehearsal reads all cohorts": bug(
-        "rehearsal",
-        "cohorts that ask and answer",
-        "service.plans.rehearsing:_released",
-        "charged.signed.plan.cohorts",
-        "range(1, 9)",
-    ),
-    "a rehearsal reads before it is charged": bug(
-        "rehearsal",
-        "charges when exemplars are read",
-        "service.plans.rehearsing:begin",
-        "    signed = await",
-        "    [*records.store.every_unit(plan.knowledge_base, plan.cohorts)]\n    signed = await",
-    ),
-    "an answer that one slot moves by h(1), not by h(0)": bug(
-        "rehearsal",
-        "noise of the counts",
-        "service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism",
-        "delta(0.0)",
-        "delta(1.0)",
-    ),
-    "rehearsed answers with the noise of the counts": bug(
-        "rehearsal",
-        "noise of the answers",
-        "service.plans.rehearsing:_released",
-        "adapter.rehearsed_noise",
-        "adapter.rehearsed_noise.model_copy(update={'mechanism': adapter.noise})",
-    ),
-    "a rehearsal's prompts are cached under a name of every day": bug(
-        "rehearsal's cache",
-        "share a cache",
-        "service.plans.rehearsing:begin",
-        "{os.urandom(8).hex()} ",
-        "",
-    ),
     "a release that fails once exemplars were read is given back": bug(
         "no way back, once",
         "the charge of a release",
         "service.pipeline.making:make",
         MAKING,
         f"    try:\n    {MAKING}    except Exception:\n        ledger.void(charge, 'failed')\n        raise\n",
-    ),
-    "a rehearsal that fails is given back": bug(
-        "no way back, once",
-        "the charge of a rehearsal",
-        "service.plans.rehearsing:finish",
-        "failure = error\n",
-        "failure = error\n        records.ledger.void(charged.charge, 'failed')\n",
     ),
     "a release that is made once is stored before the wait": bug(
         "stored last, once",
@@ -518,19 +473,6 @@ BUGS = {
             "service.pipeline.making:make",
             "return asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))",
             "return made",
-        ),
-    ),
-    "a rehearsal is stored before the wait": bug(
-        "stored last, once",
-        "order of a rehearsal",
-        "service.plans.rehearsing:finish",
-        "        released = await _released(records, stages, charged, adapter)",
-        "        released = await _released(records, stages, charged, adapter)\n"
-        "        stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
-        (
-            "service.plans.rehearsing:finish",
-            "\n    stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
-            "",
         ),
     ),
     "removal alone is composed": bug(

@@ -233,10 +233,10 @@ def _models(records: Records) -> list[Model]:
                 left[whole] = {**cast(dict[str, int], left.get(whole, {})), counted.topic: counted.left}
         named: set[str] = set()
         for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
-            for name, task in read_signed(plan.document).plan.tasks.items():
+            for name in read_signed(plan.document).plan.tasks:
                 short = f"{plan.knowledge_base}.{name}"
                 full = address(plan.knowledge_base, name, plan.version)
-                if task.mechanism.asked and full in left:  # else the plan was signed after its tasks were read
+                if full in left:  # else the plan was signed after its tasks were read
                     models.append(_model(full if name in named else short, plan, name, left[full]))
                     named.add(name)
     return models

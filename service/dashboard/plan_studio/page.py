@@ -1,4 +1,4 @@
-"""The plan studio: write a plan, see what it would give, try it, rehearse it and sign it."""
+"""The plan studio: write a plan, see what it would give, try it and sign it."""
 
 import asyncio
 from typing import Any
@@ -6,11 +6,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from accounting.plan import PlanError, load_plan
-from service.commands import plans, rehearsals, trials
-from service.commands.fields import FieldError, sentence
-from service.commands.plans import Arriving
-from service.commands.rehearsals import NewRehearsal
+from accounting.plan import PlanError
+from service.commands import plans, trials
+from service.commands.fields import FieldError
 from service.commands.trials import Trying
 from service.dashboard.pages import Pages, Visit, whole
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
@@ -18,7 +16,7 @@ from service.dashboard.plan_studio.desk import HOME, Desk, Outcome, compute, loc
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
 from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
-from service.plans.rehearsing import EPSILON
+from service.plans.proposals import proposals
 from service.plans.signing import check_finished
 from service.sources.typed import read_fields, read_rows
 from service.trials.trials import Trial
@@ -60,29 +58,19 @@ async def curves(visit: Visit) -> Response:
     """What the same budget would give otherwise, and what more or less ε, and more or fewer answers, would give."""
     desk, varied = await open_desk(visit), None
     if desk.outcome is not None:
-        calibrated = desk.outcome.calibrated
+        calibrated, engine = desk.outcome.calibrated, desk.outcome.offer.engine
+        embeds, language_model = desk.described.embedding_dimension != 0, engine.is_llm if engine else None
 
         def vary() -> dict[str, Any]:
             drawn = [chart for chart in (over_epsilon(calibrated), over_answers(calibrated)) if chart]
-            return {"alternatives": alternatives(calibrated.plan, calibrated.public_size), "curves": drawn}
+            return {
+                "proposals": proposals(calibrated, embeds=embeds, language_model=language_model),
+                "alternatives": alternatives(calibrated.plan, calibrated.public_size),
+                "curves": drawn,
+            }
 
         varied = await compute(visit, ("otherwise", calibrated.digest), vary)
     return await _part(visit, "plan_curves.html", desk, otherwise=varied)
-
-
-@pages.post(HOME + "/steady")
-async def keep_arriving(visit: Visit) -> Response:
-    """What the plan would give for ever, if people keep arriving."""
-    desk, steady = await open_desk(visit), None
-    with visit.refusals():
-        plan, arriving = load_plan(desk.text), visit.read(Arriving)
-        key = f"{desk.status.cohorts[-1]} {arriving} {plan.model_dump_json()}"
-        steady = await compute(
-            visit, key, lambda: plans.steady(visit.actor, visit.services.records, plan, arriving), patiently=True
-        )
-        if steady is None:
-            raise FieldError("plan", "this is still being computed. Ask again in a moment")
-    return await _part(visit, "plan_steady.html", desk, steady=steady)
 
 
 @pages.post(HOME + "/try")
@@ -140,40 +128,8 @@ async def _sign(visit: Visit, desk: Desk, outcome: Outcome) -> str:
         )
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error  # which says whether it is signed
-    if result.signed is None:
-        return "The plan is proposed. Its budget is taken when somebody else approves it, on this page."
+    assert result.signed is not None  # noqa: S101  (not a dry run)  # nosec B101
     return f"Plan {result.signed.version} is signed. From now on it answers at {', '.join(result.signed.tasks)}."
-
-
-@pages.post("/knowledge-bases/{name}/proposals/{proposal}/approve")
-async def approve(visit: Visit) -> Response:
-    """Sign what somebody else proposed."""
-    name, services = visit.path("name"), visit.services
-    home = _PLANS.format(name=name)
-    with visit.refusals():
-        signed = await visit.do(plans.approve, name, visit.path("proposal"), make=services.make)
-        return visit.redirect(home, done=f"Plan {signed.version} is approved and signed.")
-    return visit.redirect(home, refused=sentence(visit.refused))
-
-
-@pages.post(HOME + "/rehearse")
-@pages.post(HOME + "/rehearse/start")
-async def rehearse(visit: Visit) -> Response:
-    """What rehearsing a task would take and say, and the form that starts it."""
-    desk, offer = await open_desk(visit), None
-    if desk.outcome is None:
-        return await studio(visit, desk)
-    with visit.refusals():
-        offer = await rehearsals.offer.aside(visit.actor, desk.outcome.calibrated, visit.read(NewRehearsal))
-        if visit.request.url.path.endswith("/start"):
-            if visit.field("digest") != offer.calibrated.digest:
-                raise FieldError("digest", "this is not the rehearsal that was shown. It is this now")
-            if visit.field("sure") != "yes":
-                raise FieldError("sure", "tick that the price is taken for good")
-            address = await rehearsals.start(visit.actor, visit.services.rehearsals, offer)
-            done = f"{address} is charged, and running. What it finds is shown on this page when it ends."
-            return visit.redirect(_PLANS.format(name=desk.described.name), done=done)
-    return visit.page("plan_rehearse.html", here="plans", desk=desk, offer=offer, usual=EPSILON)
 
 
 async def _part(visit: Visit, template: str, desk: Desk, **context: Any) -> Response:

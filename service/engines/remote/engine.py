@@ -82,7 +82,6 @@ class OpenAiCompatibleEngine:
             notice=f"Answers come from the language model {config.model} at {host}, outside this deployment. "
             f"{_SENT[config.sanitize is not None, config.exemplars]}",
             remote=True,
-            questions_leave=True,
         )
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
@@ -231,11 +230,10 @@ def _check(task: TaskSpec, failure: Failure) -> None:
         return
     if failure.status == 429:
         raise EngineBusyError("the remote endpoint takes no more requests now")
-    if task.asker or task.measuring:  # otherwise the question may be a rehearsal's, which is private
-        if unusable is not None:
-            log.warning("remote_reply_unusable", task=task.name, reply=unusable.said, advice=unusable.advice)
-        else:
-            log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
+    if unusable is not None:
+        log.warning("remote_reply_unusable", task=task.name, reply=unusable.said, advice=unusable.advice)
+    else:
+        log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
     if unusable is Unusable.REFUSED:
         raise UnanswerableQueryError(f"the remote language model {unusable.said}: {unusable.advice}")
     if unusable is not None:

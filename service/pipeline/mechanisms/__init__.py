@@ -11,7 +11,6 @@ from service.pipeline.mechanisms.embedding_mean import EmbeddingMeanAdapter
 from service.pipeline.mechanisms.keyword_joint_em import KeywordJointEmAdapter
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
-from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.pipeline.mechanisms.token_ensemble import TokenEnsembleAdapter
@@ -20,7 +19,6 @@ from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
 register(RnmGaussianAdapter)
 register(PrototypesAdapter)
 register(SyntheticExemplarsAdapter)
-register(RehearsalAdapter)
 register(EmbeddingMeanAdapter)
 register(KeywordJointEmAdapter)
 register(KeywordPtrAdapter)

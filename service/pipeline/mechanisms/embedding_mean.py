@@ -95,6 +95,7 @@ class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
             slots_mean="slots giving one candidate's text, and the other slots nothing",
             outcome=f"this candidate is released rather than one of the {candidates - 1} others",
             chance=lambda slots: mechanism.probability_released(slots, candidates),
+            rule="a text is released if {needed} of {all} slots say much the same",
             remedies=f"{REMEDIES}, fewer candidates",
             notes=f" Assumed: {assumed}.",
         )

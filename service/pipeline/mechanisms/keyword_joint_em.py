@@ -69,6 +69,7 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
             slots_mean=f"slots naming each of {k} words and none of the others",
             outcome="these words and no others are released",
             chance=lambda slots: float(special.expit(rate * slots - odds_against)),
+            rule=f"{k} words are released if {{needed}} of {{all}} slots name each of them",
             remedies=f"{REMEDIES}, a smaller k",
         )
 

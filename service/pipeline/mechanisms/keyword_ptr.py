@@ -75,6 +75,7 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
             slots_mean="slots of lead of the k-th word over the next",
             outcome="these k words pass the test and are released",
             chance=mechanism.probability_passes,
+            rule="words are released if {needed} more of {all} slots name each of them than the next word",
             notes=notes,
             instead="Most answers are expected to fall back on the engine's own without exemplars, which are free.",
         )

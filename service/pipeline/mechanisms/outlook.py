@@ -29,6 +29,7 @@ class Outlook:
         slots_mean: what these slots must do, beginning with "slots".
         outcome: what a good release is, a clause.
         chance: of that, at a number of slots.
+        rule: when a release is good, a clause for people, with ``{needed}`` and ``{all}`` for numbers of slots.
         remedies: what to change if the slots needed are too many.
         notes: further sentences.
         demanding: the share of the slots above which so many seldom agree.
@@ -43,6 +44,7 @@ class Outlook:
     slots_mean: str
     outcome: str
     chance: Callable[[int], float]
+    rule: str
     remedies: str = REMEDIES
     notes: str = ""
     demanding: float = DEMANDING
@@ -57,6 +59,19 @@ class Outlook:
         """
         drowned = self.needed > self.demanding * ensemble if self.drowned is None else self.drowned
         return self.instead if drowned else None
+
+    def gives(self, answers: int | None, ensemble: int) -> str:
+        """What a person gets of the task: how many answers, and when they are good.
+
+        Args:
+            answers: how many the plan grants; None: any number, from one release.
+            ensemble: how many slots there are, or of what else ``needed`` counts.
+        """
+        given = "Any number of answers" if answers is None else f"{answers:,} answer{'s' if answers > 1 else ''}"
+        if self.needed > ensemble:
+            return f"{given}. The noise drowns all {ensemble:,} {self.slots_mean.split()[0]}."
+        rule = self.rule.format(needed=f"{math.ceil(self.needed):,}", all=f"{ensemble:,}")
+        return f"{given}. {rule[0].upper()}{rule[1:]}."
 
     def in_words(self, answers: int | None, ensemble: int) -> str:
         """A few sentences an admin can decide by.

@@ -82,6 +82,7 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
             slots_mean="units of each label",
             outcome="noise leaves even a close question its label",
             chance=lambda units: probability_correct(_TYPICAL_LEAD * units, sigma, labels),
+            rule="even a close question gets its label if each label has {needed} units; it has about {all}",
             remedies="more ε, fewer labels, more exemplars before it is signed",
             notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
             "its sentence, as in zero-shot.",

@@ -100,6 +100,7 @@ class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
             slots_mean="slots of lead for one label over every other",
             outcome="this label is released",
             chance=lambda lead: probability_correct(lead, sigma, labels),
+            rule="a label wins if {needed} more of {all} slots vote for it than for any other",
         )
         return votes if self.posterior is None else _weighed(votes, self.posterior, labels)
 

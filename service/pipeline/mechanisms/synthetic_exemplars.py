@@ -108,6 +108,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
             slots_mean="units of each label",
             outcome=f"noise leaves a candidate its lead of {100 * _TYPICAL_LEAD:.0f} % of the votes",
             chance=lambda units: probability_correct(_TYPICAL_LEAD * units, sigma, candidates),
+            rule="the best examples are chosen if each label has {needed} units; it has about {all}",
             remedies="more ε, fewer candidates, more exemplars before it is signed",
             notes=" Made when the plan is signed, from the exemplars stored then.",
             demanding=1.0,

@@ -111,6 +111,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
             needed=needed,
             slots_mean="slots that would rather say another word as clearly as they may",
             outcome="that word has the odds of e² = 7 times what it has without exemplars",
+            rule="a word becomes 7 times as likely if {needed} of {all} slots would rather say it",
             chance=lambda slots: float(
                 special.expit(2 * self.pull * slots - _HEARD + math.log(RELIABLE / (1 - RELIABLE)))
             ),

@@ -53,7 +53,6 @@ CHANGING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 SHOWN_ONCE = {"/v1/keys", "/v1/keys/{key_id}/rotate"}
 ELSEWHERE = {
     "/v1/sanitize": "test_sanitizing.py",
-    f"{_KB}/{{knowledge_base}}/plans/proposals/{{proposal}}/approve": "it signs a proposal once by itself",
 }
 """Those that change something and take the key as the others do, and are shown to elsewhere."""
 QUESTIONS = {"/v1/tasks/{task}/answers", "/v1/chat/completions"}

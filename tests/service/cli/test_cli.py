@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from service.cli.output import whole_id
 from service.records.database import open_database
 from service.sources.counts import ONE_UNIT, UNIT_A_ROW
-from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
 
 
@@ -84,18 +83,6 @@ def test_a_plan_that_is_signed_is_signed_again_only_on_demand(dpicl: Shell, plan
         assert "--again 1" in dpicl.fails("plan", "sign", plan_file, *more)
     assert [plan["version"] for plan in json.loads(dpicl.ok("plan", "list", "toys", "--json"))] == [1]
     assert "Signed as version 2" in dpicl.ok("plan", "sign", plan_file, "--yes", "--again", "1")
-
-
-def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Path, monkeypatch) -> None:
-    create(dpicl)
-    monkeypatch.setenv("DPICL_TWO_PERSON_SIGNING", "true")
-    signed = json.loads(dpicl.ok("plan", "sign", plan_file, "--yes", "--json", "--signed-by", "ana"))
-    (listed,) = json.loads(dpicl.ok("plan", "proposals", "toys", "--json"))
-    assert (listed["id"], listed["proposed_by"]) == (signed["proposed"]["id"], "ana")
-    approve = ("plan", "approve", "toys", listed["id"], "--yes", "--signed-by")
-    assert "somebody else must approve" in dpicl.fails(*approve, "ana")
-    assert "Signed as version 1" in dpicl.ok(*approve, "bo")
-    assert "bo" in dpicl.ok("plan", "list", "toys")
 
 
 def test_cohorts_are_opened_closed_and_listed(dpicl: Shell) -> None:
@@ -203,18 +190,6 @@ def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkey
     monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:////nowhere/dpicl.sqlite")
     monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
-
-
-@pytest.mark.slow
-def test_a_preview_tells_what_lasts(dpicl: Shell, tmp_path: Path) -> None:
-    create(dpicl)
-    file = tmp_path / "rolling.yaml"
-    file.write_text(PLAN + "retain: 2\n")
-    arriving = ("--units-a-month", 50, "--units-a-cohort", 100)
-    assert json.loads(dpicl.ok("plan", "preview", file, *arriving, "--json"))["steady"]["public_size"] == 200
-    offline = ("--public-size", 60, "--cohort-epsilon", 12)
-    assert "cohort_delta" in dpicl.fails("plan", "preview", file, *arriving, *offline)
-    assert "for ever" in dpicl.ok("plan", "preview", file, *arriving, *offline, "--cohort-delta", 0.1)
 
 
 def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> None:

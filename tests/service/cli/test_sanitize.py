@@ -220,7 +220,8 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
 @pytest.mark.lengthy
 def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     page = DOCS / "sanitization.md"
-    commands = "".join([*blocks(page, "sh"), f"python {DOCS.parent}/examples/sanitising.py\n"])
+    examples = sorted((DOCS.parent / "examples" / "sanitising").glob("*.py"))
+    commands = "".join([*blocks(page, "sh"), *(f"python {example}\n" for example in examples)])
     assert "sanitize audit" in commands
     assert "| dpicl sanitize\n" in commands
     assert "sanitize attack" in commands

@@ -69,24 +69,14 @@ CAPABILITIES = {
     "knowledge_bases.delete": Faces(f"DELETE {_KB}", "kb delete", f"POST {_HOME}/delete"),
     "knowledge_bases.describe": Faces(f"GET {_KB}", No("the list says it"), f"GET {_HOME}/settings"),
     "knowledge_bases.list_": Faces("GET /v1/knowledge-bases", "kb list", No("the overview shows all of them")),
-    "plans.approve": Faces(
-        f"POST {_PLANS}/proposals/{{proposal}}/approve", "plan approve", f"POST {_HOME}/proposals/{{proposal}}/approve"
-    ),
     "plans.export": Faces(_FILES, "plan export", _FILES),
     "plans.list_": Faces(f"GET {_PLANS}", "plan list", f"GET {_HOME}/plans"),
-    "plans.list_proposals": Faces(f"GET {_PLANS}/proposals", "plan proposals", f"GET {_HOME}/plans"),
     "plans.preview": Faces(f"POST {_PLANS}", "plan preview", f"POST {_HOME}/plan"),
     "plans.release": Faces(
         No("signing makes it; this mends what a crash left"), "plan release", No("signing makes it")
     ),
     "plans.sign": Faces(f"POST {_PLANS}", "plan sign", f"POST {_HOME}/plan/sign"),
-    "plans.steady": Faces(No("a preview of many plans, for people"), "plan preview", f"POST {_HOME}/plan/steady"),
     "publishing.publish": Faces(_FILES, "restore publish", _FILES),
-    "rehearsals.offer": Faces(No("it spends budget and takes minutes"), "plan rehearse", f"POST {_HOME}/plan/rehearse"),
-    "rehearsals.run": Faces(No("it spends budget and takes minutes"), "plan rehearse", No("it starts one")),
-    "rehearsals.start": Faces(
-        No("it spends budget and takes minutes"), No("it runs one to its end"), f"POST {_HOME}/plan/rehearse/start"
-    ),
     "answers.list_releases": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
     "answers.read_release": Faces(
         "GET /v1/releases/{release_id}", No("`ask` again is free"), No("the list shows them whole")

@@ -1,20 +1,16 @@
 """Plans, whoever signs them: nothing is taken unless it is meant, and whoever means it twice takes it once."""
 
 import asyncio
-import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
 from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
 from accounting.plan import CalibratedPlan, PlanError, load_plan
-from service.commands import plans, rehearsals, trials
+from service.commands import plans, trials
 from service.commands.command import Confirmation
-from service.commands.fields import FieldError, problems
-from service.commands.plans import Arriving
-from service.commands.rehearsals import NewRehearsal
+from service.commands.fields import problems
 from service.commands.trials import TrialView, Trying
 from service.pipeline.stages import Stages
 from service.plans.signing import prepare
@@ -36,22 +32,6 @@ def small(records: Records) -> CalibratedPlan:
 
 def versions(records: Records) -> list[int]:
     return [signed.version for signed in plans.list_(ROOT, records, "toys")]
-
-
-def test_what_lasts_is_computed_for_cohorts_like_the_newest(records: Records) -> None:
-    plan = load_plan(f"{SMALL}\nretain: 4\n")
-    arriving = Arriving(units_a_month=50, units_a_cohort=150)
-    seen = plans.steady(ROOT, records, plan, arriving)
-    assert (seen.public_size, seen.state.plans_a_cohort, seen.state.months_a_cohort) == (600, 4, 3)
-    own = arriving.model_copy(update={"cohort_epsilon": 4.0})
-    assert plans.steady(ROOT, records, plan, own).state.plans_a_cohort == 2
-    with pytest.raises(FieldError) as refused:
-        plans.steady(ROOT, None, plan, own)
-    assert refused.value.field == "cohort_delta"
-    for wrong in (0, math.nan, 1e10):
-        with pytest.raises(ValidationError) as invalid:
-            Arriving(units_a_month=wrong)
-        assert list(problems(invalid.value, Arriving)) == ["units_a_month"]
 
 
 def test_who_means_it_twice_signs_once(records: Records, small: CalibratedPlan) -> None:
@@ -87,19 +67,6 @@ def test_a_plan_that_is_signed_takes_its_budget_again_only_if_its_version_is_nam
     assert versions(records) == [1, 2, 3, 4, 5]
 
 
-def test_a_plan_that_is_signed_is_proposed_again_only_if_its_version_is_named(
-    records: Records, small: CalibratedPlan
-) -> None:
-    settings = records.settings.model_copy(update={"two_person_signing": True})
-    two = replace(records, settings=settings)
-    plans.sign(ROOT, records, small, WORSE)
-    with pytest.raises(SignedAlreadyError):
-        plans.sign(ROOT, two, small, WORSE)
-    assert plans.list_proposals(ROOT, two, "toys") == []
-    proposed = plans.sign(ROOT, two, small, WORSE, again=2).proposed
-    assert plans.approve(Actor("ann", "ann", "account", "admin"), two, "toys", proposed.id).version == 3
-
-
 @pytest.mark.parametrize(
     ("changed", "refusal", "says"),
     [
@@ -107,16 +74,13 @@ def test_a_plan_that_is_signed_is_proposed_again_only_if_its_version_is_named(
         (("[red, blue]", "[first label, blue]"), PlanError, "tasks.colour.labels: 'first label'"),
     ],
 )
-def test_what_cannot_be_signed_is_neither_signed_nor_proposed(
+def test_what_cannot_be_signed_is_not_signed(
     records: Records, changed: tuple[str, str], refusal: type[Exception], says: str
 ) -> None:
     calibrated = prepare(records, load_plan(SMALL.replace(*changed)))
-    for two in (False, True):
-        settings = records.settings.model_copy(update={"two_person_signing": two})
-        with pytest.raises(refusal, match=says):
-            plans.sign(ROOT, replace(records, settings=settings), calibrated, WORSE)
+    with pytest.raises(refusal, match=says):
+        plans.sign(ROOT, records, calibrated, WORSE)
     assert versions(records) == [1]
-    assert plans.list_proposals(ROOT, records, "toys") == []
 
 
 def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
@@ -129,12 +93,6 @@ def test_only_auditors_see_names(records: Records) -> None:
     key, _ = records.keys.create("ana", "admin")
     for role, seen in (("analyst", {}), ("viewer", {}), ("auditor", {key.id: "ana"})):
         assert plans.names(Actor("x", "x", "key", role), records) == seen
-
-
-@pytest.mark.parametrize("price", [{"epsilon": 0}, {"epsilon": 200}, {"epsilon": math.nan}, {"delta": 1e-13}])
-def test_a_rehearsal_has_a_price_in_range(small: CalibratedPlan, price: dict[str, float]) -> None:
-    with pytest.raises(PlanError, match=rf"budget\.{next(iter(price))}: "):
-        rehearsals.offer(ROOT, small, NewRehearsal(**price))
 
 
 def test_a_trial_of_an_account_is_remembered_by_nobody(calibrated: CalibratedPlan) -> None:

@@ -162,7 +162,7 @@ def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
         (SMALL.replace("toys", "cars"), "the plan is for cars, this is toys"),
         (SMALL.replace("shots: 2", "shots: 20"), "line 5 tasks.colour shots × ensemble = 200 exceeds"),
     ):
-        for path in ("", "/confirm", "/sign", "/rehearse"):
+        for path in ("", "/confirm", "/sign"):
             page = send(browser, path, text, name="toys", digest="", after="1")
             assert (page.status_code, says in words(page.text), written(page.text)) == (422, True, text)
             assert 'id="to-sign"' not in page.text
@@ -190,7 +190,7 @@ def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: py
     assert "being computed" in curves
     other = SMALL.replace("answers: 20", "answers: 21")
     assert f'hx-post="/admin{STUDIO}"' in _part(browser, "", other)
-    for path in ("", "/rehearse", "/rehearse/start", "/confirm", "/sign"):
+    for path in ("", "/confirm", "/sign"):
         page = send(browser, path, other, name="toys", digest="x", after="1")
         assert (page.status_code, "Computing the noise" in page.text) == (200, True)
     assert "must be computed" in _part(browser, "/try", other)
@@ -289,20 +289,6 @@ def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) 
         refused = browser.post(f"{STUDIO}/sign", form | {"after": "2"} | wrong)
         assert (refused.status_code, "is not the one that was shown" in words(refused.text)) == (422, True)
     assert signed(browser) == 2
-
-
-def test_what_a_plan_gives_for_ever_is_computed(browser: Browser) -> None:
-    form = {"text": f"{SMALL}\nretain: 4\n", "units_a_month": "50", "months_a_cohort": "3"}
-    assert "drawn on about 600" in words(part(browser, "/steady", **form))
-    page = send(browser, "/steady", **form).text
-    assert "the newest 4 cohorts every 3 months, for ever. Answers a month: 6.67 of colour." in words(page)
-    assert 'value="50"' in page
-    for wrong, says in (
-        ({"units_a_month": "many"}, "Units a month: Enter a number"),
-        ({"text": SMALL}, "retain: say how many"),
-    ):
-        assert says in words(part(browser, "/steady", **(form | wrong)))
-    assert "on the newest cohort every 1.5" in browser.said("/knowledge-bases/toys")
 
 
 ROWS = "text,label\nred ball,red\nblue ball,blue\n"

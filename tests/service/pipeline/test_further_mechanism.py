@@ -90,6 +90,7 @@ class CandidateVoteAdapter(TextAdapter[CandidateVoteMechanism, Gaussian]):
             slots_mean="slots of lead of one candidate",
             outcome="this candidate is released",
             chance=lambda lead: probability_correct(lead, sigma, candidates),
+            rule="a candidate is released if {needed} more of {all} slots vote for it than for any other",
         )
 
 

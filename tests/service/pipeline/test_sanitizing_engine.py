@@ -26,12 +26,10 @@ from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.pipeline.answering import Answer, RemoteEngineForbiddenError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
-from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import sign
 from service.records import text_ledger
 from service.records.records import Records
 from service.records.roles import Actor
-from service.records.tables import sanitized_texts, text_costs
 from service.records.text_ledger import TextBudgetExhaustedError
 from service.services import SanitizersMissingError, Services, open_services
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, development, make_records, nearly_noiseless, states
@@ -228,23 +226,6 @@ def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
     assert len(prompts) == 1
 
 
-@pytest.mark.parametrize("exemplars", ["local", "remote"])
-async def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may(tmp_path, exemplars: str) -> None:
-    """And where they may, no memory of people's texts keeps them, nor made-up questions, nor is charged for them."""
-    records = toys(tmp_path)
-    rehearsal = calibrate_plan(written(calibrate_plan(load_plan(PLAN), 60), "colour", 9.0, 1e-5, 5), 60)
-    async with serving(records, exemplars=exemplars) as (opened, server):
-        stages = opened.answering.stages
-        with pytest.raises(RemoteEngineForbiddenError):
-            await begin(records, rehearsal, "ana", stages)
-        assert server.asked == []
-        records.store.allow_remote_engine("toys", True)
-        await finish(records, stages, await begin(records, rehearsal, "ana", stages), padded=False)
-        assert server.asked  # how often, is left to chance
-    with records.database.connect() as connection:
-        assert [connection.execute(sa.select(table)).all() for table in (sanitized_texts, text_costs)] == [[], []]
-
-
 async def test_a_trial_is_charged_to_who_asks(records: Records) -> None:
     """A person's name in the trail is longer than a key's id."""
     person = Actor("s" * 95 + " at " + "i" * 91, "Ana", "person", "admin")
@@ -351,9 +332,9 @@ def test_what_it_says_of_itself(records: Records) -> None:
         for exemplars in ("remote", "local")
     )
     assert "That protects who asks, not the exemplars." in remote.notice
-    assert (remote.remote, remote.questions_leave, remote.reads_embeddings) == (True, True, False)
+    assert (remote.remote, remote.reads_embeddings) == (True, False)
     assert "exemplars do not leave" in local.notice
-    assert (local.remote, local.questions_leave, local.reads_embeddings) == (False, True, True)
+    assert (local.remote, local.reads_embeddings) == (False, True)
 
 
 def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:

@@ -1,21 +1,18 @@
-"""Releases and rehearsals by way of the deployment that reads whole knowledge bases, without Ray's processes."""
+"""One-time releases by way of the deployment that reads whole knowledge bases, without Ray's processes."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from ray import serve
 
-from accounting.plan import load_plan
 from exemplar_store import ExemplarStore
 from service.application import PrivateWork, RemotePrivateWork
 from service.pipeline.making import NotMadeError, charge_once
-from service.plans.rehearsing import written
 from service.plans.signing import promise, sign
 from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records, nearly_noiseless
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 from tests.service.pipeline.test_once import PLAN as ONCE
 from tests.service.pipeline.test_once import alone, noisy, task_of
 
@@ -56,13 +53,5 @@ def test_what_may_depend_on_exemplars_is_not_said(records, apart: Services, monk
     monkeypatch.setattr(ExemplarStore, "every_unit", fail)
     with pytest.raises(NotMadeError, match=r"plan 1 is signed, but .*making it failed") as caught:
         sign(records, noisy(alone(ONCE)), "test", make=apart.make)
-    rehearsal = nearly_noiseless(written(nearly_noiseless(load_plan(PLAN)), "colour", 1.0, 1e-5, 20))
-
-    async def rehearse() -> None:
-        await apart.rehearsals.start(rehearsal, "test")
-        await asyncio.wait([apart.rehearsals._running])
-
-    asyncio.run(rehearse())
     said = "".join(capfd.readouterr()) + caplog.text
-    assert "rehearsal_failed" in said
     assert PRIVATE not in said + str(caught.value)

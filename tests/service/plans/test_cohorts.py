@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
-from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan, parse_plan
+from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan, parse_plan
 from exemplar_store import Layout, Row, Slot, read_json_lines
-from service.pipeline.stages import Stages
 from service.plans.budget_report import budget_report
-from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import not_free, prepare, settled, sign
 from service.records.records import Records
 from service.records.replaying import replay
@@ -162,24 +160,13 @@ def test_nobody_who_came_after_the_charge_is_drawn(records, monkeypatch, samplin
     assert heard(engine) == {"car", "bus"}
 
 
-@pytest.mark.parametrize("which", ["made once", "rehearsed"])
-def test_nor_read_for_one_release(records, monkeypatch, which: str) -> None:
+def test_nor_read_for_one_release(records, monkeypatch) -> None:
     seen = arriving_as_it_is_charged(records, monkeypatch)
-    if which == "made once":
-        once = {"kind": "classify", "release": "once", "labels": ["red", "blue"], "mechanism": {"type": "prototypes"}}
-        once["prompt"] = {"exemplar": "{text}: {label}", "query": "{text}:"}
-        budget = {"epsilon": 4, "delta": 1e-4}
-        made = parse_plan({"knowledge_base": "toys", "budget": budget, "cohorts": [3], "tasks": {"colour": once}})
-        sign(records, prepare(records, made), "root", embed=embed)
-    else:
-        noise = calibrate_plan(plan(cohorts=[3]), 60)
-        brief = calibrate_plan(written(noise, "colour", 4, 1e-5, 2), 60)
-
-        async def rehearse() -> None:
-            stages = Stages(MajorityEngine(), EMBEDDER, 60.0)
-            await finish(records, stages, await begin(records, brief, "root", stages), padded=False)
-
-        asyncio.run(rehearse())
+    once = {"kind": "classify", "release": "once", "labels": ["red", "blue"], "mechanism": {"type": "prototypes"}}
+    once["prompt"] = {"exemplar": "{text}: {label}", "query": "{text}:"}
+    budget = {"epsilon": 4, "delta": 1e-4}
+    made = parse_plan({"knowledge_base": "toys", "budget": budget, "cohorts": [3], "tasks": {"colour": once}})
+    sign(records, prepare(records, made), "root", embed=embed)
     assert len(seen) == 60
     assert not [text for text in seen if text.startswith("bus")]
 

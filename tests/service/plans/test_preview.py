@@ -219,13 +219,19 @@ def test_the_epsilon_spent_grows_with_charges_of_any_kind(calibrated: Calibrated
 
 
 @pytest.mark.slow
-def test_the_command_line_fits_a_hundred_columns(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_the_command_line_fits_the_terminal(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In short 80 columns, with a line for each task in the one table; in detail 100."""
     (tmp_path / "plan.yaml").write_text(PLAN)
-    shown = dpicl.ok("plan", "preview", tmp_path / "plan.yaml", "--public-size", "10000")
-    assert max(map(len, shown.splitlines())) <= 100
-    assert "keyword_joint_em" in shown
-    assert "…" not in shown
+    command = ("plan", "preview", tmp_path / "plan.yaml", "--public-size", "10000")
+    monkeypatch.setenv("COLUMNS", "80")
+    short = dpicl.ok(*command)
+    assert max(map(len, short.splitlines())) <= 80
+    assert len([line for line in short.splitlines() if line.startswith("│")]) == len(load_plan(PLAN).tasks)
+    monkeypatch.setenv("COLUMNS", "100")
+    detailed = dpicl.ok(*command, "--details")
+    assert max(map(len, detailed.splitlines())) <= 100
+    assert "keyword_joint_em" in detailed
+    assert "…" not in short + detailed
 
 
 def test_the_calls_for_a_prior_are_counted() -> None:

@@ -122,7 +122,6 @@ def test_it_holds_the_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -
         "DPICL_ENCRYPTION_KEY_FILE": "/nowhere/key",
         "DPICL_WITNESS_URL": f"sqlite:///{tmp_path}/witness.sqlite",
         "DPICL_MIGRATE": "never",
-        "DPICL_TWO_PERSON_SIGNING": "true",
         "dpicl_oidc_issuer": "https://nowhere",
     }
     for name, value in operators.items():

@@ -13,9 +13,9 @@ from langchain_core.tracers import LangChainTracer
 from langsmith import Client
 from langsmith.run_helpers import tracing_context
 
+from examples.sanitising.with_langchain import AnswerRestorer, QuestionSanitizer, TracedQuestionError
 from sanitization.conversation import Conversation
 from sanitization.text import TextSanitizer
-from service.adapters.langchain import AnswerRestorer, QuestionSanitizer, TracedQuestionError
 from tests.sanitization.made_up import Entity, keeping_placeholders
 
 

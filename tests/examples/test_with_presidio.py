@@ -13,9 +13,9 @@ from presidio_anonymizer import AnonymizerEngine
 from presidio_anonymizer.entities import InvalidParamError, OperatorConfig, RecognizerResult
 from scipy.stats import binomtest
 
+from examples.sanitising.with_presidio import DpSanitize
 from sanitization.conversation import Conversation
 from sanitization.text import open_sanitizer
-from service.adapters.presidio import DpSanitize
 from tests.sanitization.made_up import letter_words
 
 CARD, MAIL = "4012 8888 8888 1881", "ann.smith@example.org"

@@ -1,7 +1,7 @@
-"""Presidio: the operator ``dp_sanitize`` replaces what was found by a public value. Needs the extra ``presidio``.
+"""Let Presidio replace what it finds by public values: ``pip install presidio-anonymizer``.
 
-All that was found is replaced by one draw, so its length does not show, and it costs ε once for each mention. What the
-analyzer does not find stays as it is.
+The operator ``dp_sanitize`` replaces each find by one draw from a public list, so its length does not show, and it
+costs ε once for each mention. What the analyzer does not find stays as it is. See docs/sanitization.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from presidio_anonymizer.entities import InvalidParamError
+from presidio_anonymizer import AnonymizerEngine
+from presidio_anonymizer.entities import InvalidParamError, OperatorConfig, RecognizerResult
 from presidio_anonymizer.operators import Operator, OperatorType
 
 from sanitization.mechanisms import Served, serve
@@ -70,3 +71,15 @@ def _opened(values: tuple[str, ...], epsilon: float, mechanism: str) -> Served:
         raise ValueError("values must list at least two public strings, all different")
     vocabulary = Vocabulary(values, _embed(values), np.ones(len(values)))
     return serve(mechanism, vocabulary, epsilon, cache_folder())
+
+
+def replace_cities(text: str, start: int, end: int) -> str:
+    """The text with the city found at these offsets replaced by one of three public ones."""
+    engine = AnonymizerEngine()
+    engine.add_anonymizer(DpSanitize)
+    cities = OperatorConfig("dp_sanitize", {"values": ["Boston", "Paris", "Tokyo"], "epsilon": 2, "remembered": {}})
+    return str(engine.anonymize(text, [RecognizerResult("CITY", start, end, 1.0)], {"CITY": cities}).text)
+
+
+if __name__ == "__main__":
+    print(replace_cities("I live in Lyon.", 10, 14))

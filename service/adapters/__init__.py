@@ -1,1 +1,0 @@
-"""Sanitising as a step of other people's pipelines, on their machine, without a server."""
