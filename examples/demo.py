@@ -132,6 +132,9 @@ def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     if again["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
 
+    say("One topic is used up while others go on: each product's customers pay alone")
+    use_up_a_topic(client, [shown[0]["text"], first["text"], "Where is my refund?"])
+
     say("What is left")
     show_budget(client)
 
@@ -152,6 +155,19 @@ def reply(client: httpx.Client, question: dict[str, str]) -> tuple[bool, float]:
     return len(rule & set(answer["keywords"])) >= TOLD, took_s
 
 
+def use_up_a_topic(client: httpx.Client, texts: list[str]) -> None:
+    """Ask twice about one product, which has one answer, and then about another product."""
+    statuses = []
+    for text, product in zip(texts, ("Moss Mini", "Moss Mini", "Fern One"), strict=True):
+        response = post(client, "by_product", {"text": text, "product": product})
+        statuses.append(response.status_code)
+        body = response.json()
+        said = f"{body['label']}, the last answer on {product}" if response.is_success else body["title"].lower()
+        show(product, said)
+    if statuses != [200, 402, 200]:
+        sys.exit(f"one topic was to be used up and another to go on, and the statuses are {statuses}")
+
+
 def keep(client: httpx.Client) -> None:
     """Wait for Ctrl-C."""
     say("The service goes on running. Ctrl-C stops it")
@@ -167,14 +183,13 @@ def keep(client: httpx.Client) -> None:
 def show_budget(client: httpx.Client) -> None:
     """What is left, as bars."""
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
-        for plan in knowledge_base["plans"]:
-            for task in plan["tasks"]:
-                if task["left"] is None:
-                    print(f"  {'prototypes':<12} any number of answers, from one release")
-                else:
-                    bar(task["task"].rpartition(".")[2].partition("@")[0], task["left"], task["answers"], "answers")
-        free = knowledge_base["free"]["epsilon"]
-        bar("ε", free, knowledge_base["lifetime"]["epsilon"], "for further plans")
+        for task in (task for plan in knowledge_base["plans"] for task in plan["tasks"]):
+            name = task.get("topic") or task["task"].rpartition(".")[2].partition("@")[0]
+            if task["left"] is None:
+                print(f"  {name:<12} any number of answers, from one release")
+            else:
+                bar(name, task["left"], task["answers"], "answer" if task["answers"] == 1 else "answers")
+        bar("ε", knowledge_base["free"]["epsilon"], knowledge_base["lifetime"]["epsilon"], "for further plans")
 
 
 def bar(name: str, left: float, of: float, what: str) -> None:
@@ -204,10 +219,12 @@ def read_questions() -> list[dict[str, str]]:
 
 
 def ask(client: httpx.Client, task: str, text: str) -> dict[str, Any]:
-    answer: dict[str, Any] = (
-        client.post(f"/v1/tasks/support.{task}/answers", json={"query": text}).raise_for_status().json()
-    )
+    answer: dict[str, Any] = post(client, task, text).raise_for_status().json()
     return answer
+
+
+def post(client: httpx.Client, task: str, query: str | dict[str, str]) -> httpx.Response:
+    return client.post(f"/v1/tasks/support.{task}/answers", json={"query": query})
 
 
 if __name__ == "__main__":

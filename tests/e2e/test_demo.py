@@ -23,6 +23,7 @@ ORDER = (
     "Which team answers a ticket?",
     "What do the staff reply?",
     "The same question again costs nothing",
+    "One topic is used up while others go on",
     "What is left",
     "The service goes on running",
     "Stopped cleanly",
@@ -81,4 +82,8 @@ def test_what_it_counts_adds_up(seen: str) -> None:
     assert "(charged 0)" in seen
     assert re.search(r"team +[█░]{30}  44 of 50 answers", seen)
     assert re.search(r"reply +[█░]{30}  8 of 12 answers", seen)
+    assert re.search(r"Moss Mini +answers exhausted\n", seen)
+    assert re.search(r"Moss Mini +░{30}  0 of 1 answer\n", seen)
+    assert re.search(r"Fern One +░{30}  0 of 1 answer\n", seen)
+    assert re.search(r"Tall Reed +█{30}  1 of 1 answer\n", seen)
     assert re.search(r"ε +[█░]{30}  4 of 8 for further plans", seen)
