@@ -22,7 +22,8 @@ from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.token_ensemble import TokenEnsemble
 from accounting.strict import Strict, is_none
-from accounting.tasks import ClassifyTask, Task
+from accounting.tasks import ClassifyTask, Task, placeholders
+from accounting.topics import WAYS, by_task, entry
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
@@ -90,6 +91,14 @@ class Plan(Strict):
             raise ValueError("cohorts: name each once, in ascending order")
         return self
 
+    def counters(self) -> list[tuple[str, int]]:
+        """What the ledger counts, and up to how many answers each: every task, or where it has topics, each of them."""
+        return [
+            (entry(name, topic), task.answers)
+            for name, task in self.tasks.items()
+            for topic in (task.topics.all if task.topics is not None else (None,))
+        ]
+
 
 Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble | BoundedRange
 
@@ -100,6 +109,15 @@ class TaskNoise(Strict):
     sampling_probability: float
     mechanism: Profile = Field(union_mode="left_to_right")
     """The profile of one answer before sampling; its parameters are those of the release."""
+    topics: dict[str, float] | None = Field(default=None, exclude_if=is_none)
+    """The sampling probability on each topic, of which ``sampling_probability`` is the largest; None: there are none.
+    """
+
+    def on(self, topic: str | None) -> Self:
+        """The noise of an answer on a topic; of a task without topics, as it is."""
+        if self.topics is None or topic is None:
+            return self
+        return self.model_copy(update={"sampling_probability": self.topics[topic], "topics": None})
 
 
 class EpsilonRange(Strict):
@@ -125,9 +143,21 @@ class CalibratedPlan(Strict):
     noise: dict[str, TaskNoise]
     epsilon: dict[str, EpsilonRange]
     unsupported: dict[str, str]
+    centres: dict[str, list[str]] = Field(default_factory=dict, exclude_if=lambda centres: not centres)
+    """By task whose topics are found by similarity, and in their order: the embedding of each topic, made of public
+    texts, as whole numbers of 8 bits (:func:`exemplar_store.nearness.rounded`), in base64."""
 
     def events(self, counts: Mapping[str, int] | None = None) -> list[Event]:
-        """What happens when every task gives its planned number of answers, or the given numbers."""
+        """What happens to a unit when every task gives its planned number of answers, or the given numbers.
+
+        A unit is on one topic of a task, so it is drawn from for the answers on that one. The worst is that it is on
+        the topic with the most answers, and with the largest probability: drawn with a smaller one, an answer is made
+        from an answer with a larger one, by putting an answer without the unit in its place, now and then.
+
+        Args:
+            counts: by task, or by task and topic (:func:`accounting.topics.entry`).
+        """
+        counts = None if counts is None else by_task(counts)
         return [
             Event(self.noise[name].mechanism, Sampling(task.sampling, self.noise[name].sampling_probability), count)
             for name, task in self.plan.tasks.items()
@@ -201,7 +231,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     return CalibratedPlan(
         plan=plan,
         public_size=public_size,
-        noise=_noise(plan, events),
+        noise=_noise(plan, public_size, events),
         epsilon={name: EpsilonRange(lower=b.lower, upper=b.upper) for name, b in bounds.items()},
         unsupported={
             name: get_accountant(name).unsupported(events) or "its numerics do not reach this delta"
@@ -225,7 +255,7 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
         pld, rdp = (get_accountant(name).upper(events, plan.budget.delta) for name in ("pld", "rdp"))
         if rdp < _WORTH_IT * pld:
             events = _calibrate(plan.model_copy(update={"accountant": "rdp"}), grants)
-    return _noise(plan, events)
+    return _noise(plan, public_size, events)
 
 
 def _granted(plan: Plan, public_size: int) -> list[Grant]:
@@ -261,10 +291,16 @@ def _granted(plan: Plan, public_size: int) -> list[Grant]:
     return grants
 
 
-def _noise(plan: Plan, events: Sequence[Event]) -> dict[str, TaskNoise]:
+def _noise(plan: Plan, public_size: int, events: Sequence[Event]) -> dict[str, TaskNoise]:
     return {
-        name: TaskNoise(sampling_probability=event.sampling.probability, mechanism=cast(Profile, event.mechanism))
-        for name, event in zip(plan.tasks, events, strict=True)
+        name: TaskNoise(
+            sampling_probability=event.sampling.probability,
+            mechanism=cast(Profile, event.mechanism),
+            topics=None
+            if task.topics is None
+            else {topic: task.topic_probability(topic, public_size) for topic in task.topics.all},
+        )
+        for (name, task), event in zip(plan.tasks.items(), events, strict=True)
     }
 
 
@@ -278,7 +314,7 @@ def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
             named = plan.tasks.get(other)
             if not (isinstance(named, ClassifyTask) and named.once):
                 problems.append((f"tasks.{name}.{key}", f"the plan has no task {other!r} with `release: once`"))
-            elif (named.labels, named.query_fields) != (task.labels, task.query_fields):
+            elif (named.labels, set(named.query_fields)) != (task.labels, set(placeholders(task.prompt.query))):
                 problems.append((f"tasks.{name}.{key}", f"{other} has other labels or asks for other fields"))
     return problems
 
@@ -326,11 +362,14 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
             return (key, "is missing")
         case "union_tag_not_found" | "union_tag_invalid":
             tag = str(problem["ctx"]["discriminator"]).strip("'")
-            known = ", ".join(_KINDS if tag == "kind" else types_of(problem["loc"][2]))
+            ways = {"kind": _KINDS, "by": WAYS}
+            known = ", ".join(ways[tag] if tag in ways else types_of(problem["loc"][2]))
             missing = "is missing; " if problem["type"].endswith("found") else ""
             return (f"{key}.{tag}", f"{missing}must be one of {known}")
         case "string_type" if isinstance(problem["input"], bool | int | float | None):
             return (key, f"{json.dumps(problem['input'])} is not a text: quote it")
+        case "string_pattern_mismatch" if "topics" in problem["loc"]:
+            return (key, "a topic's name has no @, no # and no line break")
         case "string_pattern_mismatch":
             return (key, "names are up to 64 small letters, digits, - and _, beginning with a letter or digit")
     return (key, f"{message[0].lower()}{message[1:]}")
@@ -340,5 +379,7 @@ def _path(location: Sequence[str | int]) -> list[str]:
     """A problem's keys as the plan has them, without the tags pydantic puts in for kinds and types."""
     tags = {2} if location[:1] == ("tasks",) else set()
     if location[3:4] == ("mechanism",) and location[4:5] and location[4] in MECHANISMS:
+        tags.add(4)
+    if location[3:4] == ("topics",) and location[4:5] and location[4] in WAYS:
         tags.add(4)
     return [str(part) for place, part in enumerate(location) if place not in tags and part != "[key]"]

@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from accounting.labels import check_distinct
 from accounting.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
 from accounting.strict import Strict, is_none
+from accounting.topics import Topics, TopicsByField
 
 KEYWORDS = "keywords"
 """The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""
@@ -77,6 +78,7 @@ _DRAWS_NOTHING = {
     "drawn": None,
     "order": "random",
     "slots": "model",
+    "topics": None,
 }
 _DEALT = frozenset({"shots", "ensemble", "max_exemplars"})
 """What one has, too, whose mechanism deals all units to slots."""
@@ -115,6 +117,10 @@ class _Task(Strict):
     fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
     it a little above what as many exemplars as there are shots have."""
 
+    topics: Topics | None = Field(default=None, exclude_if=is_none)
+    """Public parts of the units, each of which gives `answers` of its own, drawn from its units alone. All of them
+    together cost what the dearest costs."""
+
     @model_validator(mode="before")
     @classmethod
     def _one_release(cls, written: Any) -> Any:
@@ -147,10 +153,20 @@ class _Task(Strict):
     def sampling_probability(self, public_size: int) -> float:
         """The chance of a unit, or a block, to be drawn; above 1 if the knowledge base is too small.
 
+        Of topics, the largest chance.
+
         Args:
             public_size: the knowledge base's public number of exemplars.
         """
+        if self.topics is not None:
+            return max(self.topic_probability(topic, public_size) for topic in self.topics.all)
         return 1.0 if self.once else self.expected * self.ensemble / public_size
+
+    def topic_probability(self, topic: str, public_size: int) -> float:
+        """The chance of a unit on some topic to be drawn, at most 1; arguments as of :meth:`sampling_probability`."""
+        if self.topics is None:
+            raise TypeError("the task has no topics")
+        return min(1.0, self.expected * self.ensemble / self.topics.size(topic, public_size))
 
     @property
     def expected(self) -> int:
@@ -175,6 +191,10 @@ class _Task(Strict):
             raise ValueError("order: blocks show the same exemplars to every question; use `sampling: units`")
         if self.slots == "quote" and self.order != "nearest":
             raise ValueError("slots: what is quoted is the exemplar nearest to the question; write `order: nearest`")
+        if self.topics is not None and self.sampling == "blocks":
+            raise ValueError("topics: a block has units of several topics; use `sampling: units`")
+        if isinstance(self.topics, TopicsByField) and self.topics.field == self.answer_field:
+            raise ValueError("topics.field: a question does not bring its answer; choose another field")
         return self
 
     def _check_release(self, mechanism: Mechanism) -> None:
@@ -193,13 +213,24 @@ class _Task(Strict):
 
     @property
     def query_fields(self) -> tuple[str, ...]:
-        """The fields a query must bring, in the order of the query template."""
-        return placeholders(self.prompt.query)
+        """The fields a query must bring, in the order of the query template; last that of the topic, if not shown."""
+        return self.with_topic(placeholders(self.prompt.query))
+
+    def with_topic(self, fields: tuple[str, ...]) -> tuple[str, ...]:
+        """Some fields, and the one that says the topic, if one does and it is not among them."""
+        if not isinstance(self.topics, TopicsByField) or self.topics.field in fields:
+            return fields
+        return (*fields, self.topics.field)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the question's embedding is compared with exemplars', or with topics."""
+        return self.order == "nearest" or not isinstance(self.topics, TopicsByField | None)
 
     @property
     def exemplar_fields(self) -> tuple[str, ...]:
         """The fields an exemplar must have."""
-        return placeholders(self.prompt.exemplar)
+        return self.with_topic(placeholders(self.prompt.exemplar))
 
     @property
     def most_slots(self) -> int:
@@ -371,7 +402,7 @@ class GenerateTask(_Task):
     def query_fields(self) -> tuple[str, ...]:
         """See above; where texts are written once, of the template that shows them."""
         template = self.prompt.written if self.once else self.prompt.query
-        return tuple(name for name in placeholders(template) if name != WRITTEN)
+        return self.with_topic(tuple(name for name in placeholders(template) if name != WRITTEN))
 
 
 Task = Annotated[ClassifyTask | GenerateTask, Field(discriminator="kind")]

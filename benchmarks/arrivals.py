@@ -141,7 +141,7 @@ async def year(
 
 
 def upload(services: Services, name: str, rows: Iterator[Row]) -> None:
-    services.records.ingest(name, rows, services.embedder.embed, by="calendar")
+    services.records.ingest(name, rows, services.embedder.embed_many, by="calendar")
 
 
 def forecast(plan: Plan) -> float:

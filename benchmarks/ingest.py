@@ -1,10 +1,10 @@
-"""Rows per second of `dpicl kb ingest`, with one thread and with one for each core.
+"""Rows per second of `dpicl kb ingest`, in batches of fixed shapes and one text at a time.
 
-The same tickets are ingested into a new SQLite database. Processor time is told beside the clock: other work on the
-machine does not count in it. `DPICL_EMBEDDING_MODEL` names the model.
+The same tickets are ingested into a new SQLite database, by one thread and by one for each core. The ratio is that of
+processor time, as other work on the machine counts little in it. `DPICL_EMBEDDING_MODEL` names the model.
 
-    python benchmarks/ingest.py            # about 40 s
-    python benchmarks/ingest.py --quick    # 60 rows instead of 900: 15 s, most of it imports
+    python benchmarks/ingest.py            # about a minute
+    python benchmarks/ingest.py --quick    # 200 rows instead of 900: 15 s, most of it imports
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows")
     quick = parser.parse_args().quick
-    count = 60 if quick else 900
+    count = 200 if quick else 900
     with TICKETS.open("rb") as stream:
         rows = list(read_json_lines(stream, Layout(FIELDS)))[:count]
     texts = [row.fields["text"] for row in rows]
     embedder, parallel = Embedder(), Embedder(threads=cores())
     for warmed in (embedder, parallel):
         warmed.embed(texts[:20])
-    print(f"{count} rows")
-    baseline = None
-    for threads, embed in ((1, embedder.embed), (cores(), parallel.embed)):
-        clock, processor = ingest(rows, embed)
-        baseline = baseline or clock
-        each = f"{count / clock:6.0f} rows/s, {1000 * processor / count:5.1f} ms of processor time a row"
-        print(f"{threads:>3} threads: {each}, {baseline / clock:.1f} times as many")
+        warmed.embed_many(texts)  # every shape is tried out once in a process
+    print(f"{count} rows; processor time is that of one core")
+    for threads, these in ((1, embedder), (cores(), parallel)):
+        alone, batches = ingest(rows, these.embed), ingest(rows, these.embed_many)
+        for how, (clock, processor) in (("one at a time", alone), ("in batches", batches)):
+            each = f"{count / clock:6.0f} rows/s, {1000 * processor / count:5.1f} ms of processor time a row"
+            print(f"{threads:>3} threads, {how + ':':14} {each}, {alone[1] / processor:.2f} times as fast")
     for n in BOUNDED[:1] if quick else BOUNDED:
         some = (texts * n)[:n]
         shown = (timed(lambda: embedder.embed_bounded(some)), timed(lambda: embedder.embed_bounded([None] * n)))  # noqa: B023

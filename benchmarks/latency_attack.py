@@ -220,7 +220,7 @@ def fill(records: Records, name: str, embedder: Embedder, canary: bool, *, docum
     )
     layout = Layout(FIELDS)
     rows = (layout.row(number, row) for number, row in enumerate(exemplars(canary, documents=documents), 1))
-    records.store.ingest(name, rows, embedder.embed)
+    records.store.ingest(name, rows, embedder.embed_many)
     sign(records, signed_plan(name), "benchmark")
 
 

@@ -217,6 +217,8 @@ class RandomVectors:
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         return unit_vectors(self._generator, len(texts))
 
+    embed_many = embed
+
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         return unit_vectors(self._generator, len(texts))
 

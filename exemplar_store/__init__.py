@@ -28,3 +28,4 @@ from exemplar_store.nearness import Nearest
 from exemplar_store.packed_slots import PackedSlots
 from exemplar_store.rows import Layout, Row, read_csv, read_json_lines
 from exemplar_store.store import ExemplarStore
+from exemplar_store.topics import OnTopic, TopicList

@@ -2,7 +2,7 @@
 
 What somebody who reads the database (or a backup) without the master key learns: how many exemplars and units each
 knowledge base has, which exemplars share a unit, their approximate lengths, and the public columns of
-``knowledge_bases``. Not: texts, embeddings (a text can be guessed back from its embedding), or unit ids.
+``knowledge_bases``. Not: texts, embeddings (a text can be guessed back from its embedding), topics, or unit ids.
 
 The data key is random and stored wrapped under the master key (:mod:`exemplar_store.keyring`). An operator holds that
 outside the database; it wraps the data key and does no more.
@@ -86,6 +86,7 @@ class KnowledgeBaseKeys:
 
         self._aead = AESGCM(derive(b"encryption", KEY_BYTES))
         self._vectors = AESGCM(derive(b"vectors", KEY_BYTES))
+        self._topics = AESGCM(derive(b"topics", KEY_BYTES))
         self.check = derive(b"key check", TAG_BYTES)
         """16 bytes stored beside the knowledge base: wrong keys are told before anything is read or written."""
         self._salt = salt
@@ -123,6 +124,17 @@ class KnowledgeBaseKeys:
         """Open what :meth:`encrypt_vector` made for the same place; None where it was changed or moved."""
         try:
             return unseal(self._vectors, sealed, place)
+        except (InvalidTag, ValueError):
+            return None
+
+    def encrypt_topics(self, page: bytes, place: bytes) -> bytes:
+        """Encrypt which topics some units are on, under a key of its own; arguments as of :meth:`encrypt`."""
+        return seal(self._topics, page, place)
+
+    def decrypt_topics(self, sealed: bytes, place: bytes) -> bytes | None:
+        """Open what :meth:`encrypt_topics` made for the same place; None where it was changed or moved."""
+        try:
+            return unseal(self._topics, sealed, place)
         except (InvalidTag, ValueError):
             return None
 

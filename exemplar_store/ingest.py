@@ -28,11 +28,13 @@ from exemplar_store.nearness import rounded
 from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, units
+from exemplar_store.topics import TopicList, assign
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to unit vectors, float array (n, d)."""
 
-EMBED_BATCH = 64
+EMBED_BATCH = 512
+"""Texts that are given to the embedder at once: enough of them that batches of one length are mostly full."""
 WRITE_BATCH = 1000
 _NORM_TOLERANCE = 1e-3
 _MAX_IGNORED = 100
@@ -57,6 +59,7 @@ class Upload:
     announce: Callable[[], None]
     replace: bool
     dry_run: bool
+    topics: Callable[[sa.Connection], Iterable[TopicList]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +297,8 @@ def _write(
         if upload.dry_run:
             transaction.rollback()
         else:
+            row, keys = upload.keyring.open(connection, upload.name)
+            assign(connection, row, keys, upload.topics(connection), [*sorted(grown), *range(first_new, next_position)])
             upload.before_commit(connection)
     if upload.replace and not upload.dry_run:
         empty_write_ahead_log(upload.database)

@@ -20,6 +20,7 @@ from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBaseRow, Progre
 from exemplar_store.nearness import rounded
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
+from exemplar_store.topics import reencrypt_pages
 
 _UNITS_AT_ONCE = 100  # each has at most a quarter of a mebibyte
 
@@ -38,6 +39,7 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
                 unreadable += _reencrypt_units(connection, row, positions, before, after)
                 done += len(positions)
                 progress(done, sum(row.next_position for row in rows))
+            reencrypt_pages(connection, row.id, before, after)
             change(connection, row, key_check=after.check)
         before_commit(connection)
     empty_write_ahead_log(database)

@@ -25,14 +25,20 @@ from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
 from exemplar_store.made_up import reading_s
-from exemplar_store.nearness import Nearest
+from exemplar_store.nearness import Nearest, shown
 from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed, read_nearest
 from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
+from exemplar_store.topics import OnTopic, TopicList, assign, find, keep, on_topic
 
 Slots = list[Slot]
 """One query's slots."""
+
+
+def _no_topics(_connection: sa.Connection) -> Iterable[TopicList]:
+    return ()
+
 
 _UNITS_AT_ONCE = 100  # read; each has at most a quarter of a mebibyte
 
@@ -199,6 +205,7 @@ class ExemplarStore:
         announce: Callable[[], None] = do_nothing,
         replace: bool = False,
         dry_run: bool = False,
+        topics: Callable[[sa.Connection], Iterable[TopicList]] = _no_topics,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
 
@@ -218,6 +225,7 @@ class ExemplarStore:
             replace: in the same transaction, delete what the units of this upload had before, as :meth:`forget` does:
                 it says all there is of them.
             dry_run: do all but embed and commit.
+            topics: those of every task, as of this transaction: units that have none yet are given theirs.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -227,7 +235,9 @@ class ExemplarStore:
         """
         with self._read() as connection:
             row, keys = self.keyring.open(connection, name)
-        upload = Upload(self._database, self.keyring, name, embed, progress, before_commit, announce, replace, dry_run)
+        upload = Upload(
+            self._database, self.keyring, name, embed, progress, before_commit, announce, replace, dry_run, topics
+        )
         return ingest(upload, describe(row), keys, rows)
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
@@ -300,6 +310,7 @@ class ExemplarStore:
         arrived: int | None = None,
         embeddings: bool = True,
         nearest: Nearest | None = None,
+        topic: OnTopic | None = None,
     ) -> Slots:
         """Draw one query's slots: Poisson sampling of units, each to a slot of its own choosing.
 
@@ -326,6 +337,8 @@ class ExemplarStore:
                 later is drawn. None: everybody may be.
             embeddings: whether exemplars come with theirs, which takes longer.
             nearest: the question, and how many a slot shows; None: all that it keeps.
+            topic: draw the units that are on it and no others, and leave out their exemplars on other topics; None:
+                there are no topics. Then all that slots keep is read, since an exemplar's topic depends on it.
 
         Returns:
             ``ensemble`` slots; a slot that nobody was sent to is the empty tuple.
@@ -338,15 +351,57 @@ class ExemplarStore:
             raise ValueError(f"ensemble ({ensemble}) and max_exemplars ({max_exemplars}) must be at least 1")
         with self._read() as connection:
             row, keys = self.keyring.open(connection, name)
-            positions = sampling.sample_spans(spans(row, cohorts, arrived), probability)
+            ranges = spans(row, cohorts, arrived)
+            if topic is None:
+                positions = sampling.sample_spans(ranges, probability)
+            else:
+                on_it = on_topic(connection, row.id, keys, topic, ranges)
+                positions = on_it[sampling.poisson_sample(on_it.size, probability)]
             slots = sampling.below(ensemble, positions.size)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
             kept = sampling.deal(holder, sampling.words(holder.size), ensemble, max_exemplars)
-            if nearest is not None:
+            if nearest is not None and topic is None:
                 kept = read_nearest(connection, row.id, keys, listed, kept, nearest)
             stored = read_listed(connection, row.id, listed, kept)
-        return _fill(row, keys, stored, kept, embeddings=embeddings)
+        filled = _fill(row, keys, stored, kept, embeddings=embeddings or topic is not None)
+        if topic is None:
+            return filled
+        about = [topic.shown(slot) for slot in filled]
+        return about if nearest is None else [shown(slot, nearest) for slot in about]
+
+    def topics_of(self, name: str, topics: TopicList) -> np.ndarray:
+        """The topic of every unit that has arrived, by its exemplars as they are: int64 (units,), from 1; 0: none.
+
+        How long it takes tells how many exemplars there are.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+        """
+        with self._read() as connection:
+            row, keys = self.keyring.open(connection, name)
+            return find(connection, row, keys, topics, np.arange(row.next_position))
+
+    def lock(self, connection: sa.Connection, name: str) -> None:
+        """Let nobody else store exemplars in a knowledge base until the caller's transaction ends.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+        """
+        self.keyring.open(connection, name, lock=True)
+
+    def keep_topics(self, connection: sa.Connection, name: str, topics: TopicList, found: np.ndarray) -> None:
+        """Write down which topic each unit is on, in the transaction that signs the plan, after :meth:`lock`.
+
+        Args:
+            connection: that.
+            name: of the knowledge base.
+            topics: of a task that has none written down yet.
+            found: from :meth:`topics_of`. Units that arrived since are given theirs now.
+        """
+        row, keys = self.keyring.open(connection, name)
+        keep(connection, row, keys, topics, dict(enumerate(found.tolist())))
+        assign(connection, row, keys, [topics], range(found.size, row.next_position))
 
     def sample_blocks(
         self,

@@ -83,3 +83,14 @@ exemplars = sa.Table(
     # SQLite: a rowid table on purpose. WITHOUT ROWID keeps whole payloads in the inner nodes of the tree, which a
     # kilobyte per row makes four wide and a dozen deep; the key's own index is narrow (see benchmarks/sampling.py).
 )
+
+unit_topics = sa.Table(
+    "unit_topics",
+    metadata,
+    sa.Column("kb_id", sa.Integer, sa.ForeignKey(knowledge_bases.c.id), primary_key=True, autoincrement=False),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False, comment="of the signed plan"),
+    sa.Column("task", sa.String(64), primary_key=True),
+    sa.Column("page", sa.Integer, primary_key=True, autoincrement=False, comment="which positions it is of"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="the topic of each, encrypted"),
+    comment="Which topic each unit is on in each task that has topics: found once, and kept when its exemplars change.",
+)

@@ -65,6 +65,12 @@ class EmbedderDeployment:
         self._answered = True
         return embeddings
 
+    async def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.embedding.embedder.TextEmbedder`; of an upload."""
+        embeddings = await asyncio.to_thread(self._embedder.embed_many, texts)
+        self._answered = True
+        return embeddings
+
     async def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`; work that depends on the number of texts only."""
         embeddings = await privately(lambda: self._embedder.embed_bounded(texts))
@@ -95,6 +101,15 @@ class RemoteEmbedder:
         """
         with calling("embedder"):
             return self._handle.embed.remote(list(texts)).result()
+
+    def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.embedding.embedder.TextEmbedder`.
+
+        Raises:
+            EngineUnavailableError: the deployment does not answer.
+        """
+        with calling("embedder"):
+            return self._handle.embed_many.remote(list(texts)).result()
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`.

@@ -7,7 +7,7 @@ whole life. A signed plan names the cohorts that it draws on, and takes its (ε,
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -32,8 +32,11 @@ from accounting.ledger.dialects import reading
 from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
+from accounting.topics import SEPARATOR, entry, parts
 
-_ADDRESS = re.compile(r"(?P<knowledge_base>[^@]+)\.(?P<task>[^.@]+)(?:@(?P<version>[1-9][0-9]{0,8}))?")
+_ADDRESS = re.compile(
+    r"(?P<knowledge_base>[^@#]+)\.(?P<task>[^.@#]+)(?P<topic>#[^@#]+)?(?:@(?P<version>[1-9][0-9]{0,8}))?"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class SignedPlan:
         signed_by: who signed.
         signed_at: when, in UTC.
         cohorts: numbers of those that it is charged to, and draws on.
-        tasks: (name, answers) of each task.
+        tasks: (name, answers) of each task; of one with topics, each topic has them by its
+            :func:`accounting.topics.entry`.
     """
 
     id: int
@@ -71,12 +75,21 @@ class SignedPlan:
 
 @dataclass(frozen=True)
 class SignedTask:
-    """One task of a signed plan: what a query is charged to. ``answers`` is how many it may give in all."""
+    """One task of a signed plan, or one topic of it: what a query is charged to.
 
-    id: int
+    Attributes:
+        id: the ledger's own number for it; None for a task with topics as a whole, which nothing is charged to.
+        name: the task's.
+        answers: how many it may give in all, or on each topic.
+        plan: that it is part of.
+        topic: which of the task's; None: it has none, or the whole task is meant.
+    """
+
+    id: int | None
     name: str
     answers: int
     plan: SignedPlan
+    topic: str | None = None
 
     @property
     def knowledge_base(self) -> str:
@@ -95,16 +108,28 @@ class SignedTask:
 
     @property
     def address(self) -> str:
-        """The task with its plan's version, ``knowledge_base.task@version``; it names the same task for ever."""
+        """The task with its plan's version, ``knowledge_base.task@version``; it names the same task for ever.
+
+        Of a topic, ``knowledge_base.task#topic@version``.
+        """
+        return address(self.knowledge_base, entry(self.name, self.topic), self.version)
+
+    @property
+    def whole(self) -> str:
+        """The address of the task, without the topic."""
         return address(self.knowledge_base, self.name, self.version)
 
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """How far a task is used: ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state."""
+    """How far a task, or one of its topics, is used.
+
+    ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state.
+    """
 
     address: str
     name: str
+    topic: str | None
     version: int
     answers: int
     charged: int
@@ -142,11 +167,26 @@ class BudgetStatus:
 
 
 def address(knowledge_base: str, task: str, version: int) -> str:
-    """``knowledge_base.task@version``."""
+    """``knowledge_base.task@version``; the task may be a topic's :func:`accounting.topics.entry`."""
     return f"{knowledge_base}.{task}@{version}"
 
 
-def address_of(row: sa.Row[Any]) -> str:
+def parsed(task_address: str) -> tuple[str, str, int | None]:
+    """The inverse of :func:`address`; without a version None.
+
+    Raises:
+        UnknownTaskError: it is no address.
+    """
+    found = _ADDRESS.fullmatch(task_address)
+    if found is None:
+        raise errors.UnknownTaskError(
+            f"{task_address!r} is no task address; write knowledge_base.task or ...task@version"
+        )
+    knowledge_base, name, topic, version = found.group("knowledge_base", "task", "topic", "version")
+    return knowledge_base, name + (topic or ""), None if version is None else int(version)
+
+
+def address_of(row: Any) -> str:
     """That of a row with ``knowledge_base``, the task's ``name`` and ``version``."""
     return address(row.knowledge_base, row.name, row.version)
 
@@ -259,6 +299,8 @@ class Budgets:
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
         again: int | None = None,
+        first: Callable[[sa.Connection], None] = lambda _connection: None,
+        last: Callable[[sa.Connection, int], None] = lambda _connection, _version: None,
     ) -> SignedPlan:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
 
@@ -275,6 +317,8 @@ class Budgets:
                 sent twice signs once.
             again: version of the newest plan with this very document, if its budget is to be taken once more. So that
                 is confirmed for one signature, and not for those that follow it.
+            first: what else is to be done in the same transaction, before anything is locked here.
+            last: the same, given the plan's version.
 
         Raises:
             PlansChangedError: it is not.
@@ -289,6 +333,7 @@ class Budgets:
         drawn_on = tuple(sorted(set(cohorts)))
         _check_tasks(tasks)
         with self._database.begin() as connection:
+            first(connection)
             lock(connection, knowledge_base)
             signed = connection.execute(plans_of(knowledge_base)).all()
             version = max((plan.version for plan in signed), default=0) + 1
@@ -313,6 +358,7 @@ class Budgets:
                 cohorts=drawn_on,
             )
             plan_id = add_plan(connection, granted, now)
+            last(connection, version)
             trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
 
@@ -344,29 +390,33 @@ class Budgets:
     def task(self, task_address: str) -> SignedTask:
         """The task at an address: ``knowledge_base.task`` in the newest plan that has it, or ``...@version``.
 
+        Of a task with topics the whole, which is charged by :meth:`on_topic`; ``...task#topic`` is one of its topics.
+
         Raises:
             UnknownBudgetError: no such knowledge base; names the nearest.
             UnknownTaskError: there is none; lists the knowledge base's tasks.
         """
-        parsed = _ADDRESS.fullmatch(task_address)
-        if parsed is None:
-            raise errors.UnknownTaskError(
-                f"{task_address!r} is no task address; write knowledge_base.task or ...task@version"
-            )
-        knowledge_base, name, version = parsed.group("knowledge_base", "task", "version")
-        named = {"of": knowledge_base, "named": name}
+        knowledge_base, name, version = parsed(task_address)
+        row_of = _NEWEST_TASK if version is None else _TASK_OF_VERSION
+        named = {"of": knowledge_base, "named": name, "within": f"{name}{SEPARATOR}", "length": len(name) + 1}
         with reading(self._database) as connection:
-            if version is None:
-                row = connection.execute(_NEWEST_TASK, named).first()
-            else:
-                row = connection.execute(_TASK_OF_VERSION, {**named, "of_version": int(version)}).first()
+            row = connection.execute(row_of, named if version is None else {**named, "of_version": version}).first()
             if row is None:
                 raise _unknown(connection, task_address, knowledge_base)
             # A plan never changes, and its digest says which one it is, whatever a restore does to numbers.
             which = (row.plan_id, row.digest)
             if which not in self._plans_read:
                 self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
-            return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
+            plan, (task, topic) = self._plans_read[which], parts(name)
+            return SignedTask(row.id if row.name == name else None, task, row.answers, plan, topic)
+
+    def on_topic(self, task: SignedTask, topic: str) -> SignedTask:
+        """One topic of a task: what a question on it is charged to.
+
+        Raises:
+            UnknownTaskError: it has none of this name.
+        """
+        return self.task(address(task.knowledge_base, entry(task.name, topic), task.version))
 
     def status(self, knowledge_base: str) -> BudgetStatus:
         """One knowledge base's budgets, with its tasks.
@@ -415,7 +465,8 @@ def _status(
     statuses = tuple(
         TaskStatus(
             address=address(row.knowledge_base, task.name, task.version),
-            name=task.name,
+            name=parts(task.name)[0],
+            topic=parts(task.name)[1],
             version=task.version,
             answers=task.answers,
             charged=task.charged,
@@ -435,9 +486,12 @@ def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
 
 # What every query executes is built once: SQLAlchemy takes longer to build such a statement than SQLite to execute it.
 _TASKS = sa.select(tasks, plans.c.version, plans.c.digest).join(plans)
-_TASKS_NAMED = _TASKS.where(plans.c.knowledge_base == sa.bindparam("of"), tasks.c.name == sa.bindparam("named"))
-_NEWEST_TASK = _TASKS_NAMED.order_by(plans.c.version.desc()).limit(1)
-_TASK_OF_VERSION = _TASKS_NAMED.where(plans.c.version == sa.bindparam("of_version"))
+_WITHIN = sa.func.substr(tasks.c.name, 1, sa.bindparam("length", type_=sa.Integer)) == sa.bindparam("within")
+_TASKS_NAMED = _TASKS.where(
+    plans.c.knowledge_base == sa.bindparam("of"), sa.or_(tasks.c.name == sa.bindparam("named"), _WITHIN)
+)
+_NEWEST_TASK = _TASKS_NAMED.order_by(plans.c.version.desc(), tasks.c.id).limit(1)
+_TASK_OF_VERSION = _TASKS_NAMED.where(plans.c.version == sa.bindparam("of_version")).order_by(tasks.c.id).limit(1)
 
 
 def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> SignedPlan:
@@ -455,7 +509,15 @@ def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
     if not named:
         raise ValueError("tasks: a plan needs at least one")
     for name, answers in named:
-        if not 0 < len(name) <= 200 or "." in name or "@" in name:
+        task, topic = parts(name)
+        if (
+            not 0 < len(name) <= 200
+            or not task
+            or "." in task
+            or "@" in name
+            or topic == ""
+            or SEPARATOR in (topic or "")
+        ):
             raise ValueError(f"tasks: {name!r} is no task name: 1 to 200 characters, neither '.' nor '@'")
         if answers < 1:
             raise ValueError(f"tasks.{name}.answers: {answers} is below 1")

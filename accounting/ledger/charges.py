@@ -37,15 +37,20 @@ from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
 from accounting.ledger.witness import Witness
+from accounting.topics import SEPARATOR, parts
 
 
 class AnswersExhaustedError(LedgerError):
     """The task has given, or lost, every answer its plan allows."""
 
     def __init__(self, task: SignedTask) -> None:
+        on, others = "", "repeated queries are still answered, new ones need another plan"
+        if task.topic is not None:
+            on = f" on the topic {task.topic!r}"
+            others = "repeated queries and other topics are still answered, new ones on this topic need another plan"
         super().__init__(
             f"task {task.name!r} of plan {task.version} of knowledge base {task.knowledge_base!r} has used "
-            f"all its {task.answers} answers; repeated queries are still answered, new ones need another plan"
+            f"all its {task.answers} answers{on}; {others}"
         )
 
 
@@ -154,7 +159,10 @@ class Ledger:
             accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
             accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
             ValueError: the Idempotency-Key is longer than 300 characters.
+            TypeError: the task has topics, and one of them is charged, not the whole.
         """
+        if task.id is None:
+            raise TypeError(f"{task.address} has topics: charge one of them")
         if idempotency_key is not None and len(idempotency_key) > 300:
             raise ValueError("Idempotency-Key: longer than 300 characters; send a shorter one, such as a UUID")
         with reading(self._database) as connection:  # most repeats end here, without a lock
@@ -285,10 +293,20 @@ class Ledger:
             trail.append(connection, now, ChargeVoided(charge=charge_id, task=address_of(charge), reason=reason))
 
     def answers_left(self, task: SignedTask) -> int:
-        """How many answers a task may still give, now."""
+        """How many answers a task may still give, now; a task with topics, on all of them together."""
+        if task.id is None:
+            return sum(self.topics_left(task).values())
         with reading(self._database) as connection:
             query = sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)
             return int(connection.execute(query).scalar_one())
+
+    def topics_left(self, task: SignedTask) -> dict[str, int]:
+        """How many answers a task may still give on each of its topics, now; empty if it has none."""
+        with reading(self._database) as connection:
+            of_plan = sa.select(tasks.c.name, (tasks.c.answers - tasks.c.charged).label("left"))
+            rows = connection.execute(of_plan.where(tasks.c.plan_id == task.plan.id).order_by(tasks.c.id)).all()
+        named = [(*parts(row.name), row.left) for row in rows]
+        return {topic: left for name, topic, left in named if name == task.name and topic is not None}
 
     def expire_leases(self) -> int:
         """Mark every charge whose lease ran out as lost, and say how many. They stay spent: this is for the display."""
@@ -317,6 +335,15 @@ class Ledger:
         """Refusals by task, key and reason, of one knowledge base or of all."""
         with reading(self._database) as connection:
             return refusals_of(connection, knowledge_base)
+
+    def topic_of_stored(self, task: SignedTask, query_digest: bytes) -> str | None:
+        """The topic under which a query was answered of a task with topics; None: it was not."""
+        within = f"{task.name}{SEPARATOR}"
+        here = sa.func.substr(tasks.c.name, 1, len(within)) == within, tasks.c.plan_id == task.plan.id
+        chosen = sa.select(tasks.c.name).join(releases).where(*here, releases.c.query_digest == query_digest).limit(1)
+        with reading(self._database) as connection:
+            named = connection.scalar(chosen)
+        return None if named is None else parts(named)[1]
 
     def stored_release(self, task: SignedTask, query_digest: bytes) -> Release | None:
         """The query's stored release under a task, or None; nothing is charged."""
@@ -390,13 +417,13 @@ def _present(
     return stored, InFlight(twin.id, twin.lease_until) if twin else None
 
 
-def _released(connection: sa.Connection, task_id: int, query_digest: bytes) -> Release | None:
+def _released(connection: sa.Connection, task_id: int | None, query_digest: bytes) -> Release | None:
     """The query's one release."""
     row = connection.execute(_RELEASED, {"task": task_id, "digest": query_digest}).first()
     return release_of(row) if row else None
 
 
-def _lock(connection: sa.Connection, task_id: int) -> None:
+def _lock(connection: sa.Connection, task_id: int | None) -> None:
     """Let nobody else charge or release a task until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(_LOCK, {"task": task_id})

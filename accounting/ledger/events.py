@@ -7,12 +7,15 @@ wrote it: a kind keeps its name and its fields for ever, and a field that it gai
 # ruff: noqa: D102 - what a sentence is is said once, in Particulars
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accounting.topics import parts
 
 Names = Callable[[str], str]
 """How to call the actor, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
@@ -174,7 +177,7 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     Attributes:
         document: the calibrated plan as signed.
         signed_by: who signed: a key's id, a person, or a name of the command line.
-        answers: by task.
+        answers: by task; of one with topics, by the entry of each (:func:`accounting.topics.entry`).
         cohorts: that it is charged to, and draws on.
     """
 
@@ -191,7 +194,13 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     lost = "plan {version} of {knowledge_base} was signed: will be signed again"
 
     def sentence(self, named: Names) -> str:
-        answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
+        each = {
+            parts(name)[0]: f"{_plural(count, 'answer')} of {parts(name)[0]}" for name, count in self.answers.items()
+        }
+        topics = Counter(parts(name)[0] for name in self.answers if parts(name)[1] is not None)
+        answers = ", ".join(
+            f"{words} on each of {topics[t]} topics" if t in topics else words for t, words in each.items()
+        )
         drawn_on = "" if self.cohorts == (1,) else f" from cohorts {', '.join(map(str, self.cohorts))}"
         return (
             f"{named(self.signed_by)} signed plan {self.version} of {self.knowledge_base}: {_budget(self)} for "
@@ -463,6 +472,7 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
         ended: knowledge bases that answer nothing any more, since their promises could not be kept otherwise.
         closed: groups that no knowledge base joins any more, for the same reason.
         charged_twice: of those that ended, which were charged answers in two histories, they or others of their groups.
+        spent: addresses of topics that answer nothing any more, since nobody can tell which units were on them.
     """
 
     by: str
@@ -472,13 +482,16 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
     ended: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
     charged_twice: tuple[str, ...] = ()
+    spent: tuple[str, ...] = ()
 
     def sentence(self, named: Names) -> str:
         ended = f" Nothing is answered any more from {', '.join(self.ended)}." if self.ended else ""
         closed = f" No knowledge base joins any more: {', '.join(self.closed)}." if self.closed else ""
+        whole = sorted({f"{parts(one)[0]}@{one.rpartition('@')[2]}" for one in self.spent})
+        spent = f" These tasks give no more answers on their topics: {', '.join(whole)}." if whole else ""
         return (
             f"{named(self.by)} acknowledged that the ledger was restored from a backup as it was at event "
-            f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged.{ended}{closed}"
+            f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged.{ended}{spent}{closed}"
         )
 
 

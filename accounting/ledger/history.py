@@ -15,6 +15,7 @@ from accounting.ledger.charges import RELEASES, Release, release_of
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges, plans, releases, tasks
+from accounting.topics import SEPARATOR
 
 
 class UnknownCursorError(LedgerError):
@@ -146,8 +147,10 @@ def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[b
     conditions = [] if knowledge_base is None else [plans.c.knowledge_base == knowledge_base]
     if task is not None:
         named, _, version = task.partition("@")
-        owner, _, name = named.rpartition(".")
-        conditions += [plans.c.knowledge_base == owner, tasks.c.name == name]
+        owner, _, name = named.partition(".")
+        within = f"{name}{SEPARATOR}"
+        of_topics = sa.func.substr(tasks.c.name, 1, len(within)) == within
+        conditions += [plans.c.knowledge_base == owner, sa.or_(tasks.c.name == name, of_topics)]
         if version:
             conditions.append(sa.cast(plans.c.version, sa.Text) == version)
     return conditions

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from accounting.ledger.dialects import insert
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import quotas
+from accounting.topics import parts
 
 NO_KEY = ""
 """In place of a key's id: a release that is made once is charged to its plan, not to the caller."""
@@ -71,7 +72,7 @@ def in_scope(scope: Collection[str], task: str) -> bool:
 
     Args:
         scope: knowledge bases, like ``support``, and tasks, like ``billing.queue``; empty: all.
-        task: ``knowledge_base.task``, with or without ``@version``.
+        task: ``knowledge_base.task``, with or without ``#topic`` and ``@version``.
     """
-    name = task.partition("@")[0]
+    name = parts(task.partition("@")[0])[0]
     return not scope or name in scope or name.partition(".")[0] in scope

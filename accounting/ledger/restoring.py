@@ -20,6 +20,10 @@ its exemplars, or after it has failed. A backup that has the end has the exempla
 alone may lack them, whatever the ledger says that went on from it, so that upload counts as lost. Of one that crashed
 only the announcement is left. That hinders nothing until a restore loses something, and counts as lost then.
 
+A lost upload may also have brought people to topics, who would be on others when they come back, or are uploaded with
+other exemplars, and pay on both. So would those of a plan with topics that is signed again, since what they were on is
+lost. Such tasks give no more answers (:attr:`Loss.spent`): another plan finds everybody's topic anew.
+
 Such a loss is always noticed. An answer is drawn from the units that had arrived before its charge was made, and the
 charge is witnessed with all that was committed before. So where somebody was drawn, the end of the upload that brought
 them stands in the witness, and a backup from before it lacks what was witnessed. It also stands on its side of every
@@ -38,7 +42,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import events, trail
 from accounting.ledger.amounts import exact
-from accounting.ledger.budgets import add_plan, delete_rows
+from accounting.ledger.budgets import add_plan, address_of, delete_rows, parsed
 from accounting.ledger.charges import give_back, lose
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
@@ -47,6 +51,7 @@ from accounting.ledger.quotas import QuotaExhaustedError, count_charge
 from accounting.ledger.tables import budgets, charges, cohorts, group_members, groups, plans, tasks
 from accounting.ledger.trail import START, AuditEvent, AuditTrail, every
 from accounting.ledger.witness import LedgerRestoredError, Witness
+from accounting.topics import SEPARATOR, parts
 
 BringBack = Callable[[sa.Connection, AuditEvent], list[Particulars]]
 """Does again, in the caller's transaction, what one lost event did; returns what to append to the trail."""
@@ -95,12 +100,25 @@ class Loss:
     def ended(self) -> tuple[str, ...]:
         """Knowledge bases of which nothing is answered any more."""
         ended = mixed(self) | _named("knowledge_base", self.forked)
-        return tuple(sorted(ended.union(*(one.ended for one in self._restores))))
+        return tuple(sorted(ended.union(*(one.ended for one in self.restores))))
+
+    @cached_property
+    def regrouped(self) -> set[str]:
+        """Knowledge bases of which nobody can tell any more which units were on which topic."""
+        happened = (event.particulars for event in (*self.earlier, *self.lost, *self.begun))
+        arrivals = (events.ExemplarsIngested, events.UploadEnded, events.BudgetOpened)
+        again = {address.partition(".")[0] for one in self.restores for address in one.spent}
+        return again | {
+            one.knowledge_base
+            for one in happened
+            if isinstance(one, arrivals)
+            or (isinstance(one, events.PlanSigned) and any(SEPARATOR in name for name in one.answers))
+        }
 
     @cached_property
     def closed(self) -> tuple[str, ...]:
         """Groups that nothing joins any more."""
-        return tuple(sorted(_named("group", self.forked).union(*(one.closed for one in self._restores))))
+        return tuple(sorted(_named("group", self.forked).union(*(one.closed for one in self.restores))))
 
     @cached_property
     def charged_twice(self) -> tuple[str, ...]:
@@ -110,14 +128,15 @@ class Loss:
             for some in (self.own, self.lost)
         )
         twice = _named("knowledge_base", self._in_both(here - there, there - here))
-        return tuple(sorted(twice.union(*(one.charged_twice for one in self._restores))))
+        return tuple(sorted(twice.union(*(one.charged_twice for one in self.restores))))
 
     def comes_back(self, event: AuditEvent) -> bool:
         """Whether a lost event tells of nothing that is forked."""
         return event.particulars is None or not self.forked & _names(event.particulars)
 
     @property
-    def _restores(self) -> list[events.LedgerRestored]:
+    def restores(self) -> list[events.LedgerRestored]:
+        """Acknowledgements of earlier restores that this one lost."""
         return [event.particulars for event in self.lost if isinstance(event.particulars, events.LedgerRestored)]
 
     def _in_both(self, here: Iterable[Particulars], there: Iterable[Particulars]) -> set[Name]:
@@ -200,6 +219,8 @@ def acknowledge(
                 one for event in loss.lost for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
             happened += [one for name in loss.ended for one in restoring.end(name, by)]
+            spent, lost = restoring.spend_topics(loss.regrouped)
+            happened += lost
             # Whoever joins a group holds this lock: they have finished, or find it closed.
             connection.execute(sa.select(groups).where(groups.c.name.in_(loss.closed)).with_for_update(key_share=True))
             restored = events.LedgerRestored(
@@ -210,6 +231,7 @@ def acknowledge(
                 ended=loss.ended,
                 closed=loss.closed,
                 charged_twice=loss.charged_twice,
+                spent=spent,
             )
             trail.lock_end(connection)
             if trail.newest(connection) != (loss.own[-1].mark if loss.own else loss.common):
@@ -276,6 +298,21 @@ class _Restoring:
         lost = lose(self._connection, charges.c.task_id.in_(sa.select(tasks.c.id).where(every)), self._now)
         return [*lost, *archived(self._connection, name, self._now, by)]
 
+    def spend_topics(self, names: set[str]) -> tuple[tuple[str, ...], list[Particulars]]:
+        """No task with topics of some knowledge bases answers any more, whatever its open charges come to.
+
+        Returns:
+            Addresses of their topics; what to append to the trail. Call it as :meth:`end`.
+        """
+        listed = sa.select(tasks.c.id, tasks.c.name, plans.c.knowledge_base, plans.c.version).join(plans)
+        of_topics = listed.where(plans.c.knowledge_base.in_(names), tasks.c.name.contains(SEPARATOR))
+        rows = self._connection.execute(of_topics.order_by(tasks.c.id).with_for_update(of=tasks, key_share=True)).all()
+        ids = [row.id for row in rows]
+        self._connection.execute(sa.update(tasks).where(tasks.c.id.in_(ids)).values(charged=tasks.c.answers))
+        lost = lose(self._connection, charges.c.task_id.in_(ids), self._now)
+        earlier = {address for one in self._loss.restores for address in one.spent}
+        return tuple(sorted({address_of(row) for row in rows} | earlier)), [*lost]
+
     def _add(self, to: sa.Table, **row: object) -> None:
         self._connection.execute(sa.insert(to).values(row))
 
@@ -298,9 +335,8 @@ class _Restoring:
         return [charged, events.ChargeLost(charge=charged.charge, task=charged.task)]
 
     def _task(self, task_address: str) -> int:
-        task, version = task_address.rsplit("@", 1)
-        knowledge_base, name = task.rsplit(".", 1)
-        chosen = (plans.c.knowledge_base == knowledge_base, plans.c.version == int(version), tasks.c.name == name)
+        knowledge_base, name, version = parsed(task_address)
+        chosen = (plans.c.knowledge_base == knowledge_base, plans.c.version == version, tasks.c.name == name)
         return int(self._connection.execute(sa.select(tasks.c.id).join(plans).where(*chosen)).scalar_one())
 
 
@@ -335,7 +371,9 @@ def _names(happened: Particulars) -> set[Name]:
     if isinstance(happened, events.LedgerRestored):
         return {("knowledge_base", name) for name in happened.ended} | {("group", name) for name in happened.closed}
     names = {(kind, getattr(happened, kind)) for kind in ("knowledge_base", "group") if hasattr(happened, kind)}
-    return names | ({("knowledge_base", happened.task.rpartition(".")[0])} if hasattr(happened, "task") else set())
+    return names | (
+        {("knowledge_base", parts(happened.task)[0].rpartition(".")[0])} if hasattr(happened, "task") else set()
+    )
 
 
 def _named(kind: str, names: Iterable[Name]) -> set[str]:

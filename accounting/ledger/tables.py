@@ -146,7 +146,7 @@ tasks = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("plan_id", sa.ForeignKey(plans.c.id), nullable=False),
-    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("name", sa.String(200), nullable=False, comment="of one of its topics, with that after #"),
     sa.Column("answers", sa.Integer, nullable=False, comment="how many answers the plan's noise was calibrated for"),
     sa.Column("charged", sa.Integer, nullable=False, server_default="0", comment="charges that are not voided"),
     sa.UniqueConstraint("plan_id", "name"),

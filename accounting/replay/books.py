@@ -29,7 +29,8 @@ def violations(connection: sa.Connection) -> list[str]:
 
     Checked: signed plans stay within the lifetime budget of each cohort that they name, and within that of their
     knowledge base's group; each plan's document has its digest; each task's ``released ≤ charges not voided = counter ≤
-    answers``, but that a restore which ends a knowledge base sets its counters to ``answers``; releases and charges in
+    answers``, but that a restore which ends a knowledge base, or its tasks with topics, sets their
+    counters to ``answers``; releases and charges in
     state ``released`` are paired one to one, with the same task and query; and the audit trail tells of as many
     budgets, groups, plans, charges, voids and releases as there are (:mod:`accounting.replay.trail` follows it event by
     event).
@@ -88,13 +89,17 @@ def _groups(connection: sa.Connection) -> list[str]:
 def _tasks(connection: sa.Connection) -> list[str]:
     counted = charges_by_state(connection)
     wrong = []
-    ended = {name for one in trail.restores(connection) for name in one.ended}
+    restores = trail.restores(connection)
+    ended, used_up = (
+        {name for one in restores for name in one.ended},
+        {where for one in restores for where in one.spent},
+    )
     for task in connection.execute(sa.select(tasks, plans.c.knowledge_base, plans.c.version).join(plans)):
         states = counted[task.id]
         spent = states.total() - states["voided"]
-        counter = task.answers if task.knowledge_base in ended else spent
+        where = address(task.knowledge_base, task.name, task.version)
+        counter = task.answers if task.knowledge_base in ended or where in used_up else spent
         if not spent <= task.charged == counter <= task.answers:
-            where = address(task.knowledge_base, task.name, task.version)
             wrong.append(f"{where}: {spent} charges not voided, counter {task.charged}, {task.answers} answers")
     return wrong
 

@@ -23,6 +23,7 @@ from accounting.ledger.trail import FIRST, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, compare
 from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError
+from accounting.topics import parts
 
 MOST_PROBLEMS = 100
 _CALIBRATION_SLACK = 1e-9  # a plan's ε is a decimal, its accountant's bound a float
@@ -110,6 +111,8 @@ class _Replay:
         self._groups: dict[str, Pair] = {}
         self._group_of: dict[str, str] = {}
         self._tasks: dict[str, tuple[int, bool]] = {}  # answers; whether there is one release
+        self._asked: set[str] = set()  # tasks, without their topics
+        self._used_up: set[str] = set()  # topics that a restore left without an answer
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
         self._keys: dict[str, events.KeyCreated] = {}
         self._revoked: set[str] = set()
@@ -236,10 +239,12 @@ class _Replay:
                 yield f"the plans of {which} promise more than its lifetime budget"
         yield from self._shared(name)
         plan = CalibratedPlan.model_validate_json(signed.document)
-        for task, answers in signed.answers.items():
+        for named, answers in signed.answers.items():
+            task, _ = parts(named)
             once = task in plan.plan.tasks and plan.plan.tasks[task].once
-            self._tasks[address(name, task, version)] = answers, once
-        planned = {task: settings.answers for task, settings in plan.plan.tasks.items()}
+            self._tasks[address(name, named, version)] = answers, once
+            self._asked.add(address(name, task, version))
+        planned = dict(plan.plan.counters())
         if planned != signed.answers or plan.plan.knowledge_base != name:
             yield "the tasks granted are not those of the plan's document"
         if plan.cohorts != signed.cohorts:
@@ -260,6 +265,8 @@ class _Replay:
         answers, once = self._tasks[charged.task]
         self.report.charged[charged.task] += 1
         self._charged_by[key] += 1
+        if charged.task in self._used_up:
+            yield f"{charged.task} was charged after a restore had used it up"
         if self.report.charged[charged.task] > answers:
             yield f"{charged.task} was charged {self.report.charged[charged.task]} answers of {answers} planned"
         if once or not key:
@@ -366,6 +373,7 @@ class _Replay:
 
     @follow.register
     def _(self, restored: events.LedgerRestored) -> Iterable[str]:
+        self._used_up.update(restored.spent)
         for name in restored.charged_twice:
             yield f"{name} or its group was charged answers in two histories, together perhaps more than were planned"
         if restored.common > self.report.events or restored.witness.sequence < restored.common:
@@ -373,7 +381,7 @@ class _Replay:
 
     @follow.register
     def _(self, refused: events.QueryRefused) -> Iterable[str]:
-        if refused.task not in self._tasks:
+        if refused.task not in self._tasks and refused.task not in self._asked:
             yield f"no signed plan has the task {refused.task}"
         if refused.times < 1:
             yield "a refusal that happened less than once"

@@ -10,6 +10,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, Field
 
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import Ledger
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.api.dependencies import AnalystKey, AnyKey, TrialKey
 from service.api.problems import may_meet
@@ -54,8 +56,8 @@ class Cost(BaseModel):
     Attributes:
         charged: answers charged by this request: 1, or 0 for a repeat, and for whatever comes from a release that is
             made once.
-        answers_left: how many answers the task may still give to everybody together; null if their number is not
-            limited.
+        answers_left: how many answers the task may still give to everybody together, on the question's topic if it has
+            topics; null if their number is not limited.
         source: the mechanism of the release that the answer comes from, if that is made once.
     """
 
@@ -213,8 +215,13 @@ class TaskView(BaseModel):
         description="To how many labelled public rows the task was fitted: its answers carry a `probability`. Absent "
         "where it was not: they carry a `score`, or neither.",
     )
-    answers: int | None = Field(description="null: any number, from a release that is made once.")
+    answers: int | None = Field(
+        description="On each topic, if it has topics; null: any number, from a release that is made once."
+    )
     answers_left: int | None
+    topics: dict[str, int] | None = Field(
+        **ABSENT, description="Answers left on each topic, if it has topics; `answers_left` is their sum."
+    )
     latency: LatencyView | None = Field(**ABSENT, description="Once it was measured.")
 
 
@@ -223,16 +230,29 @@ async def get_task(task: TaskAddress, caller: AnyKey) -> TaskView:
     """What it gives, the fields a query brings, and the answers left."""
     services = caller.services
     signed = await asyncio.to_thread(services.records.ledger.budgets.task, task)
-    left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
+    left = await asyncio.to_thread(answers_left, services.records.ledger, signed)
     shown = task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
     for latency in services.grains.report or ():
-        if latency.task == signed.address and not latency.problem:
+        if latency.task == signed.whole and not latency.problem:
             return shown.model_copy(update={"latency": LatencyView.of(latency)})
     return shown
 
 
-def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int) -> TaskView:
-    """A task as it may be shown."""
+def answers_left(ledger: Ledger, signed: SignedTask) -> int | dict[str, int]:
+    """Of a task, or by topic if it has topics."""
+    return ledger.answers_left(signed) if signed.id is not None else ledger.topics_left(signed)
+
+
+def task_view(address: str, task: ClassifyTask | GenerateTask, left: int | dict[str, int]) -> TaskView:
+    """A task as it may be shown.
+
+    Args:
+        address: the task's.
+        task: as signed.
+        left: answers, or by topic if it has topics.
+    """
+    topics = left if isinstance(left, dict) else None
+    answers_left = sum(left.values()) if isinstance(left, dict) else left
     return TaskView(
         task=address,
         kind=task.kind,
@@ -243,4 +263,5 @@ def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
         answers=None if task.once else task.answers,
         answers_left=None if task.once else answers_left,
+        topics=topics,
     )

@@ -159,7 +159,7 @@ async def upload_exemplars(
         read = rows_of(body, json_lines=json_lines, encoding=sent.get_content_charset(), advice=_ADVICE)
     except ValueError as error:
         raise Problem(ProblemKind.UNSUPPORTED_MEDIA_TYPE, str(error)) from None
-    return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)
+    return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed_many)
 
 
 @router.delete(

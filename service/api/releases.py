@@ -6,7 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
+from accounting.ledger.budgets import address, parsed
 from accounting.ledger.charges import Release
+from accounting.topics import parts
 from service.api.dependencies import AnyKey, AuditKey
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
@@ -24,6 +26,9 @@ class ReleaseView(BaseModel):
 
     id: str = Field(examples=[_ID])
     task: str = Field(examples=["support.queue@1"])
+    topic: str | None = Field(
+        **ABSENT, description="Where the task has topics: the one that the answer was drawn from and charged to."
+    )
     label: str | None = Field(**ABSENT, examples=["Billing"], description="Of a task that classifies.")
     score: float | None = Field(
         **ABSENT,
@@ -99,4 +104,7 @@ async def get_release(release_id: Annotated[str, Path(examples=[_ID])], caller: 
 
 def view(release: Release) -> ReleaseView:
     """A release as it may be shown."""
-    return ReleaseView(id=release.id, task=release.task, created_at=release.created_at, **release.answer)
+    knowledge_base, named, version = parsed(release.task)
+    name, topic = parts(named)
+    task = address(knowledge_base, name, version or 0)
+    return ReleaseView(id=release.id, task=task, topic=topic, created_at=release.created_at, **release.answer)

@@ -109,7 +109,8 @@ def ask(
         say(f"keywords: {', '.join(answer['keywords'])}")
     if "method" in answer:
         say(answer["method"], "dim")
-    say(f"{_cost(answer['cost'])} of {answer['task']}", "dim")
+    on = f" on the topic {answer['topic']}" if "topic" in answer else ""
+    say(f"{_cost(answer['cost'])} of {answer['task'].partition('#')[0]}{on}", "dim")
     if _first_told(service.url, notice := answer["engine"]["notice"]):
         say(notice, "dim")
 

@@ -132,9 +132,10 @@ def evaluate(
     embedder = Embedder(threads=cores())
     folder = questions.replies or cache_folder() / "replies"
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
-    # Language models read no embeddings, but what is released once is made of them, and slots are ranked by them.
-    needed = plan.tasks[name].once or plan.tasks[name].order == "nearest"
-    embed = None if config.is_llm and not needed else embedder.embed
+    # Language models read no embeddings, but what is released once is made of them, slots are ranked by them, and
+    # topics found.
+    needed = plan.tasks[name].once or plan.tasks[name].compares
+    embed = None if config.is_llm and not needed else embedder.embed_many
     with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
         asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
         given = Pass(asked, store, engine, embedder, runner.run)

@@ -119,7 +119,7 @@ def ingest(
             name,
             origin.rows,
             upload,
-            lambda texts: _embedder().embed(texts),
+            lambda texts: _embedder().embed_many(texts),
             columns=columns_named(columns or []),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

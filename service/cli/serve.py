@@ -138,7 +138,7 @@ def _made_up_data(*, language_model: bool) -> Iterator[Synthetic]:
         with progress() as bar:
             task = bar.add_task("Reading made-up tickets, and signing plans for them", total=None)
             told = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-            data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed_together, told, plans))
+            data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed_many, told, plans))
         yield data
 
 

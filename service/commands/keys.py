@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from accounting.ledger.errors import did_you_mean
+from accounting.topics import parts
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import FieldError, Printable, Scope, inputs
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
@@ -121,7 +122,7 @@ def _check_scope(records: Records, scope: Sequence[str]) -> None:
         if knowledge_base not in names:
             meant = did_you_mean(knowledge_base, names)
             raise FieldError("scope", f"there is no knowledge base {knowledge_base!r}{meant}")
-        known = {name for plan in records.ledger.budgets.plans(knowledge_base) for name, _ in plan.tasks}
+        known = {parts(name)[0] for plan in records.ledger.budgets.plans(knowledge_base) for name, _ in plan.tasks}
         if task and task not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
             raise FieldError(

@@ -8,10 +8,11 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import PlansChangedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from accounting.topics import parts
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import ABSENT
 from service.pipeline.latency import Grains
@@ -43,7 +44,8 @@ class SignedPlanView(BaseModel):
     @classmethod
     def of(cls, signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
         """A signed plan, for somebody who may know these names of keys, by id."""
-        tasks = [f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks]
+        of_tasks = dict.fromkeys(parts(name)[0] for name, _ in signed.tasks)
+        tasks = [address(signed.knowledge_base, name, signed.version) for name in of_tasks]
         described = describe(read_signed(signed.document))
         name = names.get(signed.signed_by)
         return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.tasks import REFUSE, ClassifyTask
+from accounting.topics import parts
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget
 from service.plans.forecast import Forecast
 from service.records.signed import read_signed
@@ -82,11 +83,14 @@ def matters(
                 sentence, path = "Its one release is not there, so questions are refused.", f"{home}/plans/{version}"
                 listed.append(Matter("bad", task.one_release or "", task.task, sentence, "See why", path))
         elif forecast.left and not task.spent:
-            if age >= _NEW:
+            if age >= _NEW and task.topic is None:
                 sentence = f"Signed {age.days} days ago, and all its {forecast.left:,} answers are left."
                 listed.append(Matter("", "never asked", task.task, sentence, "Hand out a key", "/keys"))
         elif _goes_on(plan, task):
             continue
+        elif not forecast.left and task.topic is not None:
+            sentence = "All answers on this topic are spent, so new questions on it are refused; other topics go on."
+            listed.append(Matter("warn", "topic spent", task.task, sentence, *further))
         elif not forecast.left:
             sentence = "All its answers are spent, so new questions are refused."
             listed.append(Matter("bad", "spent", task.task, sentence, *further))
@@ -96,11 +100,14 @@ def matters(
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
-    """Of each task, by its name: the version it answers with, and its budget; the newest plan first."""
+    """Of each task, or each of its topics, by its name: the version it answers with, and its budget; newest plan first."""
     latest: dict[str, tuple[int, TaskBudget]] = {}
+    versions: dict[str, int] = {}
     for plan in reversed(budget.plans):
         for task in plan.tasks:
-            latest.setdefault(task.task.partition("@")[0], (plan.version, task))
+            named = task.task.partition("@")[0]
+            if versions.setdefault(parts(named)[0], plan.version) == plan.version:
+                latest[named] = plan.version, task
     return latest
 
 
@@ -111,6 +118,6 @@ def _ends_soon(forecast: Forecast, settings: Settings, now: datetime) -> bool:
 
 def _goes_on(plan: SignedPlan, task: TaskBudget) -> bool:
     """Whether another release answers once the task's own answers are spent."""
-    name = task.task.partition("@")[0].rpartition(".")[2]
+    name = parts(task.task.partition("@")[0])[0].rpartition(".")[2]
     written = read_signed(plan.document).plan.tasks[name]
     return isinstance(written, ClassifyTask) and written.when_spent != REFUSE

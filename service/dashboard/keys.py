@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from accounting.ledger.quotas import in_scope
+from accounting.topics import parts
 from service.commands import keys as commands
 from service.commands.command import Confirmation
 from service.commands.fields import FieldError
@@ -95,4 +96,4 @@ def _example(services: Services, key: ApiKey) -> str | None:
     """A task to try the new key on: one of the newest plan of any knowledge base that it is for."""
     tasks = [task for status in services.records.ledger.budgets.statuses() for task in status.tasks if task.left]
     tasks = [task for task in tasks if in_scope(key.scope, task.address)]
-    return tasks[-1].address.partition("@")[0] if tasks else None
+    return parts(tasks[-1].address.partition("@")[0])[0] if tasks else None

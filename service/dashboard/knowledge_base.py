@@ -103,7 +103,7 @@ async def usage(visit: Visit) -> Response:
     spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
     names = told_apart(await asyncio.to_thread(plans.names, visit.actor, records))
     by = "key" if visit.asked("by") == "key" else "task"
-    named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".")[-1])
+    named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".", 1)[-1])
     return await tab(
         visit,
         "usage",
@@ -151,7 +151,7 @@ async def upload(visit: Visit) -> Response:
     except ValueError as error:
         raise FieldError("file", str(error)) from None
     try:
-        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
+        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed_many)
     except exemplar_store.BadRowError as error:
         raise FieldError("file", str(error)) from error
     except exemplar_store.UnitTooLargeError:  # whose own words count units

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
+from accounting.topics import SEPARATOR
 from service.dashboard.attention import Matter, matters, newest
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit, whole
@@ -69,6 +70,16 @@ class Summary:
     def name(self) -> str:
         """The knowledge base's."""
         return self.budget.knowledge_base
+
+    def of(self, task: str) -> list[tuple[TaskBudget, Forecast | None]]:
+        """A task by its address with version; of one with topics each topic, the busiest first."""
+        named, _, version = task.partition("@")
+        within = f"{named}{SEPARATOR}"
+        return [
+            one
+            for where, one in self.tasks.items()
+            if where == task or (where.startswith(within) and where.endswith(f"@{version}"))
+        ]
 
     @property
     def listed(self) -> list[tuple[TaskBudget, Forecast | None, bool]]:

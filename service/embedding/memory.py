@@ -18,11 +18,16 @@ class EmbeddingMemory:
     def __init__(self, embedder: TextEmbedder) -> None:
         self._embedder = embedder
         self._whole: dict[str | None, np.ndarray] = {}
+        self._many: dict[str | None, np.ndarray] = {}
         self._bounded: dict[str | None, np.ndarray] = {}
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`."""
         return _recall(self._whole, texts, self._embedder.embed)
+
+    def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.embedding.embedder.TextEmbedder`."""
+        return _recall(self._many, texts, self._embedder.embed_many)
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`."""

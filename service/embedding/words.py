@@ -50,7 +50,7 @@ def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabu
 
     tokenizer = Tokenizer.from_file(str(packaged_model() / "tokenizer.json"))
     words = list(whole_words(tokenizer.get_vocab()))[:count]
-    return Vocabulary(words, embedded_once(words, folder, embed or (lambda given: Embedder().embed_together(given))))
+    return Vocabulary(words, embedded_once(words, folder, embed or (lambda given: Embedder().embed_many(given))))
 
 
 def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None) -> np.ndarray:
@@ -66,7 +66,7 @@ def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None
     """
 
     def made() -> Kept:
-        return {"vectors": (embed or Embedder(threads=cores()).embed)(texts)}, {}
+        return {"vectors": (embed or Embedder(threads=cores()).embed_many)(texts)}, {}
 
     arrays, _ = remember(folder, "\0".join(["embeddings", identity(chosen_model()), *texts]), made)
     return arrays["vectors"]

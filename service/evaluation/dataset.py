@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,7 +15,8 @@ from typing import Any
 from accounting.labels import spellings
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import ExemplarStore, Layout
+from accounting.topics import TopicsByField
+from exemplar_store import ExemplarStore, Layout, OnTopic, TopicList
 from exemplar_store.cohorts import FIRST
 from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.store import Slots
@@ -26,12 +27,15 @@ from service.pipeline.draw import draw
 from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
 from service.pipeline.quoting import quotes
+from service.plans.centres import centres
 from service.records.database import open_database
 from service.records.schema import migrate
+from service.records.topics import check_named, topic_list, topic_of
 from service.sources.files import Source, can_read, open_file, read_records
 
 NAME = "evaluation"
 """Of the knowledge base that is filled."""
+_VERSION = 1  # of a plan, under which topics are kept
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, what is done of it and the total."""
@@ -194,8 +198,21 @@ class Dataset:
                 )
             with self._train() as source:
                 store.ingest(NAME, source.rows(Layout(names, self.unit_id)), embed, partial(progress, "exemplars"))
+            if self.task.topics is not None:
+                topics = self._topics(embed)
+                with database.begin() as connection:
+                    store.keep_topics(connection, NAME, topics, store.topics_of(NAME, topics))
             yield store
             database.dispose()
+
+    def _centres(self, embed: Embed | None) -> list[str]:
+        """Of the task's topics; none where a field says them."""
+        if embed is None or isinstance(self.task.topics, TopicsByField):
+            return []
+        return centres({self.task_name: self.task}, None, embed)[self.task_name]
+
+    def _topics(self, embed: Embed | None) -> TopicList:
+        return topic_list(self.task, self._centres(embed), _VERSION, self.task_name)
 
     async def ask(
         self,
@@ -221,16 +238,20 @@ class Dataset:
             ValueError: fields are missing; or the same slots are wanted for all rows, which show different exemplars.
         """
         task, spec, size = self.task, self.specification, self.public_size
+        if same_slots and task.topics is not None:
+            raise ValueError("with topics each question has slots of its topic: leave --same-slots out")
         if same_slots and task.order == "nearest":
             raise ValueError("with `order: nearest` each question has slots of its own: leave --same-slots out")
         queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in self.questions]
         kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
         if kept:
-            sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots]
+            topics = None if task.topics is None else task.topics.model_dump(mode="json")
+            sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots, topics]
             drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, *sizes]
             # Names change no reply.
             digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
             keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
+        on_topics = self._on_topics(queries, embed)
         said = {i: kept_row for i, key in enumerate(keys) if kept and (kept_row := kept.row(key))}
         progress("queries", len(said), len(queries))
         slots = None
@@ -241,10 +262,13 @@ class Dataset:
                 slots = Slots()
             else:
                 if slots is None or not same_slots:
+                    on_it = on_topics[i]
                     probability = task.sampling_probability(size)
+                    if on_it is not None and task.topics is not None:
+                        probability = task.topic_probability(task.topics.all[on_it.number], size)
                     near = embed([queries[i][self.field]])[0] if task.order == "nearest" else None
                     drawing: dict[str, Any] = {"public_size": size, "probability": probability, "cohorts": FIRST}
-                    slots = draw(store, NAME, task, **drawing, question=near)
+                    slots = draw(store, NAME, task, **drawing, question=near, topic=on_it)
                     if same_slots:
                         spec = await _kept(engine, spec, slots, zero_shot.tokens)
                 if spec.quotes:
@@ -257,6 +281,24 @@ class Dataset:
             said[i] = zero_shot, outputs
             progress("queries", len(said), len(queries))
         return [Asked(query, self.questions[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
+
+    def _on_topics(self, queries: Sequence[Mapping[str, str]], embed: Embed) -> list[OnTopic | None]:
+        """The topic of each question; None: the task has no topics.
+
+        Raises:
+            ValueError: a question's field names none.
+        """
+        task = self.task
+        if task.topics is None:
+            return [None] * len(queries)
+        found, topics = self._centres(embed), self._topics(embed)
+        vectors = None if isinstance(task.topics, TopicsByField) else embed([query[self.field] for query in queries])
+        each = [None] * len(queries) if vectors is None else vectors
+        named = [topic_of(task, found, query, vector) for query, vector in zip(queries, each, strict=True)]
+        try:
+            return [OnTopic(topics, task.topics.all.index(check_named(task, topic))) for topic in named]
+        except LookupError as error:
+            raise ValueError(f"the test rows: {error}") from None
 
 
 async def _kept(engine: Any, spec: TaskSpec, slots: Slots, tokens: int) -> TaskSpec:

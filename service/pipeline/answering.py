@@ -31,6 +31,7 @@ from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, 
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plan import TaskNoise
 from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
+from accounting.topics import TopicsByField
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.engines.prompts import render
 from service.engines.protocol import (
@@ -53,8 +54,9 @@ from service.pipeline.queries import InvalidQueryError, check_query, check_thres
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.problem_kinds import ProblemKind
-from service.records.signed import read_task
+from service.records.signed import read_signed, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
+from service.records.topics import check_named, topic_of
 
 log = structlog.get_logger()
 
@@ -87,12 +89,13 @@ class Answer:
         release: the stored release.
         task: the address that names the task's version, such as ``support.queue@1``.
         charged: whether this very request was charged (False: a stored release was returned, free).
-        answers_left: how many answers the task may still give to everybody together, after this charge; None: any
-            number, since its release is made once.
+        answers_left: how many answers the task may still give to everybody together, after this charge, or on this
+            topic; None: any number, since its release is made once.
         abstained: whether it is to be shown as an abstention; None where no threshold was set.
         realigned: its text, fitted to the question by a model that may see it; for this caller alone.
         source: the mechanism of the release that it comes from, if that is made once; None where it is the answer's
             own.
+        topic: that it was drawn from and charged to; None: the task has no topics.
     """
 
     release: Release
@@ -102,6 +105,7 @@ class Answer:
     abstained: bool | None = None
     realigned: str | None = None
     source: str | None = None
+    topic: str | None = None
 
     def shown(self, abstain_below: float | None) -> Answer:
         """As shown to a caller with this threshold; the release stays the same."""
@@ -125,6 +129,8 @@ class _Question:
         arrived: how many units there were before the charge. What brought them is witnessed with it.
         prior: label scores in place of zero-shot's probabilities, from a release that is made once; None for these.
         measured: what the task's largest slots take, and its grain.
+        vector: its embedding, if its topic was found by that.
+        departure: if it was embedded, what is refused then leaves on the grain, too.
     """
 
     signed: SignedTask
@@ -137,6 +143,8 @@ class _Question:
     arrived: int | None
     prior: np.ndarray | None
     measured: Measured
+    vector: np.ndarray | None = None
+    departure: Departure | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -209,6 +217,8 @@ class Answering:
         try:
             signed = await asyncio.to_thread(self.ledger.budgets.task, address)
             task, _ = read_task(signed)
+            if signed.topic is not None:
+                raise InvalidQueryError(f"a question's topic is found from the question: ask {signed.whole}")
             fields = check_query(task, query)
             abstain_below = check_threshold(task, abstain_below)
             if task.once:
@@ -264,8 +274,9 @@ class Answering:
     async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str], key_id: str) -> Answer | None:
         """An answer of another task of the same plan, whose release is made once; None if it is not there."""
         other = await asyncio.to_thread(self.ledger.budgets.task, address(signed.knowledge_base, name, signed.version))
+        asked = read_task(other)[0].query_fields
         try:
-            return await self._from_one_release(other, fields, key_id)
+            return await self._from_one_release(other, {name: fields[name] for name in asked}, key_id)
         except NotMadeError:  # which is public
             return None
 
@@ -275,7 +286,7 @@ class Answering:
         if not isinstance(task, ClassifyTask) or task.when_spent == REFUSE:
             return None
         answer = await self._beside(signed, task.when_spent, question.fields, key_id)
-        return answer and replace(answer, task=signed.address, answers_left=0)
+        return answer and replace(answer, task=signed.whole, answers_left=0, topic=signed.topic)
 
     async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
         """The label scores of the release that the task takes its prior from; None for zero-shot's probabilities."""
@@ -310,7 +321,43 @@ class Answering:
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
         digest = self._digest(fields)
-        return _Question(signed, task, noise, spec, fields, digest, embeddings, arrived, prior, measured)
+        question = _Question(signed, task, noise, spec, fields, digest, embeddings, arrived, prior, measured)
+        return question if task.topics is None else await self._on_topic(question)
+
+    async def _on_topic(self, question: _Question) -> _Question:
+        """The question, to be charged to its topic: a function of the question and of what was signed.
+
+        One that was answered before has its topic from its release: only what may be charged is embedded, since that
+        takes as long as others keep the machine busy.
+        """
+        signed, task, fields = question.signed, question.task, question.fields
+        centres = read_signed(signed.document).centres.get(signed.name, ())
+        vector = departure = topic = None
+        if not isinstance(task.topics, TopicsByField):
+            topic = await asyncio.to_thread(self.ledger.topic_of_stored, signed, question.digest)
+            if topic is None:
+                departure = Departure(question.spec.latency_grain_s)
+                try:
+                    vector = await self.stages.embed(question.spec, fields)
+                except Exception as error:
+                    departure.fix()
+                    await departure.wait()
+                    raise EngineUnavailableError("the question could not be embedded, to find its topic") from error
+        try:
+            topic = topic or check_named(task, topic_of(task, centres, fields, vector))
+        except LookupError as error:
+            raise InvalidQueryError(f"{error}; nothing was charged") from None
+        if isinstance(task.topics, TopicsByField):  # spelt otherwise, it is the same question
+            fields = {**fields, task.topics.field: topic}
+        return replace(
+            question,
+            signed=await asyncio.to_thread(self.ledger.budgets.on_topic, signed, topic),
+            noise=question.noise.on(topic),
+            fields=fields,
+            digest=self._digest(fields),
+            vector=vector,
+            departure=departure,
+        )
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
@@ -338,20 +385,23 @@ class Answering:
                 lease_s=7 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
             )
         except AnswersExhaustedError:
+            await _on_the_grain(question)
             if (answer := await self._instead(question, key_id)) is not None:
                 return answer
             await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
             raise
         except QuotaExhaustedError:
+            await _on_the_grain(question)
             await self._refused(signed, key_id, ProblemKind.QUOTA_EXHAUSTED)
             raise
         match outcome:
             case Release():
                 left = await asyncio.to_thread(self.ledger.answers_left, signed)
-                return Answer(outcome, signed.address, charged=False, answers_left=left)
+                return Answer(outcome, signed.whole, charged=False, answers_left=left, topic=signed.topic)
             case Charged():
                 release = await self._spend(outcome, question)
-                return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
+                left = outcome.answers_left
+                return Answer(release, signed.whole, charged=True, answers_left=left, topic=signed.topic)
             case InFlight():
                 return outcome
 
@@ -361,7 +411,9 @@ class Answering:
         departure = Departure(spec.latency_grain_s)
         try:
             ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
-            vector = await self.stages.embedded(question.task, spec, fields)
+            vector = question.vector
+            if vector is None and question.task.order == "nearest":
+                vector = await self.stages.embed(spec, fields)
             times = question.measured.times(ready.zero_shot.tokens)
             await asyncio.sleep(self.blocks.turns.take(question.measured, times))
             ready = await ready.in_turn(times * question.measured.work_s)
@@ -443,6 +495,13 @@ def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
             f"this service asks a language model outside it, and {knowledge_base.name} does not allow its exemplars "
             "to leave: an admin can allow it for this knowledge base"
         )
+
+
+async def _on_the_grain(question: _Question) -> None:
+    """Wait until a refusal may leave: at once, unless the question was embedded for it."""
+    if question.departure is not None:
+        question.departure.fix()
+        await question.departure.wait()
 
 
 def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -> dict[str, str]:

@@ -7,9 +7,10 @@ import numpy as np
 
 from accounting.ledger.budgets import SignedTask
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import ExemplarStore, Nearest, Slot, sampling
+from exemplar_store import ExemplarStore, Nearest, OnTopic, Slot, sampling
 from exemplar_store.store import Slots
 from service.records.signed import read_signed, read_task
+from service.records.topics import on_topic
 
 
 def draw_signed(
@@ -42,6 +43,7 @@ def draw_signed(
         arrived=arrived,
         embeddings=embeddings,
         question=question,
+        topic=on_topic(signed),
     )
 
 
@@ -56,6 +58,7 @@ def draw(
     arrived: int | None = None,
     embeddings: bool = True,
     question: np.ndarray | None = None,
+    topic: OnTopic | None = None,
 ) -> Slots:
     """Draw one query's slots.
 
@@ -69,6 +72,7 @@ def draw(
         arrived: how many units there were before the charge; nobody who came later is drawn. None: everybody may be.
         embeddings: whether exemplars come with theirs.
         question: its embedding, float (d,), where slots show the exemplars that are nearest to it.
+        topic: that the question is on, where the task has topics: nobody else's units are drawn.
 
     Raises:
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -78,7 +82,9 @@ def draw(
         blocks = public_size // task.shots
         sample = partial(store.sample_blocks, blocks=blocks, most=blocks if probability == 1.0 else task.most_slots)
     else:
-        sample = partial(store.sample_slots, ensemble=task.ensemble)
+        if (topic is None) != (task.topics is None):
+            raise TypeError("a task with topics draws the units of one, and other tasks have none")
+        sample = partial(store.sample_slots, ensemble=task.ensemble, topic=topic)
         if task.order == "nearest":
             if question is None:
                 raise TypeError("exemplars are shown by nearness to a question, and there is none")

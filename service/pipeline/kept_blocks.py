@@ -74,7 +74,7 @@ class KeptBlocks:
         self._stages = stages
         self._store = store
         self._audit = audit
-        self._states: dict[tuple[int, str], _State] = {}
+        self._states: dict[tuple[int, str, str], _State] = {}
         self.turns = Turns()
         """Of all private work that the engine does."""
 

@@ -38,7 +38,7 @@ class MadeOnce:
     store: ExemplarStore
     stages: Stages
     grain_s: float
-    _read: dict[tuple[int, str], tuple[Release, Reader]] = field(default_factory=dict, init=False)
+    _read: dict[tuple[int, str, str], tuple[Release, Reader]] = field(default_factory=dict, init=False)
 
     async def answer(self, signed: SignedTask, query: Mapping[str, str], asker: str) -> Release:
         """Answer a question from a task's one release.

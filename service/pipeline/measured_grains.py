@@ -95,7 +95,7 @@ class MeasuredGrains(Grains):
         self._ledger = ledger
         self._blocks = blocks
         self._grain_s = grain_s
-        self._measured: dict[tuple[int, str], tuple[float, Measured]] = {}
+        self._measured: dict[tuple[int, str, str], tuple[float, Measured]] = {}
         self.report = None
         self._turn = asyncio.Lock()  # two measurements at once would slow each other
 
@@ -141,7 +141,8 @@ class MeasuredGrains(Grains):
         def open_tasks() -> list[SignedTask]:
             statuses = [task for budget in self._ledger.budgets.statuses() for task in budget.tasks]
             left = [self._ledger.budgets.task(task.address) for task in statuses if task.left]
-            return [task for task in left if not read_task(task)[0].once]
+            asked = [task for task in left if not read_task(task)[0].once]
+            return list({identity(task): task for task in reversed(asked)}.values())[::-1]
 
         tasks = await asyncio.to_thread(open_tasks)
         report = [await self.measured(task) for task in tasks]
@@ -154,22 +155,22 @@ class MeasuredGrains(Grains):
         task, noise = read_task(signed)
         knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
         unshared = f"measurements of {signed.knowledge_base}"
-        spec = described_spec(signed.address, task, knowledge_base, asker="", cached_for=unshared)
+        spec = described_spec(signed.whole, task, knowledge_base, asker="", cached_for=unshared)
         read_s = await largest_read_s(self._store, task, knowledge_base)
         blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:
             work = await largest_work(self._stages, task, noise, spec, knowledge_base, blocks)
         except (NotMeasuredError, UnusableReplyError) as error:
-            log.error("latency_not_measured", task=signed.address, problem=str(error))
+            log.error("latency_not_measured", task=signed.whole, problem=str(error))
             unusable = isinstance(error, UnusableReplyError)
-            return Measured(signed.address, 0.0, f"{signed.address}: {error}", unusable)
+            return Measured(signed.whole, 0.0, f"{signed.whole}: {error}", unusable)
         work = replace(work, work_s=work.work_s + read_s, typical_s=work.typical_s and work.typical_s + read_s)
         grain_s = smallest_grain_s(work.work_s) if self._grain_s is None else self._grain_s
         blocks = blocks if work.block_s else 0
         measured = Measured(
-            signed.address,
+            signed.whole,
             grain_s,
-            _problem(signed.address, work.work_s, grain_s),
+            _problem(signed.whole, work.work_s, grain_s),
             beside=0 if blocks else spec.slot_tokens,
             alone=self._grain_s is None and (await self._stages.engine.describe()).is_llm,
             blocks=blocks,
@@ -177,11 +178,11 @@ class MeasuredGrains(Grains):
             **asdict(work),
         )
         work_ms, grain_ms = round(1000 * work.work_s, 1), round(1000 * grain_s)
-        log.info("latency_measured", task=signed.address, work_ms=work_ms, grain_ms=grain_ms)
+        log.info("latency_measured", task=signed.whole, work_ms=work_ms, grain_ms=grain_ms)
         if measured.cold:
-            log.warning("blocks_not_kept", task=signed.address, problem=measured.cold)
+            log.warning("blocks_not_kept", task=signed.whole, problem=measured.cold)
         if measured.problem:
-            log.error("latency_grain_too_small", task=signed.address, problem=measured.problem)
+            log.error("latency_grain_too_small", task=signed.whole, problem=measured.problem)
         return measured
 
 
@@ -352,7 +353,9 @@ async def largest_read_s(
     """
     most, count = task.most_slots, measured_slots(task)
     dimension, response = _dimension(knowledge_base), knowledge_base.response_field is not None
-    shown, ranked = count * task.slot_shown, count * (task.slot_cap - task.slot_shown)
+    # An exemplar's topic depends on all of it, so that of a task with topics all that slots keep is read.
+    read = task.slot_cap if task.topics is not None else task.slot_shown
+    shown, ranked = count * read, count * (task.slot_cap - read)
     took = await privately(lambda: store.reading_s(shown, dimension, response=response, ranked=ranked))
     return took * most / count
 

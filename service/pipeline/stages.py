@@ -87,17 +87,13 @@ class Stages:
             public = Public(query, zero_shot, self.embedder, reconstruct, prior)
             return Ready(self, spec, query, zero_shot, await adapter.prepare(public))
 
-    async def embedded(
-        self, task: ClassifyTask | GenerateTask, spec: TaskSpec, query: Mapping[str, str]
-    ) -> np.ndarray | None:
-        """The question's embedding, float32 (d,), if slots show the exemplars that are nearest to it. Public.
+    async def embed(self, spec: TaskSpec, query: Mapping[str, str]) -> np.ndarray:
+        """The question's embedding, float32 (d,). Public.
 
         Raises:
             service.engines.protocol.EngineUnavailableError: the embedder does not answer.
             TimeoutError: it took too long.
         """
-        if task.order != "nearest":
-            return None
         async with asyncio.timeout(self.timeout_s):
             (vector,) = await asyncio.to_thread(self.embedder.embed, [query[spec.input_field]])
         return cast(np.ndarray, vector)

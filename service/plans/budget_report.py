@@ -12,6 +12,7 @@ from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.groups import GroupStatus
 from accounting.mechanisms import Mechanism
+from accounting.topics import entry
 from service.plans.preview import epsilon_spent
 from service.records.records import Records
 from service.records.signed import read_signed
@@ -33,6 +34,11 @@ class TaskBudget(BaseModel):
     """
 
     task: str = Field(examples=["support.queue@1"])
+    topic: str | None = Field(
+        default=None,
+        exclude_if=lambda topic: topic is None,
+        description="Which of the task's topics: each has answers of its own. The busiest comes first.",
+    )
     answers: int | None
     spent: int
     left: int | None
@@ -142,15 +148,22 @@ def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudge
         cohorts=list(plan.cohorts),
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
-        epsilon_spent=epsilon_spent(plan.document, {task.name: task.charged for task in tasks}),
-        tasks=[_task(records, task, written[task.name].mechanism) for task in tasks],
+        epsilon_spent=epsilon_spent(plan.document, {entry(task.name, task.topic): task.charged for task in tasks}),
+        tasks=[_task(records, task, written[task.name].mechanism) for task in _busiest_first(tasks)],
     )
+
+
+def _busiest_first(tasks: list[TaskStatus]) -> list[TaskStatus]:
+    """The topics of each task by their charges; tasks as they are in the plan."""
+    order = list(dict.fromkeys(task.name for task in tasks))
+    return sorted(tasks, key=lambda task: (order.index(task.name), -task.charged))
 
 
 def _task(records: Records, task: TaskStatus, mechanism: Mechanism) -> TaskBudget:
     once = mechanism.made_once
     return TaskBudget(
         task=task.address,
+        topic=task.topic,
         answers=None if once else task.answers,
         spent=task.charged,
         left=None if once else task.left,

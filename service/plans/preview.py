@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
 from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.topics import by_task
 from service.engines.prompts import CHARACTERS_PER_TOKEN
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
@@ -173,11 +174,12 @@ def epsilon_spent(document: str, charged: dict[str, int]) -> float:
 
     Args:
         document: the plan as it was signed.
-        charged: charges by task name.
+        charged: charges by task, or by task and topic (:func:`accounting.topics.entry`): a unit has paid for those on
+            one topic, at most for those on the busiest.
     """
     tasks = read_signed(document).plan.tasks
     rounded = []
-    for name, count in sorted(charged.items()):
+    for name, count in sorted(by_task(charged).items()):
         answers = tasks[name].answers
         grain = -(-answers // 100)
         rounded.append((name, min(answers, -(-count // grain) * grain)))

@@ -1,7 +1,11 @@
 """From a plan as written to a plan that is signed."""
 
+import math
+import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
+import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from accounting.ledger.amounts import checked
@@ -10,17 +14,20 @@ from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
 from accounting.mechanisms import TokenEnsembleMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError
-from accounting.tasks import GenerateTask
-from exemplar_store import ExemplarStoreError, KnowledgeBase
+from accounting.tasks import GenerateTask, placeholders
+from accounting.topics import TopicsByField
+from exemplar_store import ExemplarStoreError, KnowledgeBase, TopicList
 from service.embedding.embedder import Embed, embed_here
 from service.engines.grammar_check import grammar_problem
-from service.pipeline.making import NAME_AN_ENGINE, NotMadeError, check_readable
+from service.pipeline.making import NAME_AN_ENGINE, NotMadeError, check_readable, grain_s
 from service.pipeline.making import make as make_here
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
+from service.plans.centres import centres
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.signed import read_task
+from service.records.topics import topic_list
 
 PLACEHOLDERS = ("first label", "second label")
 """The labels of a plan that was begun for an admin, who alone knows the right ones."""
@@ -159,8 +166,13 @@ def _writing_problems(
         )
 
 
-def prepare(records: Records, plan: Plan) -> CalibratedPlan:
+def prepare(records: Records, plan: Plan, embed: Embed = embed_here) -> CalibratedPlan:
     """Check a plan against its knowledge base and calibrate it. Takes seconds; spends nothing.
+
+    Args:
+        records: where the knowledge base is.
+        plan: as written.
+        embed: embeds the public texts of topics that are found by similarity, as the exemplars were.
 
     Raises:
         PlanError: the plan does not fit the knowledge base, or its promise cannot be kept.
@@ -168,7 +180,9 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
     check_engine(records, plan)
-    return calibrate(*settled(records, plan))
+    named, public_size = settled(records, plan)
+    found = centres(named.tasks, records.store.get(plan.knowledge_base), embed)
+    return calibrate(named, public_size).model_copy(update={"centres": found})
 
 
 def sign(
@@ -232,19 +246,61 @@ def promise(
     again: int | None = None,
 ) -> SignedPlan:
     """Write the promise alone; arguments and errors as of :func:`sign`, which has checked more."""
-    plan = calibrated.plan
+    plan, topics = calibrated.plan, UnitTopics(records, calibrated)
     return records.ledger.budgets.sign(
         plan.knowledge_base,
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,
         accountant=plan.accountant,
         document=calibrated.model_dump_json(),
-        tasks=[(name, task.answers) for name, task in plan.tasks.items()],
+        tasks=plan.counters(),
         signed_by=signed_by,
         cohorts=calibrated.cohorts,
         after_version=after_version,
         again=again,
+        first=topics.lock,
+        last=topics.keep,
     )
+
+
+class UnitTopics:
+    """Which topic each unit is on in the tasks of a plan: found before it is signed, and kept as it is.
+
+    How long finding them takes tells how many exemplars there are. It ends after a whole number of grains, which depend
+    on the public size alone.
+
+    Args:
+        records: where the exemplars are.
+        calibrated: the plan that is to be signed.
+    """
+
+    def __init__(self, records: Records, calibrated: CalibratedPlan) -> None:
+        self._store, self._calibrated = records.store, calibrated
+        self._name = calibrated.plan.knowledge_base
+        self._tasks = [name for name, task in calibrated.plan.tasks.items() if task.topics is not None]
+        self._found: dict[str, np.ndarray] = {}
+        if not self._tasks:
+            return
+        begun, grain = time.monotonic(), grain_s(calibrated.public_size)
+        for task in self._tasks:
+            self._found[task] = self._store.topics_of(self._name, self._topics(task, 0))
+        if not records.settings.latency_unpadded:
+            took = time.monotonic() - begun
+            time.sleep(grain * math.ceil(took / grain) - took)
+
+    def lock(self, connection: sa.Connection) -> None:
+        """Let no unit arrive until the plan is signed: who arrives later is given a topic on arrival."""
+        if self._found:
+            self._store.lock(connection, self._name)
+
+    def keep(self, connection: sa.Connection, version: int) -> None:
+        """Write them down, in the transaction that signs the plan."""
+        for task, found in self._found.items():
+            self._store.keep_topics(connection, self._name, self._topics(task, version), found)
+
+    def _topics(self, name: str, version: int) -> TopicList:
+        task = self._calibrated.plan.tasks[name]
+        return topic_list(task, self._calibrated.centres.get(name, ()), version, name)
 
 
 def release(records: Records, task: str, embed: Embed = embed_here, stages: Stages | None = None) -> Release:
@@ -277,10 +333,18 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
     """
     problems = []
     for name, task in plan.tasks.items():
-        if missing := [field for field in task.exemplar_fields if field not in knowledge_base.fields]:
+        shown = placeholders(task.prompt.exemplar)
+        if missing := [field for field in shown if field not in knowledge_base.fields]:
             has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
             problems.append((f"tasks.{name}.prompt.exemplar", has))
         shows_texts = task.once and task.kind == "generate"  # which are compared, not the exemplars
+        if missing_topic := [field for field in task.with_topic(()) if field not in knowledge_base.fields]:
+            has = f"the knowledge base has no field {missing_topic[0]}; it has {', '.join(knowledge_base.fields)}"
+            problems.append((f"tasks.{name}.topics.field", has))
+        by_field = isinstance(task.topics, TopicsByField)
+        if task.topics is not None and not by_field and knowledge_base.embedding_dimension == 0:
+            without = f"{knowledge_base.name} stores no embeddings, by which topics are found; write `by: field`"
+            problems.append((f"tasks.{name}.topics.by", without))
         if task.order == "nearest" and knowledge_base.embedding_dimension == 0:
             without = f"{knowledge_base.name} stores no embeddings, by which exemplars are compared with the question"
             problems.append((f"tasks.{name}.order", without))

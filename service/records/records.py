@@ -27,6 +27,7 @@ from service.records.requests_once import RequestsOnce
 from service.records.schema import migrate, require, revision
 from service.records.synthetic_store import KEY, SyntheticStore
 from service.records.text_ledger import TextLedger
+from service.records.topics import lists_of
 from service.records.witness import open_witness
 from service.settings import Settings
 
@@ -155,7 +156,15 @@ class Records:
 
         try:
             return self.store.ingest(
-                name, rows, embed, progress, store, announce=announce, replace=replace, dry_run=dry_run
+                name,
+                rows,
+                embed,
+                progress,
+                store,
+                announce=announce,
+                replace=replace,
+                dry_run=dry_run,
+                topics=lambda connection: lists_of(connection, name),
             )
         except BaseException:
             if announced:

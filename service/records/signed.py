@@ -14,11 +14,11 @@ def read_signed(document: str) -> CalibratedPlan:
 
 
 def read_task(signed: SignedTask) -> tuple[ClassifyTask | GenerateTask, TaskNoise]:
-    """A signed task as it was written, and its noise."""
+    """A signed task as it was written, and its noise; of one of its topics, that topic's."""
     plan = read_signed(signed.document)
-    return plan.plan.tasks[signed.name], plan.noise[signed.name]
+    return plan.plan.tasks[signed.name], plan.noise[signed.name].on(signed.topic)
 
 
-def identity(signed: SignedTask) -> tuple[int, str]:
-    """Tells a task from any other: a restore may give its number to another plan's."""
-    return signed.id, signed.plan.digest
+def identity(signed: SignedTask) -> tuple[int, str, str]:
+    """Tells a task, whatever the topic, from any other: a restore may give its plan's number to another plan."""
+    return signed.plan.id, signed.plan.digest, signed.name

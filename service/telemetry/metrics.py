@@ -24,6 +24,7 @@ from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
+from accounting.topics import entry
 from service.plans.preview import epsilon_spent
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
@@ -156,7 +157,11 @@ def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
     tasks = {budget.knowledge_base: budget.tasks for budget in budgets}
 
     def spent(plan: SignedPlan) -> float:
-        charged = {task.name: task.charged for task in tasks[plan.knowledge_base] if task.version == plan.version}
+        charged = {
+            entry(task.name, task.topic): task.charged
+            for task in tasks[plan.knowledge_base]
+            if task.version == plan.version
+        }
         return epsilon_spent(plan.document, charged)
 
     says = "The epsilon of each plan's charges so far, for information only: the whole plan counts once it is signed."

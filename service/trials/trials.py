@@ -18,7 +18,7 @@ import numpy as np
 
 from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import Exemplar, Layout, Nearest, Slot, sampling
+from exemplar_store import Exemplar, Layout, Nearest, OnTopic, Slot, sampling
 from exemplar_store.nearness import shown
 from service.embedding.embedder import Embed
 from service.embedding.memory import EmbeddingMemory
@@ -28,6 +28,7 @@ from service.pipeline.latency import on_grain
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Ready, Stages
+from service.records.topics import check_named, topic_list, topic_of
 from service.trials.consensus import Consensus, consensus, likeliest
 
 MAX_EXEMPLARS = 200
@@ -176,12 +177,24 @@ class Trials:
             engine = await stages.engine.describe()
             ready = await stages.probe(task, noise, spec, query)
             async with asyncio.timeout(stages.timeout_s):
-                ranked = await stages.embedded(task, spec, query)
-                embed = stages.embedder.embed if engine.reads_embeddings or ranked is not None else None
+                vector = await stages.embed(spec, query) if task.compares else None
+                embed = stages.embedder.embed if engine.reads_embeddings or vector is not None else None
                 exemplars = await _embedded(rows, embedded, embed)
         except Exception as error:
             raise refusal(error)[1] from error
-        slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars, ranked)
+        public_size, ranked = calibrated.public_size, vector if task.order == "nearest" else None
+        if task.topics is not None:
+            centres = calibrated.centres.get(name, ())
+            try:
+                topic = check_named(task, topic_of(task, centres, query, vector))
+            except LookupError as error:
+                raise InvalidQueryError(str(error)) from None
+            on_it = OnTopic(topic_list(task, centres, 0, name), task.topics.all.index(topic))
+            exemplars = list(on_it.shown(exemplars))
+            if not exemplars:
+                raise InvalidQueryError(f"no exemplar is on the question's topic, {topic}: supply some that are")
+            noise, public_size = noise.on(topic), task.topics.size(topic, public_size)
+        slots = draw_slots(task, noise.sampling_probability, public_size, exemplars, ranked)
         aggregator = ready.mechanism
         if isinstance(aggregator, Author):
             repeats, answered = min(repeats, _MOST_WRITTEN), sum(map(bool, slots))
@@ -202,8 +215,8 @@ class Trials:
             agreeing=sum(_released(release) == _released(noiseless.answer) for release in drawn),
             fallbacks=sum(bool(release["fallback"]) for release in drawn) if "fallback" in drawn[0] else None,
             supplied=len(rows),
-            public_size=calibrated.public_size,
-            expected=task.expected * task.ensemble,
+            public_size=public_size,
+            expected=min(task.expected * task.ensemble, public_size),
             slots=len(slots),
             answered=answered,
             engine=engine,

@@ -33,7 +33,8 @@ PRINTS = {
     ],
     "calibration": [rf"four mechanisms by pld: +{N} s, epsilon {N} of", rf"ratio of times: +{N}$"],
     "ingest": [
-        rf"1 threads: +{N} rows/s, +{N} ms .*, {N} times as many",
+        rf"1 threads, one at a time: +{N} rows/s, +{N} ms .*, 1.00 times as fast$",
+        rf"1 threads, in batches: +{N} rows/s, +{N} ms .*, {N} times as fast$",
         rf"bounded texts: {N} s of processor time; \d+ times no text: {N} s",
     ],
     "joint_em": [rf"^ *{N} +(?:select|release) +{N} +{N} +{N} +{N} +{N}$"],

@@ -166,7 +166,7 @@ def prepared(environment: Mapping[str, str], *plans: str | Path) -> str:
             response_field="reply",
         )
         rows = (layout.row(n, one) for n, one in enumerate([*tickets, {"unit_id": CANARY, **canary}], start=1))
-        records.ingest("support", rows, embedder().embed_together, by="e2e")
+        records.ingest("support", rows, embedder().embed_many, by="e2e")
         for plan in plans or ("plan.yaml", "replies.yaml"):
             sign(records, calibrated((SUPPORT / plan).read_text(), 900), "e2e")
         return records.keys.create("e2e", "analyst")[1]

@@ -147,7 +147,7 @@ def planted(folder: Path, *options: str, **environment: str) -> Iterator[Service
                 "toys", epsilon=8, delta=2e-4, public_size=80, fields=layout.fields, embedded_field="text"
             )
             rows = (layout.row(number, toy) for number, toy in enumerate(toys, start=1))
-            records.ingest("toys", rows, embedder().embed, by="e2e")
+            records.ingest("toys", rows, embedder().embed_many, by="e2e")
             sign(records, calibrated(PLAN, 80), "e2e")
             for role in ("admin", "analyst"):
                 _, plant[f"token{role}"] = records.keys.create(role, role)

@@ -72,8 +72,8 @@ def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embe
 
 def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
     told: list[tuple[int, int]] = []
-    store.ingest("tickets", rows(150), embed, lambda done, total: told.append((done, total)))
-    assert told == [(0, 150), (64, 150), (128, 150), (150, 150)]
+    store.ingest("tickets", rows(1100), embed, lambda done, total: told.append((done, total)))
+    assert told == [(0, 1100), (512, 1100), (1024, 1100), (1100, 1100)]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])

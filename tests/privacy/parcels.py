@@ -25,7 +25,7 @@ def ingest(store: ExemplarStore, units: Sequence[str], canary: str | None, embed
     if canary is not None:
         rows.append({"unit_id": canary, **QUERY, "label": LABELS[1]})
     stream = io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
-    store.ingest("audit", read_json_lines(stream, Layout(("text", "label"))), embedder.embed)
+    store.ingest("audit", read_json_lines(stream, Layout(("text", "label"))), embedder.embed_many)
 
 
 Slots = Sequence[np.ndarray | None]

@@ -156,6 +156,8 @@ class Compass:
         angles = np.radians([float(match[1]) if match else 90.0 for match in found])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
+    embed_many = embed
+
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         return self.embed([text or "" for text in texts])
 

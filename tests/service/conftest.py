@@ -100,7 +100,7 @@ class Embedding:
     """An embedder made of a function."""
 
     def __init__(self, embed: Embed) -> None:
-        self.embed = embed
+        self.embed = self.embed_many = embed
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         return self.embed([text or "" for text in texts])

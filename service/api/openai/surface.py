@@ -3,15 +3,24 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.quotas import in_scope
-from service.api.answers import ASKING_RESPONSES, NO_TASK, AnswerView, MayAsk, TaskAddress, TaskView, task_view
+from service.api.answers import (
+    ASKING_RESPONSES,
+    NO_TASK,
+    AnswerView,
+    MayAsk,
+    TaskAddress,
+    TaskView,
+    answers_left,
+    task_view,
+)
 from service.api.dependencies import AnyKey
 from service.api.openai.requests import ChatRequest, newest_message, query_in
 from service.records.records import Records
@@ -209,29 +218,35 @@ async def get_model(model: TaskAddress, caller: AnyKey) -> Model:
     """The task, under the requested name."""
     ledger = caller.services.records.ledger
     signed = await asyncio.to_thread(ledger.budgets.task, model)
-    return _model(model, signed.plan, signed.name, await asyncio.to_thread(ledger.answers_left, signed))
+    return _model(model, signed.plan, signed.name, await asyncio.to_thread(answers_left, ledger, signed))
 
 
 def _models(records: Records) -> list[Model]:
     models: list[Model] = []
     for budget in records.ledger.budgets.statuses():
-        left = {task.address: task.left for task in budget.tasks}
+        left: dict[str, int | dict[str, int]] = {}
+        for counted in budget.tasks:
+            whole = address(budget.knowledge_base, counted.name, counted.version)
+            if counted.topic is None:
+                left[whole] = counted.left
+            else:
+                left[whole] = {**cast(dict[str, int], left.get(whole, {})), counted.topic: counted.left}
         named: set[str] = set()
         for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
             for name in read_signed(plan.document).plan.tasks:
                 short = f"{plan.knowledge_base}.{name}"
-                address = f"{short}@{plan.version}"
-                if address in left:  # else the plan was signed after its tasks were read
-                    models.append(_model(address if name in named else short, plan, name, left[address]))
+                full = address(plan.knowledge_base, name, plan.version)
+                if full in left:  # else the plan was signed after its tasks were read
+                    models.append(_model(full if name in named else short, plan, name, left[full]))
                     named.add(name)
     return models
 
 
-def _model(model_id: str, plan: SignedPlan, name: str, answers_left: int) -> Model:
+def _model(model_id: str, plan: SignedPlan, name: str, left: int | dict[str, int]) -> Model:
     task = read_signed(plan.document).plan.tasks[name]
     return Model(
         id=model_id,
         created=int(plan.signed_at.timestamp()),
         owned_by=plan.knowledge_base,
-        dp_icl=task_view(f"{plan.knowledge_base}.{name}@{plan.version}", task, answers_left),
+        dp_icl=task_view(address(plan.knowledge_base, name, plan.version), task, left),
     )

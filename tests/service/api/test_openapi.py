@@ -61,7 +61,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     records.ledger.groups.open("care", 900, 0.5, by="test")
     embedder = Embedder()
     exemplars = [{"unit_id": f"customer-{i}", "text": TOLD[i % 2][1], "label": TOLD[i % 2][0]} for i in range(40)]
-    records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed)
+    records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed_many)
     sign(records, prepare(records, parse_plan(plans.CLASSIFY)), "test")
     open_cohort = Records.open_cohort
 

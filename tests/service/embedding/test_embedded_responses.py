@@ -36,6 +36,8 @@ class CountingEmbedder:
         self.whole += texts
         return np.stack([self._direction(text) for text in texts])
 
+    embed_many = embed
+
     def embed_bounded(self, texts) -> np.ndarray:
         self.bounded.append(len(texts))
         return np.stack([self._direction(text or "") for text in texts])
@@ -60,7 +62,7 @@ def serving(url: str, calibrated: CalibratedPlan, response_field: str | None, **
     layout, embedder = Layout(FIELDS), CountingEmbedder()
     said = ["a blue boat" if i % 30 == 0 else "a red kite" for i in range(60)]
     rows = [layout.row(i, {"unit_id": f"u{i}", "text": f"toy {i}", "label": one}) for i, one in enumerate(said, 1)]
-    records.store.ingest("toys", rows, embedder.embed)
+    records.store.ingest("toys", rows, embedder.embed_many)
     sign(records, calibrated, "test")
     asked = CountingEmbedder()
     return open_services(records, NearestExemplarEngine(asked), asked)

@@ -42,7 +42,7 @@ def store(tmp_path_factory) -> Iterator[ExemplarStore]:
     with database.begin() as connection:
         store.create(connection, "support", public_size=PUBLIC_SIZE, fields=FIELDS, embedded_field="text")
     with (SUPPORT / "tickets.jsonl").open("rb") as file:
-        store.ingest("support", read_json_lines(file, Layout(FIELDS)), Embedder().embed_together)
+        store.ingest("support", read_json_lines(file, Layout(FIELDS)), Embedder().embed_many)
     yield store
     database.dispose()
 

@@ -1,0 +1,219 @@
+"""Which topic each unit is on, in each task that has topics: found once, and kept for life.
+
+A unit's topic is that of most of its exemplars (of equals, the one named first), a function of its own exemplars and of
+public things. It is found when the plan is signed, or when the unit arrives. From then on it stays, whatever becomes of
+the unit's exemplars: a unit that changed its topic could be drawn for the answers of two, and only those of one are
+paid for. A unit with no exemplar on any topic takes part in nothing, so that it may be given a topic later.
+
+A unit has a position for life (:mod:`exemplar_store.tables`), so topics are kept as numbers by position, in pages that
+are encrypted whole: who reads the database learns neither a unit's topic nor how many units a topic has.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import sqlalchemy as sa
+
+from exemplar_store.cohorts import Spans
+from exemplar_store.encryption import KnowledgeBaseKeys
+from exemplar_store.errors import TamperedError
+from exemplar_store.exemplar import Exemplar
+from exemplar_store.knowledge_base import KnowledgeBaseRow
+from exemplar_store.reading import fill, read_exemplars
+from exemplar_store.tables import unit_topics
+
+TopicOf = Callable[[Exemplar], int | None]
+"""An exemplar's topic by its number, from 0, a function of this exemplar and of public things; None: it has none."""
+
+PAGE = 4096
+"""Positions of a page."""
+_NUMBER = np.dtype("<u2")
+_UNITS_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class TopicList:
+    """The topics of a task.
+
+    Attributes:
+        version: of the signed plan.
+        task: its name.
+        count: how many topics there are.
+        of: finds an exemplar's.
+    """
+
+    version: int
+    task: str
+    count: int
+    of: TopicOf
+
+    def of_unit(self, exemplars: Sequence[Exemplar]) -> int | None:
+        """The number of the topic that most of a unit's exemplars are on; of equals the first; None: of none."""
+        found = [number for number in map(self.of, exemplars) if number is not None]
+        return int(np.bincount(found, minlength=self.count).argmax()) if found else None
+
+
+@dataclass(frozen=True)
+class OnTopic:
+    """Whom an answer draws.
+
+    Attributes:
+        topics: the task's.
+        number: of the topic, from 0.
+    """
+
+    topics: TopicList
+    number: int
+
+    def shown(self, exemplars: Iterable[Exemplar]) -> tuple[Exemplar, ...]:
+        """Those of some exemplars that are on the topic."""
+        return tuple(exemplar for exemplar in exemplars if self.topics.of(exemplar) == self.number)
+
+
+def find(
+    connection: sa.Connection, row: KnowledgeBaseRow, keys: KnowledgeBaseKeys, topics: TopicList, positions: np.ndarray
+) -> np.ndarray:
+    """The topics of the units at some positions by all their exemplars: int64 (units,), from 1; 0: none.
+
+    How long it takes tells how many exemplars there are.
+    """
+    found = np.zeros(positions.size, np.int64)
+    response = row.response_field is not None
+    for start in range(0, positions.size, _UNITS_AT_ONCE):
+        some = positions[start : start + _UNITS_AT_ONCE]
+        stored = read_exemplars(connection, row.id, some)
+        owners = np.array([position for position, _tag, _payload in stored], np.int64)
+        kept = [np.flatnonzero(owners == position) for position in some]
+        opened = fill(keys, row.fields, row.embedding_dimension or 0, dict(enumerate(stored)), kept, response=response)
+        for number, exemplars in enumerate(opened, start):
+            topic = topics.of_unit(exemplars)
+            found[number] = 0 if topic is None else topic + 1
+    return found
+
+
+def keep(
+    connection: sa.Connection,
+    row: KnowledgeBaseRow,
+    keys: KnowledgeBaseKeys,
+    topics: TopicList,
+    found: Mapping[int, int],
+) -> None:
+    """Write down topics of units that had none.
+
+    Args:
+        connection: in a transaction that has locked the knowledge base.
+        row: of the knowledge base.
+        keys: its.
+        topics: the task's.
+        found: numbers of topics by position, from 1. Where there is one already, it stays.
+
+    Raises:
+        TamperedError: what is written down was changed outside this program.
+    """
+    pages: dict[int, dict[int, int]] = {}
+    for position, number in found.items():
+        if number:
+            pages.setdefault(position // PAGE, {})[position % PAGE] = number
+    for page, numbers in pages.items():
+        known, written = _page(connection, row.id, keys, topics, page)
+        for place, number in numbers.items():
+            if known[place] == 0:
+                known[place] = number
+        sealed = keys.encrypt_topics(known.tobytes(), _place(topics.version, topics.task, page))
+        here = {"kb_id": row.id, "version": topics.version, "task": topics.task, "page": page}
+        if written:
+            this = [unit_topics.c[name] == value for name, value in here.items()]
+            connection.execute(sa.update(unit_topics).where(*this).values(sealed=sealed))
+        else:
+            connection.execute(sa.insert(unit_topics).values(**here, sealed=sealed))
+
+
+def assign(
+    connection: sa.Connection,
+    row: KnowledgeBaseRow,
+    keys: KnowledgeBaseKeys,
+    lists: Iterable[TopicList],
+    positions: Sequence[int],
+) -> None:
+    """Find the topics of units that arrived or got exemplars, where they have none yet.
+
+    Args:
+        connection: in the transaction that stored these exemplars and has locked the knowledge base.
+        row: of the knowledge base, its fields and embeddings as they are now.
+        keys: its.
+        lists: the topics of every task that has some.
+        positions: of the units.
+
+    Raises:
+        TamperedError: as of :func:`keep`.
+    """
+    for topics in lists:
+        known = {page: _page(connection, row.id, keys, topics, page)[0] for page in {at // PAGE for at in positions}}
+        without = np.array([at for at in positions if known[at // PAGE][at % PAGE] == 0], np.int64)
+        found = find(connection, row, keys, topics, without)
+        keep(connection, row, keys, topics, dict(zip(without.tolist(), found.tolist(), strict=True)))
+
+
+def on_topic(
+    connection: sa.Connection, kb_id: int, keys: KnowledgeBaseKeys, topic: OnTopic, spans: Spans
+) -> np.ndarray:
+    """The positions of the units that are on a topic: int64, ascending.
+
+    All pages of the task are read, whatever the topic. One that does not open is nobody's, in silence.
+
+    Args:
+        connection: of the database.
+        kb_id: the knowledge base.
+        keys: its.
+        topic: which one.
+        spans: where the units are that may be drawn.
+    """
+    topics = topic.topics
+    here = (unit_topics.c.kb_id == kb_id, unit_topics.c.version == topics.version, unit_topics.c.task == topics.task)
+    rows = connection.execute(sa.select(unit_topics.c.page, unit_topics.c.sealed).where(*here)).all()
+    found = [np.empty(0, np.int64)]
+    for page, sealed in sorted(rows, key=lambda row: row.page):
+        opened = keys.decrypt_topics(bytes(sealed), _place(topics.version, topics.task, page))
+        numbers = np.frombuffer(opened or b"", _NUMBER)
+        found.append(np.flatnonzero(numbers == topic.number + 1) + page * PAGE)
+    positions = np.concatenate(found)
+    may = np.zeros(positions.size, bool)
+    for first, end in spans:
+        may |= (positions >= first) & (positions < end)
+    return positions[may]
+
+
+def reencrypt_pages(connection: sa.Connection, kb_id: int, before: KnowledgeBaseKeys, after: KnowledgeBaseKeys) -> None:
+    """Encrypt all pages of a knowledge base under other keys; one that does not open stays as it is."""
+    for row in connection.execute(sa.select(unit_topics).where(unit_topics.c.kb_id == kb_id)).all():
+        place = _place(row.version, row.task, row.page)
+        opened = before.decrypt_topics(bytes(row.sealed), place)
+        if opened is None:
+            continue
+        this = [unit_topics.c[name] == getattr(row, name) for name in ("kb_id", "version", "task", "page")]
+        sealed = after.encrypt_topics(opened, place)
+        connection.execute(sa.update(unit_topics).where(*this).values(sealed=sealed))
+
+
+def _page(
+    connection: sa.Connection, kb_id: int, keys: KnowledgeBaseKeys, topics: TopicList, page: int
+) -> tuple[np.ndarray, bool]:
+    """A page's numbers, uint16 (PAGE,), and whether it is written down."""
+    named = {"kb_id": kb_id, "version": topics.version, "task": topics.task, "page": page}
+    this = [unit_topics.c[name] == value for name, value in named.items()]
+    sealed = connection.scalar(sa.select(unit_topics.c.sealed).where(*this))
+    if sealed is None:
+        return np.zeros(PAGE, _NUMBER), False
+    opened = keys.decrypt_topics(bytes(sealed), _place(topics.version, topics.task, page))
+    if opened is None or len(opened) != PAGE * _NUMBER.itemsize:
+        raise TamperedError(
+            "Which units are on which topic does not open under the knowledge base's key: a row was changed or moved "
+            "outside this program. Restore the database from a backup."
+        )
+    return np.frombuffer(opened, _NUMBER).copy(), True
+
+
+def _place(version: int, task: str, page: int) -> bytes:
+    """Where a page belongs: it opens nowhere else."""
+    return f"topics {version} {page} {task}".encode()
