@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
+from accounting.strict import is_none
 from accounting.tasks import ClassifyTask, GenerateTask
 from accounting.topics import by_task
 from service.engines.prompts import CHARACTERS_PER_TOKEN
@@ -25,8 +26,10 @@ class TaskPreview(BaseModel):
     Attributes:
         kind: what it gives: "classify" or "generate".
         mechanism: by which answers are released.
-        answers: how many it may give; None: any number, from a release that is made once.
-        sampling_probability: chance of each privacy unit to take part in an answer.
+        answers: how many it may give, on each topic if it has topics; None: any number, from a release that is made
+            once.
+        topics: chance of each privacy unit on a topic to take part in an answer on it, by topic; None without topics.
+        sampling_probability: chance of each privacy unit to take part in an answer; the largest one of topics.
         expected_exemplars: exemplars drawn per answer, or for the one release, at the public size.
         ensemble: slots an answer is drawn from; of a release that is made once, the units that a label has if each
             exemplar is a unit's and labels are equally frequent.
@@ -42,12 +45,13 @@ class TaskPreview(BaseModel):
         gives: what a person gets: how many answers, when they are good, and what slots show.
         summary: the same in figures, what to change if it can hardly hold, and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
-        remedies: then, what helps.
+        remedies: what helps then, or where the slots needed are out of reach; None if nothing has to.
     """
 
     kind: str
     mechanism: str
     answers: int | None
+    topics: dict[str, float] | None = Field(default=None, exclude_if=is_none)
     sampling_probability: float
     expected_exemplars: float
     ensemble: int
@@ -122,12 +126,14 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     q, adapter = noise.sampling_probability, adapter_of(task, noise)
     seen, voices = adapter.outlook(), adapter.voices(public_size)
     answers, warning = None if task.once else task.answers, seen.warning(voices)
+    topics = len(task.topics.all) if task.topics is not None else None
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
         answers=answers,
+        topics=noise.topics,
         sampling_probability=q,
-        expected_exemplars=q * public_size,
+        expected_exemplars=_drawn(task, noise, public_size),
         ensemble=voices,
         noise=dict(seen.noise),
         noise_words=seen.noise_words,
@@ -136,17 +142,27 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        gives=seen.gives(answers, voices) + _chosen(task),
-        summary=seen.in_words(answers, voices) + _chosen(task) + _of_scores(task),
+        gives=seen.gives(answers, voices, topics) + _chosen(task),
+        summary=seen.in_words(answers, voices, topics) + _chosen(task) + _of_scores(task),
         warning=warning,
-        remedies=seen.remedies if warning else None,
+        remedies=seen.remedies if warning or seen.needed > voices else None,
     )
+
+
+def _drawn(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> float:
+    """Exemplars of an answer on average; of topics, on the one with the most."""
+    if task.topics is None or noise.topics is None:
+        return noise.sampling_probability * public_size
+    return max(probability * task.topics.size(topic, public_size) for topic, probability in noise.topics.items())
 
 
 def _chosen(task: ClassifyTask | GenerateTask) -> str:
     if task.order != "nearest":
         return ""
-    return f" Each slot draws about {task.expected} exemplars and shows the {task.shots} nearest to the question."
+    if task.slots == "quote":
+        return f" Each slot draws about {task.expected} exemplars and says what the one nearest to the question says."
+    shown = "the one" if task.shots == 1 else f"the {task.shots}"
+    return f" Each slot draws about {task.expected} exemplars and shows {shown} nearest to the question."
 
 
 def _of_scores(task: ClassifyTask | GenerateTask) -> str:
