@@ -40,7 +40,7 @@ $(BIN)/promtool: $(VENV)/.installed
 	@touch $@
 
 # The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
-demo:  ## Start the service with the example, ask it over HTTP, stop it
+demo:  ## Start the service with the example, ask it over HTTP, stop it; KEEP=1 leaves it running until Ctrl-C
 	@engine=$(or $(ENGINE),$(if $(MODEL),vllm)); $(MAKE) --no-print-directory STARTED=$$(date +%s) \
 	  demo-on-$${engine:-$$($(PYTHON) examples/engine_here.py)}
 
@@ -48,7 +48,7 @@ demo-on-vllm: $(VENV)/.vllm
 demo-on-nearest_exemplar: $(VENV)/.installed
 demo-on-vllm demo-on-nearest_exemplar:
 	@$(BIN)/python -m examples.demo --engine $(@:demo-on-%=%) --started $(STARTED) $(if $(MODEL),--model $(MODEL)) \
-	  $(if $(QUESTIONS),--questions $(QUESTIONS))
+	  $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(TICKETS),--tickets $(TICKETS)) $(if $(KEEP),--keep)
 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo

@@ -1,187 +1,230 @@
 """The whole service in a few minutes: a private knowledge base, a signed plan, Ray Serve, and questions over HTTP.
 
 Run it with `make demo`, which takes the language model SmolLM2 if it can run here; `make demo ENGINE=nearest_exemplar`
-does without. Everything it makes lies in a temporary folder, and it stops what it starts.
+does without. Everything it makes lies in a temporary folder, and it stops what it starts. `make demo KEEP=1` leaves the
+service running until Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
+import signal
 import sys
 import tempfile
+import textwrap
 import time
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
+from rich.console import Console
+from rich.progress import track
 
-from examples.serving import dpicl, say, serving, use_database_in
+from accounting.plan import load_plan
+from examples.brookfern.texts import HOUSE_RULES
+from examples.serving import dpicl, make_key, say, serving, use_database_in
+from service.cli.serve import DEFAULT_CONFIG
 
-SUPPORT = Path(__file__).parent / "support"
+FOLDER = Path(__file__).parent / "brookfern"
 ENGINES = ("nearest_exemplar", "vllm")
-SHOWN = 4
-"""Questions that are shown with their text."""
-WORDS = (("page", "embedding mean"), ("topics", "joint EM"), ("rules", "PTR"))
+REPLIES = range(1, 5)
+"""Questions whose replies are shown, by their number: one for each team but the first question's."""
+TOLD = 2
+"""So many of a house rule's three words tell it."""
+WITHOUT, WITH = "without the tickets", "with the tickets"
+WIDTH = 80
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
     parser.add_argument("--model", default="smollm2", help="of vllm: smollm2, a folder or a Hugging Face id")
-    parser.add_argument("--questions", type=int, default=24, help="of which the right answers are counted, up to 50")
+    parser.add_argument("--questions", type=int, default=24, help="of which the right answers are counted, up to 24")
+    parser.add_argument("--tickets", type=int, help="only so many, for a quick look at the demo itself")
     parser.add_argument("--started", type=float, default=time.time(), help="when, in seconds since 1970")
+    parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # what it started is stopped, too
     language_model = arguments.engine == "vllm"
-    what = f"the language model {arguments.model}" if language_model else "nearest_exemplar, which is no language model"
+    model = {"smollm2": "SmolLM2"}.get(arguments.model, arguments.model) if language_model else "nearest_exemplar"
     with tempfile.TemporaryDirectory() as folder:
         use_database_in(Path(folder))
-
-        say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
-        fields = [option for name in ("text", "team", "desk", "reply") for option in ("--field", name)]
-        fields += [] if language_model else ["--response-field", "reply"]  # whose embeddings that engine compares
-        dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", "--yes", *fields)
-        dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
-
-        if language_model:
-            plans = {"plan-smollm2.yaml": "sort tickets, and to answer them"}
-        else:
-            plans = {"plan.yaml": "sort tickets", "replies.yaml": "answer them in words"}
-        for name, purpose in plans.items():
-            say(f"A plan to {purpose}: what the budget buys, seen before it is signed")
-            dpicl("plan", "preview", str(SUPPORT / name))
-            dpicl("plan", "sign", str(SUPPORT / name), "--yes", "--json")
-
-        options = ("--model", arguments.model) if language_model else ()
-        timeout_s = 1800 if language_model else 120
-        with serving(Path(folder), *options, what=what, timeout_s=timeout_s) as client:
-            dpicl("budget", "--url", str(client.base_url))
-            ask_questions(client, what, arguments.questions, arguments.started)
-            if language_model:
-                ask_for_sentences(client, arguments.questions)
-            else:
-                ask_for_words(client)
-            use_up(client)
-            exhaust(client, "support.single" if language_model else "support.page")
-            show_budget(client)
+        about = f"{model} answers from the private tickets of Brookfern, a made-up shop for plant pots,"
+        print(textwrap.fill(f"{about} and no answer gives away what any one customer wrote.", WIDTH), flush=True)
+        prepare(tickets_in(Path(folder), arguments.tickets))
+        options = ("--config", str(config_for(arguments.model, Path(folder)))) if language_model else ()
+        with serving(Path(folder), *options, what=model, timeout_s=1800 if language_model else 300) as client:
+            demonstrate(client, arguments.questions, arguments.started)
+            if arguments.keep:
+                keep(client)
 
 
-def ask_questions(client: httpx.Client, what: str, number: int, started: float) -> None:
-    """Ask, and count what is right with the private tickets and without."""
-    say(f"Which team answers a ticket? Only the tickets tell. Zero-shot is {what}, without them")
-    questions = read_questions()
-    sample = [questions[17 * i % len(questions)] for i in range(number)]  # each team in turn
-    alone = right = 0
+def tickets_in(folder: Path, number: int | None) -> Path:
+    """The file of tickets, or one of its first ones in the folder."""
+    if number is None:
+        return FOLDER / "tickets.jsonl.xz"
+    with lzma.open(FOLDER / "tickets.jsonl.xz") as file:
+        (folder / "tickets.jsonl").write_bytes(b"".join(islice(file, number)))
+    return folder / "tickets.jsonl"
+
+
+def prepare(tickets: Path) -> None:
+    """A knowledge base with the tickets, and a signed plan."""
+    say("A private knowledge base with a budget for its lifetime: ε = 8")
+    size = ("--epsilon", "8", "--delta", "2e-5", "--public-size", "9000", "--yes")
+    fields = [option for name in ("text", "team", "product", "reply") for option in ("--field", name)]
+    dpicl("kb", "create", "support", *size, *fields, show=False)
+    dpicl("kb", "ingest", "support", str(tickets))
+
+    plan = FOLDER / "plan.yaml"
+    budget = load_plan(plan.read_text(encoding="utf-8")).budget
+    say(f"A plan spends ε = {budget.epsilon:g} of it, once and for all")
+    dpicl("plan", "sign", str(plan), "--yes", show=False)
+
+
+def config_for(model: str, folder: Path) -> Path:
+    """The service's own config, but for the engine: answers are short, since each takes as long as the longest."""
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text(encoding="utf-8"))
+    config["applications"][0]["args"]["engine"] = {"name": "vllm", "model": model, "max_answer_tokens": 40}
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    return folder / "serve.yaml"
+
+
+def demonstrate(client: httpx.Client, number: int, started: float) -> None:
+    """Ask everything that is shown."""
+    questions = [question for question in read_questions() if question["use"] == "shown"][:number]
+    first, *others = questions
+
+    say("Which team answers a ticket? No model knows, but the private tickets tell")
     began = time.monotonic()
-    for done, question in enumerate(sample, start=1):
-        answer = post(client, "support.team", question["text"]).raise_for_status().json()
-        took_s = time.monotonic() - began
-        if done == 1:
-            print(f"  First private answer: {took_s:.1f} s after asking, {time.time() - started:.0f} s after the start")
-        alone += answer["zero_shot"] == question["team"]
-        right += answer["label"] == question["team"]
-        if done <= SHOWN:
-            print(f"  {question['text']!r}  (right: {question['team']})")
-            print(f"    zero-shot {answer['zero_shot']}; private {said(answer)}  {cost(answer)}", flush=True)
-        if done == SHOWN < number:
-            print(f"  {number - done} more, about {(number - done) * took_s / done:.0f} s …", flush=True)
-    print(f"  Right: {alone} of {number} zero-shot, {right} of {number} with the private tickets")
-    print(f"  An answer took {took_s / number:.1f} s, and cost one of the answers that the plan grants")
+    answer = ask(client, "team", first["text"])
+    answers = [answer]
+    show_ticket(first["text"])
+    show(WITHOUT, verdict(answer["zero_shot"], first["team"]))
+    show(WITH, verdict(answer["label"], first["team"]))
+    print(f"  The first private answer came {time.time() - started:.0f} s after the command.", flush=True)
+    console = Console(width=WIDTH)
+    label = f"  {len(others)} more tickets"
+    answers += [ask(client, "team", question["text"]) for question in track(others, label, console=console)]
+    took_s = (time.monotonic() - began) / len(questions)
+    alone, right = (
+        sum(answer[by] == question["team"] for answer, question in zip(answers, questions, strict=True))
+        for by in ("zero_shot", "label")
+    )
+    print(f"  Right: {alone} of {number} {WITHOUT}, {right} of {number} {WITH}; {took_s:.1f} s each.")
 
-    say("The same question again costs nothing: the stored release is returned")
-    answer = post(client, "support.team", sample[0]["text"]).raise_for_status().json()
-    print(f"  {sample[0]['text']!r}\n    → {said(answer)}  {cost(answer)}")
-    if answer["cost"]["charged"] != 0:
+    say("What do the staff reply? Each team has a house rule that only tickets tell")
+    print("  With the tickets: the words that their replies share, HOUSE RULES in capitals")
+    shown = [questions[at] for at in REPLIES if at < len(questions)] or [first]
+    replies = [reply(client, question) for question in shown]
+    rules = sum(told for told, _ in replies)
+    print(f"  A house rule in {rules} of {len(shown)} replies; the slowest took {max(s for _, s in replies):.1f} s.")
+
+    say("The same question again costs nothing")
+    again = ask(client, "reply", shown[0]["text"])
+    show_ticket(shown[0]["text"])
+    show(WITH, f"{', '.join(again['keywords']) or '-'} (charged {again['cost']['charged']})")
+    if again["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
 
+    say("One topic is used up while others go on: each product's customers pay alone")
+    use_up_a_topic(client, [shown[0]["text"], first["text"], "Where is my refund?"])
 
-def ask_for_words(client: httpx.Client) -> None:
-    """Ask for texts, by each mechanism."""
-    say("Answers in words; the help pages are public, what the staff say to such a ticket is not")
-    questions = {question["text"]: question for question in read_questions()}
-    for text in (
-        "Turn off the renewal, please, I do not need another year.",
-        "The package was left in the rain and everything in it is crushed.",
-    ):
-        print(f"  {text!r}")
-        print(f"    the staff's key words: {questions[text]['house_rule']} {questions[text]['keywords']}")
-        for task, mechanism in WORDS:
-            answer = post(client, f"support.{task}", text).raise_for_status().json()
-            fallback = "  FALLBACK" if answer.get("fallback") else ""
-            print(f"    {task} ({mechanism}) → {answer['text']!r}{fallback}  {cost(answer)}")
-            if answer.get("keywords"):
-                print(f"      keywords: {', '.join(answer['keywords'])}")
-            print(f"      {answer['method']}")
+    say("What is left")
+    show_budget(client)
 
 
-def ask_for_sentences(client: httpx.Client, number: int) -> None:
-    """Ask for replies that the model writes with the private tickets' say."""
-    say("Whole sentences: the model writes them, and the private tickets have a say in every token")
-    questions = read_questions()
-    for question in (questions[0], questions[17])[:number]:
-        began = time.monotonic()
-        answer = post(client, "support.reply", question["text"]).raise_for_status().json()
-        print(f"  {question['text']!r}\n    zero-shot {answer['zero_shot']!r}")
-        print(f"    private   {answer['text']!r}\n      {cost(answer)}, {time.monotonic() - began:.1f} s", flush=True)
+def reply(client: httpx.Client, question: dict[str, str]) -> tuple[bool, float]:
+    """Show a reply without the tickets and with them: whether it has the house rule, and how many seconds it took."""
+    began = time.monotonic()
+    answer = ask(client, "reply", question["text"])
+    took_s = time.monotonic() - began
+    rule = set(HOUSE_RULES[question["team"]])
+    show_ticket(question["text"])
+    show(WITHOUT, " ".join(answer["zero_shot"].split()))
+    if not answer["keywords"]:
+        show(WITH, "no words stood out")
+        return False, took_s
+    words = [word.upper() if word in rule else word for word in answer["keywords"]]
+    show(WITH, ", ".join(words))
+    return len(rule & set(answer["keywords"])) >= TOLD, took_s
 
 
-def use_up(client: httpx.Client) -> None:
-    """Ask one task more than it has answers, where a release made once answers then."""
-    say("A small task is used up, and goes on answering from a release that its plan made once, at no further cost")
-    task = client.get("/v1/tasks/support.triage").raise_for_status().json()
-    for number in range(task["answers"] + 3):
-        response = post(client, "support.triage", f"I was charged twice for subscription {number}.")
-        answer = response.raise_for_status().json()
-        print(f"  → {said(answer)}  {cost(answer)}", flush=True)
-    if answer["cost"] != {"charged": 0, "answers_left": 0, "source": "prototypes"}:
-        sys.exit("a used-up task did not go on answering for free")
+def use_up_a_topic(client: httpx.Client, texts: list[str]) -> None:
+    """Ask twice about one product, which has one answer, and then about another product."""
+    statuses = []
+    for text, product in zip(texts, ("Moss Mini", "Moss Mini", "Fern One"), strict=True):
+        response = post(client, "by_product", {"text": text, "product": product})
+        statuses.append(response.status_code)
+        body = response.json()
+        said = f"{body['label']}, the last answer on {product}" if response.is_success else body["title"].lower()
+        show(product, said)
+    if statuses != [200, 402, 200]:
+        sys.exit(f"one topic was to be used up and another to go on, and the statuses are {statuses}")
 
 
-def exhaust(client: httpx.Client, name: str) -> None:
-    """Ask one task more than it has answers."""
-    say("One that makes no such release refuses once its answers are used up")
-    task = client.get(f"/v1/tasks/{name}").raise_for_status().json()
-    for number in range(task["answers_left"] + 1):
-        response = post(client, name, f"Where is my parcel, number {number}?")
-    problem = response.json()
-    print(f"  → {response.status_code} {problem['title']}: {problem['detail']}")
-    if response.status_code != 402:
-        sys.exit("an exhausted task was not refused")
+def keep(client: httpx.Client) -> None:
+    """Wait for Ctrl-C."""
+    say("The service goes on running. Ctrl-C stops it")
+    print(f"  dashboard  {client.base_url}/admin/")
+    print(f"  its key    {make_key('dashboard', 'admin')}")
+    print(f"  ask        DPICL_URL={client.base_url} \\")
+    print(f"             DPICL_API_KEY={client.headers['Authorization'].removeprefix('Bearer ')} \\")
+    print("             .venv/bin/dpicl ask support.team 'Where is my parcel?'", flush=True)
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 def show_budget(client: httpx.Client) -> None:
-    """Print what is left."""
-    say("What is left")
+    """What is left, as bars."""
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
-        print(f"  {knowledge_base['knowledge_base']}: free for further plans ε = {knowledge_base['free']['epsilon']:g}")
-        for plan in knowledge_base["plans"]:
-            print(f"  plan {plan['version']}: ε so far {plan['epsilon_spent']:.3f} of {plan['promised']['epsilon']:g}")
-            for task in plan["tasks"]:
-                if task["left"] is None:
-                    print(f"    {task['task']}: its one release is {task['one_release']}, any number of answers")
-                else:
-                    print(f"    {task['task']}: {task['spent']} answers spent, {task['left']} left")
+        for task in (task for plan in knowledge_base["plans"] for task in plan["tasks"]):
+            name = task.get("topic") or task["task"].rpartition(".")[2].partition("@")[0]
+            if task["left"] is None:
+                print(f"  {name:<12} any number of answers, from one release")
+            else:
+                bar(name, task["left"], task["answers"], "answer" if task["answers"] == 1 else "answers")
+        bar("ε", knowledge_base["free"]["epsilon"], knowledge_base["lifetime"]["epsilon"], "for further plans")
+
+
+def bar(name: str, left: float, of: float, what: str) -> None:
+    full = round(30 * left / of)
+    print(f"  {name:<12} {'█' * full}{'░' * (30 - full)}  {left:g} of {of:g} {what}")
+
+
+def show_ticket(text: str) -> None:
+    print("\n".join(textwrap.wrap(f"“{text}”", WIDTH, initial_indent="  ", subsequent_indent="   ")), flush=True)
+
+
+def show(by: str, text: str) -> None:
+    """What is answered by whom, in two lines at most."""
+    lines = textwrap.wrap(
+        text, WIDTH, initial_indent=f"    {by:<22}", subsequent_indent=" " * 26, max_lines=2, placeholder=" …"
+    )
+    print("\n".join(lines), flush=True)
+
+
+def verdict(label: str, right: str) -> str:
+    return f"{label}, {'right' if label == right else 'wrong'}"
 
 
 def read_questions() -> list[dict[str, str]]:
     """The public questions with their right answers."""
-    return [json.loads(line) for line in (SUPPORT / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def post(client: httpx.Client, task: str, text: str) -> httpx.Response:
-    """Ask."""
-    return client.post(f"/v1/tasks/{task}/answers", json={"query": text})
+def ask(client: httpx.Client, task: str, text: str) -> dict[str, Any]:
+    answer: dict[str, Any] = post(client, task, text).raise_for_status().json()
+    return answer
 
 
-def said(answer: dict[str, Any]) -> str:
-    """The label, and how much speaks for it."""
-    return f"{answer['label']}, score {answer['score']:.2f}"
-
-
-def cost(answer: dict[str, Any]) -> str:
-    """What it cost, and what is left."""
-    source = f", from {source}" if (source := answer["cost"].get("source")) else ""
-    return f"(charged {answer['cost']['charged']}, {answer['cost']['answers_left']} left{source})"
+def post(client: httpx.Client, task: str, query: str | dict[str, str]) -> httpx.Response:
+    return client.post(f"/v1/tasks/support.{task}/answers", json={"query": query})
 
 
 if __name__ == "__main__":

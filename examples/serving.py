@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from service.settings import set_operators_aside
 DPICL = str(Path(sys.executable).parent / "dpicl")
 _ROOT = Path(__file__).parents[1]
 _STOPS_WITHIN_S = 60
+_WIDTH = 80
 
 
 def say(text: str) -> None:
@@ -37,11 +39,25 @@ def use_database_in(folder: Path) -> None:
 
 def dpicl(*args: str, show: bool = True) -> str:
     """Run a command, and show it as in the repository's folder."""
-    print(f"$ dpicl {shlex.join(args)}".replace(f"{_ROOT}/", ""), flush=True)
+    print(_typed(f"$ dpicl {shlex.join(args)}".replace(f"{_ROOT}/", "")), flush=True)
     done = subprocess.run([DPICL, *args], stdout=subprocess.PIPE, text=True, check=True)
     if show:
         print(done.stdout, end="", flush=True)
     return done.stdout
+
+
+def _typed(command: str) -> str:
+    """A command that goes on in further lines where it is longer than a screen is wide."""
+    return " \\\n".join(
+        textwrap.wrap(command, _WIDTH - 2, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    )
+
+
+def make_key(name: str, role: str) -> str:
+    """A new key of the service."""
+    return subprocess.run(
+        [DPICL, "keys", "create", name, "--role", role], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
 
 
 @contextmanager
@@ -57,18 +73,22 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
     Yields:
         A client with an analyst's key, which DPICL_API_KEY holds, too.
     """
-    key = os.environ["DPICL_API_KEY"] = dpicl("keys", "create", "demo", "--role", "analyst", show=False).strip()
+    key = os.environ["DPICL_API_KEY"] = make_key("demo", "analyst")
     url = f"http://127.0.0.1:{_free_port()}"
     say(f"The service on {what}, at {url}")
+    began = time.monotonic()
     log = folder / "serve.log"
     with log.open("wb") as sink:
         server = subprocess.Popen(
-            [DPICL, "serve", "--port", url.rpartition(":")[2], *options], stdout=sink, stderr=sink
+            [DPICL, "serve", "--port", url.rpartition(":")[2], *options],
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,  # a Ctrl-C reaches this process alone, which then stops the service
         )
     try:
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as client:
             _wait_until_ready(client, server, log, timeout_s)
-            print(*(line for line in log.read_text().splitlines() if "answers leave after" in line), sep="\n")
+            print(f"  ready after {time.monotonic() - began:.0f} s", flush=True)
             yield client
     finally:
         server.send_signal(signal.SIGINT)
