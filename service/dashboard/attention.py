@@ -100,7 +100,10 @@ def matters(
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
-    """Of each task or topic, by its name: the version that it answers with, and its budget; the newest plan first."""
+    """Of each task that answers, or each of its topics: the version it answers with, and its budget.
+
+    By name, the newest plan first.
+    """
     latest: dict[str, tuple[int, TaskBudget]] = {}
     versions: dict[str, int] = {}
     for plan in reversed(budget.plans):
