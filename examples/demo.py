@@ -181,14 +181,15 @@ def keep(client: httpx.Client) -> None:
 
 
 def show_budget(client: httpx.Client) -> None:
-    """What is left, as bars."""
+    """What is left, as bars; of a task with topics, on all of them together."""
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
+        answers: dict[str, list[tuple[int, int]]] = {}
         for task in (task for plan in knowledge_base["plans"] for task in plan["tasks"]):
-            name = task.get("topic") or task["task"].rpartition(".")[2].partition("@")[0]
-            if task["left"] is None:
-                print(f"  {name:<12} any number of answers, from one release")
-            else:
-                bar(name, task["left"], task["answers"], "answer" if task["answers"] == 1 else "answers")
+            if task["left"] is not None:  # else any number, from a release that is made once
+                name = task["task"].rpartition(".")[2].partition("@")[0]
+                answers.setdefault(name.partition("#")[0], []).append((task["left"], task["answers"]))
+        for name, counted in answers.items():
+            bar(name, sum(left for left, _ in counted), sum(of for _, of in counted), "answers")
         bar("ε", knowledge_base["free"]["epsilon"], knowledge_base["lifetime"]["epsilon"], "for further plans")
 
 

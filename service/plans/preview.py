@@ -40,7 +40,8 @@ class TaskPreview(BaseModel):
     Attributes:
         kind: what it gives: "classify" or "generate".
         mechanism: by which answers are released.
-        answers: how many it may give; None: any number, from a release that is made once.
+        answers: how many it may give, on each topic if it has topics; None: any number, from a release that is made
+            once.
         sampling_probability: chance of each privacy unit to take part in an answer; of topics, the largest.
         expected_exemplars: exemplars drawn per answer, or for the one release, at the public size; of topics, the most.
         ensemble: slots an answer is drawn from; of a release that is made once, the units that a label has if each
@@ -57,7 +58,7 @@ class TaskPreview(BaseModel):
         gives: what a person gets: how many answers, when they are good, and what slots show.
         summary: the same in figures, what to change if it can hardly hold, and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
-        remedies: then, what helps.
+        remedies: what helps then, or where the slots needed are out of reach; None if nothing has to.
         topics: how answers on each topic draw; absent if it has none. All of them together cost what the dearest costs.
     """
 
@@ -141,6 +142,7 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     topics = None if task.topics is None else {name: _topic(task, name, public_size) for name in task.topics.all}
     expected = [topic.expected_exemplars for topic in (topics or {}).values()] or [q * public_size]
     answers, warning = None if task.once else task.answers, seen.warning(voices)
+    number = None if topics is None else len(topics)
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
@@ -155,10 +157,10 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        gives=_on_each(task, seen.gives(answers, voices), ".") + _chosen(task),
-        summary=_on_each(task, seen.in_words(answers, voices), ":") + _chosen(task) + _of_scores(task),
+        gives=seen.gives(answers, voices, number) + _chosen(task),
+        summary=seen.in_words(answers, voices, number) + _chosen(task) + _of_scores(task),
         warning=warning,
-        remedies=seen.remedies if warning else None,
+        remedies=seen.remedies if warning or seen.needed > voices else None,
         topics=topics,
     )
 
@@ -170,20 +172,13 @@ def _topic(task: ClassifyTask | GenerateTask, name: str, public_size: int) -> To
     return TopicPreview(public_size=size, sampling_probability=q, expected_exemplars=q * size)
 
 
-def _on_each(task: ClassifyTask | GenerateTask, words: str, mark: str) -> str:
-    """Words about answers, whose number stands before some mark, of a task that may have topics."""
-    if task.topics is None:
-        return words
-    number = len(task.topics.all)
-    given, _, rest = words.partition(mark)
-    more = f" on each of {number} topics, {number * task.answers:,} in all, for the price of those on one"
-    return f"{given}{more}{mark}{rest}"
-
-
 def _chosen(task: ClassifyTask | GenerateTask) -> str:
     if task.order != "nearest":
         return ""
-    return f" Each slot draws about {task.expected} exemplars and shows the {task.shots} nearest to the question."
+    if task.slots == "quote":
+        return f" Each slot draws about {task.expected} exemplars and says what the one nearest to the question says."
+    shown = "the one" if task.shots == 1 else f"the {task.shots}"
+    return f" Each slot draws about {task.expected} exemplars and shows {shown} nearest to the question."
 
 
 def _of_scores(task: ClassifyTask | GenerateTask) -> str:

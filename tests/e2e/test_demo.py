@@ -62,7 +62,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_it_is_one_screen(seen: str) -> None:
     lines = seen.splitlines()
-    assert len(lines) <= 70
+    assert len(lines) <= 70  # eight of them because it is kept running
     assert max(map(len, lines)) <= 80
     assert not re.search(r"[{}│]|too noisy|Traceback", seen)
     first = next(number for number, line in enumerate(lines) if "with the tickets" in line)
@@ -83,7 +83,5 @@ def test_what_it_counts_adds_up(seen: str) -> None:
     assert re.search(r"team +[█░]{30}  44 of 50 answers", seen)
     assert re.search(r"reply +[█░]{30}  8 of 12 answers", seen)
     assert re.search(r"Moss Mini +answers exhausted\n", seen)
-    assert re.search(r"Moss Mini +░{30}  0 of 1 answer\n", seen)
-    assert re.search(r"Fern One +░{30}  0 of 1 answer\n", seen)
-    assert re.search(r"Tall Reed +█{30}  1 of 1 answer\n", seen)
+    assert re.search(r"by_product +[█░]{30}  2 of 4 answers", seen)
     assert re.search(r"ε +[█░]{30}  4 of 8 for further plans", seen)
