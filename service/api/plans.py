@@ -112,7 +112,7 @@ async def sign_plan(
     calibrated = await asyncio.to_thread(prepare, records, plan)
     if dry_run:
         response.status_code = 200
-        return await caller.do(plans.preview, calibrated, grains=caller.services.grains, otherwise=True)
+        return await caller.do(plans.preview, calibrated, grains=caller.services.grains, better=True, otherwise=True)
     return await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
 
 

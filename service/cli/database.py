@@ -160,6 +160,11 @@ def _tell(loss: Loss) -> None:
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
     for name in loss.ended:
         typer.echo(f"- {name} ends: it will answer nothing any more")
+    for name in sorted(loss.regrouped - set(loss.ended)):
+        typer.echo(
+            f"- tasks of {name} that have topics, if there are some, will give no more answers, since nobody can tell "
+            "who was on which topic: sign another plan"
+        )
     for name in loss.closed:
         typer.echo(f"- nothing will join group {name} any more")
 

@@ -25,7 +25,7 @@ from service.commands.plans import PlanResult, SignedPlanView
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
-from service.plans.preview import TaskPreview, plot
+from service.plans.preview import TaskPreview, TopicPreview, plot
 from service.plans.proposals import Proposal
 from service.plans.signing import Make, check_free, check_new, prepare
 from service.plans.signing import release as make_release
@@ -100,7 +100,7 @@ def preview_(
     opened = output.records() if public_size is None else None  # else it needs no database and no key
     found = compared.labels(plan, text)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
-    result = plans.preview(me, opened, calibrated, otherwise=True)
+    result = plans.preview(me, opened, calibrated, better=True, otherwise=details or json)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
@@ -207,15 +207,15 @@ def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) ->
 
 def _print(result: PlanResult) -> None:
     described = result.preview
-    exemplars = f"{described.public_size:,} exemplars"
-    output.say(
-        f"{described.knowledge_base}: ε = {described.epsilon:g} and δ = {described.delta:g} in all, with {exemplars}",
-        "bold",
-    )
+    takes = f"ε = {described.epsilon:g} and δ = {described.delta:g} in all, with {described.public_size:,} exemplars"
+    output.say(f"{described.knowledge_base}: {takes}", "bold")
+    output.say("ε limits how much all answers together reveal of one person; δ is the chance that it fails to.")
     for name, task in described.tasks.items():
         output.say(f"{name}: {task.gives}")
         if task.warning:
-            output.say(f"Warning: {task.warning} What helps: {task.remedies}.", "bold red")
+            output.say(f"Warning: {task.warning}", "bold red")
+        if task.remedies:
+            output.say(f"What helps: {task.remedies}.")
     if result.exceeds:
         output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
     rows = [(name, *_short_row(task)) for name, task in described.tasks.items()]
@@ -226,11 +226,10 @@ def _print_proposals(proposals: Sequence[Proposal]) -> None:
     if proposals:
         output.say("Better for the same budget", "bold")
     for proposal in proposals:
-        output.say(f"{proposal.task}: {proposal.why} Below `{proposal.task}`:")
-        typer.echo(indent(proposal.lines, "    "))
-        if proposal.tasks:
-            output.say("and below `tasks`:")
-            typer.echo(indent(proposal.tasks, "  "))
+        output.say(f"{proposal.task}: {proposal.why}")
+        for where, text in proposal.pasted:
+            output.say(where)
+            typer.echo(indent(text, "    "))
 
 
 def _print_details(result: PlanResult) -> None:
@@ -251,6 +250,10 @@ def _print_details(result: PlanResult) -> None:
         for name, task in described.tasks.items()
     ]
     output.print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
+    for name, task in described.tasks.items():
+        if task.topics is not None:
+            drawn = [(topic, *_drawn(its)) for topic, its in task.topics.items()]
+            output.print_table(f"Topics of {name}", ["topic", "public size", "q", "drawn an answer"], drawn)
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
@@ -272,6 +275,8 @@ def _print_labels(name: str, counts: LabelCounts) -> None:
 
 def _short_row(task: TaskPreview) -> tuple[object, ...]:
     answers = "any number" if task.answers is None else f"{task.answers:,}"
+    if task.topics is not None:
+        answers += f" on each of {len(task.topics)}"
     needed = task.slots_for_95_percent
     reached = "out of reach" if needed is None else f"{math.ceil(needed):,} of {task.ensemble:,}"
     return answers, reached, f"{task.llm_calls:,}", f"{task.llm_tokens:,}"
@@ -279,6 +284,10 @@ def _short_row(task: TaskPreview) -> tuple[object, ...]:
 
 _MOST_OTHERS = 20
 _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")
+
+
+def _drawn(topic: TopicPreview) -> tuple[object, ...]:
+    return topic.public_size, f"{topic.sampling_probability:.3f}", f"about {topic.expected_exemplars:.0f}"
 
 
 def _row(task: TaskPreview) -> tuple[object, ...]:

@@ -93,6 +93,7 @@ def preview(
     calibrated: CalibratedPlan,
     *,
     grains: Grains | None = None,
+    better: bool = False,
     otherwise: bool = False,
 ) -> PlanResult:
     """What a plan would give. Spends nothing.
@@ -101,22 +102,26 @@ def preview(
         records: where its knowledge base is; None if there is none yet.
         calibrated: from :func:`service.plans.signing.prepare`.
         grains: what was measured here; without it latency is not estimated.
+        better: also find what would be better for the same budget, which takes seconds.
         otherwise: also compute what its budget would give otherwise, which takes seconds.
     """
     plan, described = calibrated.plan, describe(calibrated)
     latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
     engine = last_engine(records.database) if records else None
-    embeds = records is None or records.store.get(plan.knowledge_base).embedding_dimension != 0
-    language_model = engine.is_llm if engine else None
     return PlanResult(
         engine=engine,
         preview=described,
         alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
-        proposals=proposals.proposals(calibrated, embeds=embeds, language_model=language_model) if otherwise else None,
+        proposals=_better(records, calibrated, engine) if better else None,
         exceeds=signing.not_free(records, plan) if records else None,
         latency=latency or None,
         signed=None,
     )
+
+
+def _better(records: Records | None, calibrated: CalibratedPlan, engine: EngineView | None) -> builtins.list[Proposal]:
+    embeds = records is None or records.store.get(calibrated.plan.knowledge_base).embedding_dimension != 0
+    return proposals.proposals(calibrated, embeds=embeds, language_model=engine.is_llm if engine else None)
 
 
 @command(Right.DECIDE, private=True)

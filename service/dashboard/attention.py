@@ -100,7 +100,10 @@ def matters(
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
-    """Of each task, or each of its topics, by its name: the version it answers with, and its budget; newest plan first."""
+    """Of each task that answers, or each of its topics: the version it answers with, and its budget.
+
+    By name, the newest plan first.
+    """
     latest: dict[str, tuple[int, TaskBudget]] = {}
     versions: dict[str, int] = {}
     for plan in reversed(budget.plans):

@@ -1,4 +1,4 @@
-"""Embeddings of many texts in batches of fixed shapes, in half the time that they take one by one.
+"""Embeddings of many texts in batches of fixed shapes, in two thirds of the time that they take one by one.
 
 In a batch of any other kind an embedding depends on its companions. The shapes of the matrices decide in which order a
 processor adds numbers, and so how it rounds them: padding to the longest text changes the last bits of two thirds of
@@ -91,7 +91,7 @@ class FixedBatches:
                 if not steady:
                     _log.warning(
                         "This processor embeds a text differently beside others, in batches of %d pieces: "
-                        "texts of that length are embedded one by one, which takes twice the time",
+                        "texts of that length are embedded one by one, which takes half as long again",
                         pieces,
                     )
                 self._padded[pieces] = model if steady else None

@@ -87,7 +87,7 @@ class Embedder:
         return self._run(self._embed_whole, texts, self._public)
 
     def embed_many(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed the texts of an upload, in half the time that :meth:`embed` takes. No question waits in line for them.
+        """Embed the texts of an upload, in two thirds of the time that :meth:`embed` takes. No question waits for them.
 
         Returns:
             float32 array (n, d), rows of Euclidean norm 1, in the order of ``texts``; each depends on its own text

@@ -84,7 +84,9 @@ def draw(
     else:
         if (topic is None) != (task.topics is None):
             raise TypeError("a task with topics draws the units of one, and other tasks have none")
-        sample = partial(store.sample_slots, ensemble=task.ensemble, topic=topic)
+        sample = partial(store.sample_slots, ensemble=task.ensemble)
+        if topic is not None:
+            sample = partial(sample, topic=topic)
         if task.order == "nearest":
             if question is None:
                 raise TypeError("exemplars are shown by nearness to a question, and there is none")

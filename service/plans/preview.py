@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
+from accounting.strict import is_none
 from accounting.tasks import ClassifyTask, GenerateTask
 from accounting.topics import by_task
 from service.engines.prompts import CHARACTERS_PER_TOKEN
@@ -19,15 +20,30 @@ from service.pipeline.mechanisms.outlook import RELIABLE
 from service.records.signed import read_signed
 
 
+class TopicPreview(BaseModel):
+    """One topic of a task: how its answers draw. Its noise is the task's, and so is its number of answers.
+
+    Attributes:
+        public_size: the public number of exemplars on it.
+        sampling_probability: chance of each unit on it to take part in an answer.
+        expected_exemplars: exemplars drawn per answer, at the public size.
+    """
+
+    public_size: int
+    sampling_probability: float
+    expected_exemplars: float
+
+
 class TaskPreview(BaseModel):
     """One task of a plan.
 
     Attributes:
         kind: what it gives: "classify" or "generate".
         mechanism: by which answers are released.
-        answers: how many it may give; None: any number, from a release that is made once.
-        sampling_probability: chance of each privacy unit to take part in an answer.
-        expected_exemplars: exemplars drawn per answer, or for the one release, at the public size.
+        answers: how many it may give, on each topic if it has topics; None: any number, from a release that is made
+            once.
+        sampling_probability: chance of each privacy unit to take part in an answer; of topics, the largest.
+        expected_exemplars: exemplars drawn per answer, or for the one release, at the public size; of topics, the most.
         ensemble: slots an answer is drawn from; of a release that is made once, the units that a label has if each
             exemplar is a unit's and labels are equally frequent.
         noise: the mechanism's public numbers, by name.
@@ -42,7 +58,8 @@ class TaskPreview(BaseModel):
         gives: what a person gets: how many answers, when they are good, and what slots show.
         summary: the same in figures, what to change if it can hardly hold, and what a label's score says.
         warning: why its answers are not expected to be worth their price; None if they may be.
-        remedies: then, what helps.
+        remedies: what helps then, or where the slots needed are out of reach; None if nothing has to.
+        topics: how answers on each topic draw; absent if it has none. All of them together cost what the dearest costs.
     """
 
     kind: str
@@ -62,6 +79,7 @@ class TaskPreview(BaseModel):
     summary: str
     warning: str | None
     remedies: str | None = None
+    topics: dict[str, TopicPreview] | None = Field(default=None, exclude_if=is_none)
 
 
 class PlanPreview(BaseModel):
@@ -121,13 +139,16 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     """Describe a task with its noise, in a knowledge base of that public size."""
     q, adapter = noise.sampling_probability, adapter_of(task, noise)
     seen, voices = adapter.outlook(), adapter.voices(public_size)
+    topics = None if task.topics is None else {name: _topic(task, name, public_size) for name in task.topics.all}
+    expected = [topic.expected_exemplars for topic in (topics or {}).values()] or [q * public_size]
     answers, warning = None if task.once else task.answers, seen.warning(voices)
+    number = None if topics is None else len(topics)
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
         answers=answers,
         sampling_probability=q,
-        expected_exemplars=q * public_size,
+        expected_exemplars=max(expected),
         ensemble=voices,
         noise=dict(seen.noise),
         noise_words=seen.noise_words,
@@ -136,17 +157,28 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        gives=seen.gives(answers, voices) + _chosen(task),
-        summary=seen.in_words(answers, voices) + _chosen(task) + _of_scores(task),
+        gives=seen.gives(answers, voices, number) + _chosen(task),
+        summary=seen.in_words(answers, voices, number) + _chosen(task) + _of_scores(task),
         warning=warning,
-        remedies=seen.remedies if warning else None,
+        remedies=seen.remedies if warning or seen.needed > voices else None,
+        topics=topics,
     )
+
+
+def _topic(task: ClassifyTask | GenerateTask, name: str, public_size: int) -> TopicPreview:
+    if task.topics is None:
+        raise TypeError("the task has no topics")
+    size, q = task.topics.size(name, public_size), task.topic_probability(name, public_size)
+    return TopicPreview(public_size=size, sampling_probability=q, expected_exemplars=q * size)
 
 
 def _chosen(task: ClassifyTask | GenerateTask) -> str:
     if task.order != "nearest":
         return ""
-    return f" Each slot draws about {task.expected} exemplars and shows the {task.shots} nearest to the question."
+    if task.slots == "quote":
+        return f" Each slot draws about {task.expected} exemplars and says what the one nearest to the question says."
+    shown = "the one" if task.shots == 1 else f"the {task.shots}"
+    return f" Each slot draws about {task.expected} exemplars and shows {shown} nearest to the question."
 
 
 def _of_scores(task: ClassifyTask | GenerateTask) -> str:

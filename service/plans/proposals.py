@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from accounting.mechanisms import (
     EmbeddingMeanMechanism,
@@ -18,8 +18,9 @@ from accounting.mechanisms import (
     RnmGaussianMechanism,
     TokenEnsembleMechanism,
 )
-from accounting.plan import CalibratedPlan, PlanError
-from accounting.tasks import ClassifyTask, GenerateTask, Task
+from accounting.plan import CalibratedPlan, PlanError, parse_plan
+from accounting.tasks import ClassifyTask, GenerateTask, Task, unwritten
+from accounting.topics import Topics, TopicsByField, TopicsByTexts
 from service.pipeline.mechanisms.outlook import DEMANDING
 from service.plans.calibrating import least_noise
 from service.plans.preview import TaskPreview, describe
@@ -28,6 +29,12 @@ _TIMES_DRAWN = (8, 4, 2)
 """How many times what it shows a slot may draw: the more, the nearer to the question, and the dearer."""
 _FEWER_ANSWERS = (2, 5, 10, 20, 50, 100)
 _SHARE_OF_PROTOTYPES = 0.25
+_USUAL_LEAD = 0.2
+"""The share of the slots by which most questions' labels lead."""
+_BARELY_MORE = 1.5
+"""Times the slots needed as planned."""
+_TEXTS_A_TOPIC = 4
+_LONGEST_NAME = 64
 
 
 class Proposal(BaseModel):
@@ -36,14 +43,21 @@ class Proposal(BaseModel):
     Attributes:
         task: its name.
         why: what becomes better, in a sentence.
-        lines: YAML below the task, in place of what it says of these keys.
-        tasks: YAML of a further task, below ``tasks``; empty for none.
+        lines: YAML below the task, in place of what it says of these keys; empty for none.
+        tasks: YAML of a whole task, below ``tasks``: a further one, or in place of the one of its name; empty for none.
     """
 
     task: str
     why: str
-    lines: str
+    lines: str = ""
     tasks: str = ""
+
+    @property
+    def pasted(self) -> list[tuple[str, str]]:
+        """Where to paste what, for people."""
+        whole = "Below `tasks`:" if self.lines else f"Below `tasks`, in place of `{self.task}`:"
+        parts = ((f"Below `{self.task}`:", self.lines), (whole, self.tasks))
+        return [(where, text) for where, text in parts if text]
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class _Offer:
 
     Attributes:
         calibrated: the plan.
-        embeds: whether it stores embeddings.
+        embeds: whether its knowledge base stores embeddings.
         language_model: whether a language model answers; None: not known.
     """
 
@@ -71,34 +85,35 @@ class _Offer:
 
     def changed(self, name: str, **changes: Any) -> TaskPreview | None:
         """The task with some settings in the same plan; None if that cannot be."""
-        task = self.tasks[name]
-        try:
-            other = type(task).model_validate(task.model_dump() | changes)
-        except ValidationError:
-            return None
-        return self.with_tasks({name: other}).get(name)
+        return self.with_tasks({name: _plain(self.tasks[name]) | changes}).get(name)
 
-    def with_tasks(self, others: Mapping[str, Task]) -> Mapping[str, TaskPreview]:
+    def with_tasks(self, others: Mapping[str, Mapping[str, Any]]) -> Mapping[str, TaskPreview]:
         """Some tasks in place of the plan's, or beside them, at the same budget; none if that cannot be."""
         plan, size = self.calibrated.plan, self.calibrated.public_size
+        tasks = {name: _plain(task) for name, task in self.tasks.items()} | dict(others)
         try:
-            noise = least_noise(plan.model_copy(update={"tasks": {**plan.tasks, **others}}), size)
+            changed = parse_plan(plan.model_dump(mode="json") | {"tasks": tasks})
+            noise = least_noise(changed, size)
         except PlanError:
             return {}
-        return {name: describe(task, noise[name], size) for name, task in others.items()}
+        return {name: describe(changed.tasks[name], noise[name], size) for name in others}
 
     def to_nearest(self, name: str, **further: Any) -> tuple[dict[str, Any], TaskPreview] | None:
         """Settings by which slots show what is nearest, and what the task gives then.
 
-        Drawing more than is shown costs noise, so the last resort shows fewer of as many, which costs nothing.
+        Drawing more than is shown costs noise. A label that leads as usual must still win, or by hardly more than as
+        planned; words hardly ever stand out among exemplars at random. The last resort shows fewer of as many, which
+        costs nothing.
         """
-        task = self.tasks[name]
+        task, now = self.tasks[name], self.now(name)
+        planned = DEMANDING if now.slots_for_95_percent is None else now.slots_for_95_percent / now.ensemble
+        most = DEMANDING if isinstance(task, GenerateTask) else max(_USUAL_LEAD, _BARELY_MORE * planned)
         wider = [] if task.max_exemplars else [{"drawn": times * task.shots} for times in _TIMES_DRAWN]
         narrower = [{"shots": max(1, task.shots // 4), "drawn": task.shots}] if task.shots > 1 else []
         for changes in (*wider, *narrower):
             settings = {"order": "nearest", **changes, **further}
             seen = self.changed(name, **settings)
-            if seen is not None and _in_reach(seen):
+            if seen is not None and _in_reach(seen, DEMANDING if changes in narrower else min(most, DEMANDING)):
                 return settings, seen
         return None
 
@@ -120,10 +135,14 @@ def _of(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
     if offer.embeds and task.sampling == "units" and task.order == "random":
         yield from _nearest(offer, name, task, now)
     if isinstance(task, ClassifyTask):
-        yield from _prototypes(offer, name, task)
+        yield from _prior(offer, name, task)
+        if now.remedies:
+            yield from _prototypes(offer, name, task)
+    if offer.embeds and task.topics is None:
+        yield from _topics(offer, name, task)
     if offer.language_model and isinstance(task.mechanism, RnmGaussianMechanism | EmbeddingMeanMechanism):
         yield from _blocks(offer, name, task, now)
-    if now.warning:
+    if now.remedies:
         yield from _fewer_answers(offer, name, task, now)
 
 
@@ -139,6 +158,8 @@ def _nearest(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator
         yield Proposal(task=name, why=why, lines=_yaml(settings))
     if not isinstance(task, GenerateTask) or isinstance(task.mechanism, TokenEnsembleMechanism):
         return
+    if offer.language_model is False:
+        return  # its slots quote already
     found = offer.to_nearest(name, slots="quote")
     if found is not None and found[1].llm_calls < now.llm_calls:
         why = (
@@ -149,30 +170,90 @@ def _nearest(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator
         yield Proposal(task=name, why=why, lines=_yaml(found[0]))
 
 
+def _prior(offer: _Offer, name: str, task: ClassifyTask) -> Iterator[Proposal]:
+    """Prototypes weighed against the votes: those that the plan has already, which is free, or else new ones."""
+    if task.prior_from is not None or not isinstance(task.mechanism, RnmGaussianMechanism):
+        return
+    if not task.mechanism.gives_score or task.mechanism.fitted:
+        return
+    for other, there in offer.tasks.items():
+        if isinstance(there.mechanism, PrototypesMechanism) and offer.changed(name, prior_from=other):
+            why = f"The prototypes of `{other}` take the place of zero-shot's opinion, at no cost. {_FIT_FOR_TOPICS}"
+            yield Proposal(task=name, why=why, lines=_yaml({"prior_from": other}))
+            return
+    own = f"{name[: _LONGEST_NAME - len('-prototypes')]}-prototypes"
+    if own in offer.tasks or not offer.embeds:
+        return
+    once = _once(task, _SHARE_OF_PROTOTYPES * task.share)
+    seen = offer.with_tasks({own: once, name: _plain(task) | {"prior_from": own}})
+    if seen and not seen[own].remedies and _in_reach(seen[name]):
+        why = (
+            "One release of each label's sum of embeddings, made when the plan is signed from the exemplars stored "
+            f"then, takes the place of zero-shot's opinion, which knows nothing of them. {_FIT_FOR_TOPICS}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml({"prior_from": own}), tasks=_yaml({own: once}))
+
+
 def _prototypes(offer: _Offer, name: str, task: ClassifyTask) -> Iterator[Proposal]:
-    if not offer.embeds or task.prior_from is not None or not isinstance(task.mechanism, RnmGaussianMechanism):
+    """Prototypes in place of votes that the noise drowns."""
+    if not offer.embeds:
         return
-    if not task.mechanism.gives_score or task.mechanism.fitted or any(one.once for one in offer.tasks.values()):
+    once = _once(task, task.share)
+    seen = offer.with_tasks({name: once}).get(name)
+    if seen is not None and not seen.remedies:
+        why = (
+            "The noise drowns the votes, but not each label's sum of embeddings, which is released once, when the plan "
+            f"is signed, from the exemplars stored then, and gives any number of answers. {_FIT_FOR_TOPICS}"
+        )
+        yield Proposal(task=name, why=why, tasks=_yaml({name: once}))
+
+
+_FIT_FOR_TOPICS = "Right where labels are topics, wrong where one must read, such as for a tone."
+
+
+def _once(task: ClassifyTask, share: float) -> dict[str, Any]:
+    """The same labels by prototypes."""
+    described = {"label_descriptions": dict(task.label_descriptions)} if task.label_descriptions else {}
+    return {
+        "kind": "classify",
+        "release": "once",
+        "labels": list(task.labels),
+        "label_field": task.label_field,
+        **described,
+        "prompt": {"exemplar": task.prompt.exemplar, "query": task.prompt.query},
+        "share": share,
+        "mechanism": {"type": "prototypes"},
+    }
+
+
+def _topics(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
+    """Topics for slots that draw several times what they show: among fewer, as many are on the question's topic."""
+    if task.order != "nearest" or task.drawn is None:
         return
-    own = f"{name}-prototypes"[:64]
-    share = _SHARE_OF_PROTOTYPES * task.share
-    once = task.alone().once_by(PrototypesMechanism(type="prototypes")).model_copy(update={"share": share})
-    seen = offer.with_tasks({own: once, name: task.model_copy(update={"prior_from": own})})
-    if not seen or seen[own].warning or not _in_reach(seen[name]):
+    now = offer.now(name)
+    for topics in _known_topics(offer, task):
+        number = len(topics.all)
+        settings = {"topics": topics.model_dump(mode="json"), "drawn": max(task.shots, task.drawn // number)}
+        seen = offer.changed(name, **settings)
+        if seen is None or _needed(seen) > _BARELY_MORE * _needed(now):
+            continue
+        brings = f" A question brings its `{topics.field}`." if isinstance(topics, TopicsByField) else ""
+        why = (
+            f"Each of {number} topics has {task.answers:,} answers of its own, {number * task.answers:,} in all, drawn "
+            f"from the exemplars on that topic alone.{brings} {_needs(now, seen)}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml(settings))
         return
-    written: dict[str, Any] = {"kind": "classify", "release": "once", "labels": list(task.labels)}
-    written["label_field"] = task.label_field
-    if task.label_descriptions:
-        written["label_descriptions"] = dict(task.label_descriptions)
-    written["prompt"] = {"exemplar": task.prompt.exemplar, "query": task.prompt.query}
-    written |= {"share": share, "mechanism": {"type": "prototypes"}}
-    yield Proposal(
-        task=name,
-        why="One release of each label's sum of embeddings, made when the plan is signed, takes the place of "
-        "zero-shot's opinion, which knows nothing of the exemplars.",
-        lines=_yaml({"prior_from": own}),
-        tasks=_yaml({own: written}),
-    )
+
+
+def _known_topics(offer: _Offer, task: Task) -> Iterator[Topics]:
+    """Those of the plan's other tasks, or centres of the public texts that the task has."""
+    yield from (other.topics for other in offer.tasks.values() if other.topics is not None)
+    if isinstance(task, ClassifyTask):
+        texts = tuple(dict.fromkeys(text for text in task.public_texts if isinstance(text, str)))
+        number = min(len(texts) // _TEXTS_A_TOPIC, task.expected // task.shots)
+        if number > 1:
+            yield TopicsByTexts(by="public_texts", number=number, texts=texts)
 
 
 def _blocks(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
@@ -197,9 +278,12 @@ def _fewer_answers(offer: _Offer, name: str, task: Task, now: TaskPreview) -> It
             return
 
 
-def _in_reach(seen: TaskPreview) -> bool:
-    needed = seen.slots_for_95_percent
-    return seen.warning is None and needed is not None and needed <= DEMANDING * seen.ensemble
+def _in_reach(seen: TaskPreview, share: float = DEMANDING) -> bool:
+    return not seen.remedies and _needed(seen) <= share * seen.ensemble
+
+
+def _needed(seen: TaskPreview) -> float:
+    return math.inf if seen.slots_for_95_percent is None else seen.slots_for_95_percent
 
 
 def _needs(now: TaskPreview, then: TaskPreview) -> str:
@@ -209,5 +293,15 @@ def _needs(now: TaskPreview, then: TaskPreview) -> str:
     return f"Needed of {then.ensemble} slots: {slots(then)}; as planned: {slots(now)}."
 
 
+def _plain(task: Task) -> dict[str, Any]:
+    return task.model_dump(mode="json", exclude=set(unwritten(task)))
+
+
 def _yaml(settings: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True, width=72).rstrip("\n")
+    """Each key on a line of its own, below it what fits on one."""
+
+    def written(key: str, value: Any) -> str:
+        flow = None if isinstance(value, dict | list) else False
+        return yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=60, default_flow_style=flow)
+
+    return "".join(written(key, value) for key, value in settings.items()).rstrip("\n")

@@ -88,7 +88,7 @@ def test_nearest_tickets_tell_the_team(tickets, questions) -> None:
     """Of a ninth of them, without noise: the commonest team among the 30 nearest."""
     some = tickets[:1000]
     embedder = Embedder()
-    vectors = rounded(np.asarray(embedder.embed_together([ticket["text"] for ticket in some])))
+    vectors = rounded(np.asarray(embedder.embed_many([ticket["text"] for ticket in some])))
     asked = rounded(np.asarray(embedder.embed([question["text"] for question in questions])))
     right = 0
     for question, vector in zip(questions, asked, strict=True):

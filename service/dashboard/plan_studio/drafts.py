@@ -14,12 +14,26 @@ from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.plans.signing import PLACEHOLDERS
+from service.records.engine_record import EngineView
 from service.records.signed import read_signed
 
-KINDS = {"labels": "one of some labels", "text": "a text"}
+KINDS = {
+    "labels": "one of some labels",
+    "recall": "a text, of words that many exemplars’ answers have; takes seconds even without a GPU",
+    "text": "a text, of words that a language model finds by reading exemplars; needs a GPU",
+}
 _CHOICES = ("kind", "task", "answer_field", "labels", "instruction", "epsilon", "answers")
 _SHOTS, _ENSEMBLE = 4, 100
-_USUAL: dict[str, type[Adapter[Any, Any]]] = {"labels": RnmGaussianAdapter, "text": KeywordPtrAdapter}
+_MOST_DRAWN = 32
+_ENOUGH_FOR_A_LABEL = 200
+"""Exemplars of a label, of which a sum stands out of its noise at an ordinary ε."""
+_USUAL: dict[str, type[Adapter[Any, Any]]] = {
+    "labels": RnmGaussianAdapter,
+    "recall": KeywordPtrAdapter,
+    "text": KeywordPtrAdapter,
+}
+_ANSWERS = {"labels": 500, "recall": 20, "text": 20}
+"""Words need far less noise than labels."""
 
 
 def chosen(query: Mapping[str, str]) -> dict[str, str]:
@@ -28,21 +42,33 @@ def chosen(query: Mapping[str, str]) -> dict[str, str]:
     return choices if choices["kind"] in KINDS else choices | {"kind": "labels"}
 
 
-def starting_text(described: KnowledgeBase, status: CohortStatus, choices: Mapping[str, str]) -> str:
+def starting_text(
+    described: KnowledgeBase, status: CohortStatus, choices: Mapping[str, str], engine: EngineView | None = None
+) -> str:
     """A plan in YAML that can be signed as it is, but for the labels, which nobody may read from the exemplars.
 
-    Half of what is free of the budget, so that a later plan has some; sets so small that a unit seldom takes part.
+    Half of what is free of the budget, so that a later plan has some. A slot draws as many exemplars as leave a unit
+    seldom in an answer, and where embeddings are stored shows those that are nearest to the question.
+
+    Prototypes, made once, take the place of zero-shot's opinion of labels where no language model has one, and where
+    labels have exemplars enough. Blocks are drawn for a language model that cannot be shown what is nearest.
 
     Args:
-        described: for its fields and its public size.
+        described: for its fields, its public size, and whether it stores embeddings.
         status: for what is free.
         choices: what the admin wants, from :func:`chosen`.
+        engine: what answers; None if that is not known, which means the engine without a language model.
     """
     embedded, usual = described.embedded_field, _USUAL[choices["kind"]]
     others = [field for field in reversed(described.fields) if field != embedded]
     answer = choices["answer_field"] or (others[0] if others else "label")
-    ensemble = min(_ENSEMBLE, max(10, described.public_size // (10 * _SHOTS)), described.public_size)
+    size, nearest = described.public_size, described.embedding_dimension != 0
+    ensemble = min(_ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
     labels = [label.strip() for label in choices["labels"].replace("\n", ",").split(",") if label.strip()]
+    labels = labels or list(PLACEHOLDERS)
+    reads, quote = engine is not None and engine.is_llm, nearest and choices["kind"] == "recall"
+    drawn = max(1, min(_SHOTS, size // ensemble), min(_MOST_DRAWN, size // (10 * ensemble)) if nearest else 0)
+    is_label = choices["kind"] == "labels"
     return render_text(
         "starting_plan.yaml",
         kb=described,
@@ -51,14 +77,24 @@ def starting_text(described: KnowledgeBase, status: CohortStatus, choices: Mappi
         delta=_half(status.free_delta),
         answer=answer,
         asked=[field for field in described.fields if field != answer],
-        labels=labels or PLACEHOLDERS,
-        shots=max(1, min(_SHOTS, described.public_size // ensemble)),
+        labels=labels,
+        answers=choices["answers"] or _ANSWERS[choices["kind"]],
+        nearest=nearest,
+        quote=quote,
+        drawn=drawn,
+        shots=1 if quote else min(_SHOTS, max(1, drawn // 2)) if nearest else drawn,
+        blocks=is_label and reads and not nearest,
+        prototypes=is_label and nearest and not reads and size >= _ENOUGH_FOR_A_LABEL * len(labels),
+        prior="prototypes" if choices["task"] != "prototypes" else "prior",
         ensemble=ensemble,
         usual=usual,
         others=[
             adapter
             for adapter in ADAPTERS.values()
-            if adapter.schema.kind == usual.schema.kind and issubclass(adapter, AnswerAdapter) and adapter is not usual
+            if adapter.schema.kind == usual.schema.kind
+            and issubclass(adapter, AnswerAdapter)
+            and adapter is not usual
+            and not (quote and adapter.schema.written_together)
         ],
         mechanism=_mechanism,
     )

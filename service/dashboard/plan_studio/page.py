@@ -18,6 +18,7 @@ from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
 from service.plans.proposals import proposals
 from service.plans.signing import check_finished
+from service.records.engine_record import last_engine
 from service.sources.typed import read_fields, read_rows
 from service.trials.trials import Trial
 
@@ -43,7 +44,8 @@ async def write(visit: Visit) -> Response:
         signed = await asyncio.to_thread(budgets.plan, desk.described.name, version)
         desk.text = await asyncio.to_thread(signed_text, signed.document)
     else:
-        desk.text = starting_text(desk.described, desk.status.tightest, chosen(visit.request.query_params))
+        engine = await asyncio.to_thread(last_engine, visit.services.records.database)
+        desk.text = starting_text(desk.described, desk.status.tightest, chosen(visit.request.query_params), engine)
     return await studio(visit, desk)
 
 

@@ -60,25 +60,27 @@ class Outlook:
         drowned = self.needed > self.demanding * ensemble if self.drowned is None else self.drowned
         return self.instead if drowned else None
 
-    def gives(self, answers: int | None, ensemble: int) -> str:
+    def gives(self, answers: int | None, ensemble: int, topics: int | None = None) -> str:
         """What a person gets of the task: how many answers, and when they are good.
 
         Args:
             answers: how many the plan grants; None: any number, from one release.
             ensemble: how many slots there are, or of what else ``needed`` counts.
+            topics: on how many topics it grants so many each; None: it has no topics.
         """
-        given = "Any number of answers" if answers is None else f"{answers:,} answer{'s' if answers > 1 else ''}"
+        given = _granted(answers, topics)
         if self.needed > ensemble:
             return f"{given}. The noise drowns all {ensemble:,} {self.slots_mean.split()[0]}."
         rule = self.rule.format(needed=f"{math.ceil(self.needed):,}", all=f"{ensemble:,}")
         return f"{given}. {rule[0].upper()}{rule[1:]}."
 
-    def in_words(self, answers: int | None, ensemble: int) -> str:
+    def in_words(self, answers: int | None, ensemble: int, topics: int | None = None) -> str:
         """A few sentences an admin can decide by.
 
         Args:
             answers: how many the plan grants; None: any number, from one release.
             ensemble: how many slots there are, or of what else ``needed`` counts.
+            topics: on how many topics it grants so many each; None: it has no topics.
         """
         if self.needed > ensemble:
             best = math.floor(100 * self.chance(ensemble))
@@ -91,5 +93,14 @@ class Outlook:
             says = f"With {math.ceil(self.needed)} of {ensemble} {self.slots_mean}, {self.outcome} in 95 of 100 cases."
             if self.needed > self.demanding * ensemble:
                 says += f" Few questions bring so many together. What helps: {self.remedies}."
-        given = "One release for any number of answers" if answers is None else f"{answers} answers"
+        given = "One release for any number of answers" if answers is None else _granted(answers, topics)
         return f"{given}: {self.head}. {says}{self.notes}"
+
+
+def _granted(answers: int | None, topics: int | None) -> str:
+    if answers is None:
+        return "Any number of answers"
+    given = f"{answers:,} answer{'s' if answers > 1 else ''}"
+    if topics is None:
+        return given
+    return f"{given} on each of {topics} topics, {topics * answers:,} in all, for the price of those on one"

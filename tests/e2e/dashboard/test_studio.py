@@ -45,9 +45,9 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
     expect(page.get_by_role("heading", name="What it takes")).to_be_visible()
     plan = page.get_by_label("The plan (YAML)")
     written = plan.input_value()
-    plan.fill(written.replace("shots: 4", "shots: none"))
+    plan.fill(written.replace("shots: 2", "shots: none"))
     expect(page.get_by_role("heading", name="1 problem")).to_be_visible()
-    line = written[: written.index("shots: 4")].count("\n") + 1
+    line = written[: written.index("shots: 2")].count("\n") + 1
     expect(page.get_by_role("listitem").filter(has_text="tasks.label.shots")).to_contain_text(f"line {line}")
     assert page.get_by_role("button", name="Sign this plan…").count() == 0
     wrong = page.locator(".lines .wrong")

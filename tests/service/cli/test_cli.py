@@ -119,7 +119,12 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert (report["values"], report["notice"]) == ({"label": {"red": 12}}, UNIT_A_ROW)
     assert "12 were there already" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
 
-    shown = dpicl.ok("plan", "preview", plan_file, "--plot", tmp_path / "plan.png")
+    short = dpicl.ok("plan", "preview", plan_file)
+    assert "20 answers" in short
+    assert "the promise rests on this" not in short
+    shown = dpicl.ok("plan", "preview", plan_file, "--details", "--plot", tmp_path / "plan.png")
+    assert {*short.splitlines()} - {*shown.splitlines()} == {"Noise, every accountant and alternatives: --details"}
+    assert "Gaussian noise of" in shown
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert "the promise rests on this" in shown
     assert "colour: alternatives at the same budget" in shown

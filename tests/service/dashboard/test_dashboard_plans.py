@@ -17,10 +17,11 @@ from service.dashboard.computing import Computations
 from service.dashboard.plan_studio import desk
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
 from service.dashboard.plan_studio.desk import located
-from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
+from service.dashboard.plan_studio.drafts import KINDS, chosen, signed_text, starting_text
 from service.pipeline.latency import Measured
 from service.plans.preview import preview
 from service.plans.signing import check_fits
+from service.records.engine_record import EngineView
 from tests.service.conftest import PLAN, TEXT_PLAN, upload
 from tests.service.dashboard.dashboard_browser import HTMX, Browser, words
 
@@ -87,22 +88,73 @@ def test_a_plan_to_start_from_is_made_for_the_knowledge_base(browser: Browser) -
     assert (text.kind, text.response_field) == ("generate", "label")
 
 
-@pytest.mark.parametrize(("public_size", "ensemble", "shots"), [(5, 5, 1), (60, 10, 4), (2000, 50, 4), (10**6, 100, 4)])
-@pytest.mark.parametrize("kind", ["labels", "text"])
-@pytest.mark.parametrize("fields", [("text", "label"), ("ticket_body", "subject", "reply_text"), ("text",)])
-def test_plans_to_start_from_fit_any_knowledge_base(
-    kind: str, fields: tuple[str, ...], public_size: int, ensemble: int, shots: int
-) -> None:
-    described = KnowledgeBase(1, "toys", (public_size,), fields, fields[0], None, False, None, datetime.now(UTC))
+LIGHT = EngineView(name="nearest_exemplar", isolation="", is_llm=False, notice="")
+MODEL = EngineView(name="vllm", isolation="", is_llm=True, notice="")
+
+
+def starting(
+    kind: str,
+    public_size: int,
+    *,
+    fields: tuple[str, ...] = ("text", "label"),
+    dimension: int | None = None,
+    engine: EngineView | None = None,
+    **choices: str,
+) -> Plan:
+    """A plan to start from, which fits its knowledge base and can be previewed."""
+    described = KnowledgeBase(1, "toys", (public_size,), fields, fields[0], None, False, dimension, datetime.now(UTC))
     free = Decimal("0.70001"), Decimal("1.23e-7")
     status = CohortStatus(1, *free, Decimal(0), Decimal(0), *free, datetime.now(UTC), None)
-    plan = load_plan(starting_text(described, status, chosen({"kind": kind})))
+    plan = load_plan(starting_text(described, status, chosen({"kind": kind, **choices}), engine))
     if len(fields) > 1:
         check_fits(plan, described)
-    (task,) = plan.tasks.values()
-    assert (task.ensemble, task.shots) == (ensemble, shots)
-    assert (plan.budget.epsilon, plan.budget.delta) == (0.35, 6.1e-8)
-    assert task.query_fields == (fields[:-1] or fields)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("public_size", "ensemble", "drawn", "shots"),
+    [(5, 5, 1, 1), (60, 10, 4, 2), (2000, 50, 4, 2), (9000, 100, 9, 4), (10**6, 100, 32, 4)],
+)
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("fields", [("text", "label"), ("ticket_body", "subject", "reply_text"), ("text",)])
+def test_plans_to_start_from_fit_any_knowledge_base(
+    kind: str, fields: tuple[str, ...], public_size: int, ensemble: int, drawn: int, shots: int
+) -> None:
+    for engine in (None, LIGHT, MODEL):
+        plan = starting(kind, public_size, fields=fields, engine=engine)
+        task = next(iter(plan.tasks.values()))
+        assert (task.order, task.drawn, task.ensemble) == ("nearest", drawn, ensemble)
+        assert (task.shots, task.slots) == ((1, "quote") if kind == "recall" else (shots, "model"))
+        assert (plan.budget.epsilon, plan.budget.delta) == (0.35, 6.1e-8)
+        assert task.query_fields == (fields[:-1] or fields)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_plan_to_start_from_needs_no_embeddings_that_are_not_stored(kind: str) -> None:
+    (task,) = starting(kind, 9000, dimension=0, engine=MODEL).tasks.values()
+    assert (task.order, task.slots, task.shots, task.drawn) == ("random", "model", 4, None)
+    assert task.sampling == ("blocks" if kind == "labels" else "units")
+    (task,) = starting(kind, 9000, dimension=0, engine=LIGHT).tasks.values()
+    assert task.sampling == "units"
+
+
+def test_a_plan_to_start_from_weighs_votes_against_prototypes_where_these_know_more_than_the_engine() -> None:
+    for task in ("", "prototypes"):
+        plan = starting("labels", 1000, engine=LIGHT, labels="a, b, c, d, e", task=task)
+        (name, votes), (prior, once) = plan.tasks.items()
+        assert (votes.prior_from, once.mechanism.type, once.labels) == (prior, "prototypes", votes.labels)
+        assert set(once.relies_on) == set()
+        assert name == (task or "label")
+    assert len(starting("labels", 999, engine=LIGHT, labels="a, b, c, d, e").tasks) == 1  # too few of each label
+    assert len(starting("labels", 1000, engine=MODEL, labels="a, b, c, d, e").tasks) == 1  # zero-shot knows something
+    assert len(starting("labels", 1000, engine=LIGHT, dimension=0, labels="a, b, c, d, e").tasks) == 1
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_plan_to_start_from_is_in_reach_where_the_budget_is(kind: str) -> None:
+    plan = starting(kind, 20_000, epsilon="4")
+    for name, task in preview(calibrate_plan(plan, 20_000)).tasks.items():
+        assert task.warning is None, name
 
 
 def test_a_signed_plan_can_be_begun_from(browser: Browser, plan: Plan) -> None:

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import exemplar_store.topics
-from accounting.ledger.charges import AnswersExhaustedError, Ledger
+from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
 from accounting.plan import PlanError
-from exemplar_store import ExemplarStore, TopicList
+from exemplar_store import ExemplarStore, TopicList, sampling
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import prepare, sign
 from service.records.records import open_records
@@ -244,6 +246,54 @@ def test_the_test_sees_a_charge_of_something_else(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Ledger, "charge", elsewhere)
     with pytest.raises(AssertionError):
         charged_before_drawn(tmp_path)
+
+
+def test_the_test_sees_a_charge_after_the_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    charge, release, owed = Ledger.charge, Ledger.release, []
+
+    def promised(_ledger: Ledger, *args: Any, **options: Any) -> Charged:
+        owed.append((args, options))
+        return Charged("later", datetime.now(UTC), 0)
+
+    def paid(ledger: Ledger, _charge: str, answer: Any) -> Any:
+        args, options = owed.pop()
+        return release(ledger, charge(ledger, *args, **options).id, answer)
+
+    monkeypatch.setattr(Ledger, "charge", promised)
+    monkeypatch.setattr(Ledger, "release", paid)
+    with pytest.raises(AssertionError):
+        charged_before_drawn(tmp_path)
+
+
+def check_public_sizes_decide(folder: Path) -> None:
+    """How likely a unit is drawn depends on what was declared, and not on how many are on its topic."""
+    drawn = []
+    for name, some in (("few", reviews()[:3]), ("many", reviews())):
+        (folder / name).mkdir()
+        services = serve(opened(folder / name, BY_FIELD.replace("40, lamp: 40", "400, lamp: 300"), some))
+        store, draw = services.records.store, sampling.poisson_sample
+        with mock.patch.object(sampling, "poisson_sample", side_effect=draw) as watched:
+            ask(services, "a kettle")
+            ask(services, "a lamp", "lamp")
+        assert store.get(NAME).public_size == 80
+        drawn.append([call.args[1] for call in watched.call_args_list])
+    assert drawn == [[120 / 400, 120 / 300]] * 2
+
+
+def test_the_chance_to_be_drawn_is_public(tmp_path: Path) -> None:
+    check_public_sizes_decide(tmp_path)
+
+
+def test_the_test_sees_a_chance_by_the_units_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ExemplarStore.sample_slots
+
+    def by_size(store: ExemplarStore, name: str, **drawing: Any) -> Any:
+        everybody = honest(store, name, **{**drawing, "probability": 1.0, "ensemble": 1, "nearest": None})
+        return honest(store, name, **{**drawing, "probability": 1 / (1 + len(everybody[0]))})
+
+    monkeypatch.setattr(ExemplarStore, "sample_slots", by_size)
+    with pytest.raises(AssertionError):
+        check_public_sizes_decide(tmp_path)
 
 
 def test_centres_are_made_of_public_texts_and_the_same_each_time(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_they_are_written_for_each_label_and_make_a_plan(
         "mechanism": mechanism,
     }
     plan_file.write_text(yaml.safe_dump(plan))
-    assert "σ" in dpicl.ok("plan", "preview", plan_file, "--public-size", 600)
+    assert "σ" in dpicl.ok("plan", "preview", plan_file, "--public-size", 600, "--details")
 
 
 def test_what_was_chosen_is_varied(asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path) -> None:

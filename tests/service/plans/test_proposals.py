@@ -1,14 +1,18 @@
-"""What is proposed can be pasted, costs no more, and is better."""
+"""What is proposed can be pasted, costs no more, and is better; and a preview is read in a terminal of 80 columns."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from accounting.plan import CalibratedPlan, parse_plan
-from service.plans.calibrating import calibrate
+from service.plans.calibrating import calibrate, least_noise
 from service.plans.preview import preview
 from service.plans.proposals import Proposal, proposals
+from tests.documented import DOCS, blocks
+from tests.service.conftest import PLAN, TEXT_PLAN
+from tests.service.shell import Shell
 
 SIZE = 9000
 LABELS = """
@@ -51,16 +55,22 @@ def pasted(text: str, proposal: Proposal, **changes: Any) -> CalibratedPlan:
     plan = yaml.safe_load(text)
     for task in plan["tasks"].values():
         task.update(changes)
-    plan["tasks"][proposal.task].update(yaml.safe_load(proposal.lines))
+    return calibrate(parse_plan(with_pasted(plan, proposal)), SIZE)
+
+
+def with_pasted(plan: Any, proposal: Proposal) -> Any:
+    """A plan as one has it in an editor, with what is proposed below the keys that are named."""
+    plan["tasks"][proposal.task].update(yaml.safe_load(proposal.lines or "{}"))
     plan["tasks"].update(yaml.safe_load(proposal.tasks or "{}"))
-    return calibrate(parse_plan(plan), SIZE)
+    return plan
 
 
 @pytest.mark.parametrize(
     ("text", "changes", "found"),
     [
         (LABELS, {}, [{"order", "drawn"}, {"prior_from"}]),
-        (LABELS, {"answers": 200_000}, [{"answers"}]),
+        (LABELS, {"answers": 200_000}, [set(), {"answers"}]),  # prototypes in its place
+        (LABELS, {"answers": 10_000, "ensemble": 100}, [{"order", "shots", "drawn"}, {"prior_from"}]),
         (LABELS, {"shots": 40, "ensemble": 200}, [{"order", "shots", "drawn"}, {"prior_from"}]),
         (WORDS, {}, [{"order", "drawn"}, {"order", "drawn", "slots"}]),
     ],
@@ -68,7 +78,7 @@ def pasted(text: str, proposal: Proposal, **changes: Any) -> CalibratedPlan:
 def test_what_is_proposed_can_be_pasted(text: str, changes: dict[str, Any], found: list[set[str]]) -> None:
     now = planned(text, **changes)
     made = proposals(now)
-    assert [set(yaml.safe_load(proposal.lines)) for proposal in made] == found
+    assert [set(yaml.safe_load(proposal.lines) or ()) for proposal in made] == found
     for proposal in made:
         then = pasted(text, proposal, **changes)
         assert then.plan.budget == now.plan.budget
@@ -92,3 +102,48 @@ def test_what_a_task_has_or_cannot_have_is_not_proposed() -> None:
     assert kinds == [{"prior_from"}]
     assert proposals(planned(LABELS), embeds=False) == []
     assert proposals(planned(WORDS, **nearest, slots="quote")) == []
+
+
+ROOT = DOCS.parent
+KEEP_LONG = {"plan-smollm2.yaml", "samsum-model.yaml", "sroie-model.yaml"}
+"""Plans whose tokens take many seconds to calibrate."""
+
+
+def every_plan() -> list[Any]:
+    """All plans of the repository that are for people to read, and those that most tests use."""
+    folders = ("examples", "service/synthetic", "benchmarks/evaluation")
+    files = {file: file.read_text() for folder in folders for file in sorted((ROOT / folder).rglob("*.yaml"))}
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    files |= {Path(f"{page.name}-{number}"): text for page in pages for number, text in enumerate(blocks(page, "yaml"))}
+    mechanisms = ("embedding_mean", "keyword_joint_em, k: 3", "keyword_ptr, k_min: 1, k_max: 4")
+    files |= {Path(name): TEXT_PLAN.format(epsilon=2, answers=5, mechanism=f"type: {name}") for name in mechanisms}
+    files |= {Path("PLAN"): PLAN, Path("LABELS"): LABELS, Path("WORDS"): WORDS}
+    plans = {file: text for file, text in files.items() if {"knowledge_base", "tasks"} <= set(yaml.safe_load(text))}
+    return [
+        pytest.param(text, marks=[pytest.mark.lengthy] if file.name in KEEP_LONG else [], id=f"{file.name}")
+        for file, text in plans.items()
+    ]
+
+
+def test_plans_are_found() -> None:
+    assert len(every_plan()) > 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", every_plan())
+def test_every_plans_preview_is_80_columns_wide_and_its_proposals_can_be_pasted(
+    text: str, dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "plan.yaml").write_text(text)
+    shown = dpicl.ok("plan", "preview", tmp_path / "plan.yaml", "--public-size", 20_000)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    plan = yaml.safe_load(text)
+    assert len([line for line in shown.splitlines() if line.startswith("│")]) == len(plan["tasks"])
+    assert shown.count("Out of reach") <= shown.count("What helps")
+    for proposal in proposals(calibrate(parse_plan(plan), 20_000), language_model=True):
+        changed = parse_plan(with_pasted(yaml.safe_load(text), proposal))
+        assert changed.budget == parse_plan(plan).budget
+        assert changed != parse_plan(plan)
+        least_noise(changed, 20_000)
