@@ -165,12 +165,11 @@ def told(stage: str, done: int, total: int) -> None:
 def tables(out: Path) -> None:
     """Print what was measured, a table in Markdown for each set, and write all figures to ``nearest.csv``."""
     rows = list(Results(out))
-    order = {way: number for number, way in enumerate([*ASKED, *QUOTED, Slots("prototypes")])}
     for name in dict.fromkeys(row["set"] for row in rows):
         headings = [f"{answers:,}, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
         print(f"\n{name}\n\n| slots | questions | one slot | no noise | {' | '.join(headings)} |")
         print("|---" + "|---:" * (3 + len(headings)) + "|")
-        for way in sorted({Slots(**row["filled"]) for row in rows if row["set"] == name}, key=lambda way: order[way]):
+        for way in sorted({Slots(**row["filled"]) for row in rows if row["set"] == name}, key=in_order):
             of = [row for row in rows if row["set"] == name and row["filled"] == asdict(way)]
             cells = [cell(pick(of, method=f"one slot of {way.shots}"))]
             if way.slots == "prototypes":
@@ -189,6 +188,11 @@ def tables(out: Path) -> None:
         writer = csv.DictWriter(stream, flat[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()} for row in flat)
+
+
+def in_order(way: Slots) -> tuple[int, int, int]:
+    """Of a table's lines: the model first, prototypes last, and what draws least first."""
+    return ("model", "quote", "prototypes").index(way.slots), way.shots, way.drawn
 
 
 def zero_shots(rows: Sequence[dict[str, Any]], name: str) -> str:
