@@ -113,6 +113,12 @@ class TaskNoise(Strict):
     """The sampling probability on each topic, of which ``sampling_probability`` is the largest; None: there are none.
     """
 
+    @model_validator(mode="after")
+    def _pays_for_the_likeliest(self) -> Self:
+        if self.topics and max(self.topics.values()) > self.sampling_probability:
+            raise ValueError("topics: one of them is drawn with a larger probability than is paid for")
+        return self
+
     def on(self, topic: str | None) -> Self:
         """The noise of an answer on a topic; of a task without topics, as it is."""
         if self.topics is None or topic is None:

@@ -104,6 +104,13 @@ def test_spent_so_far_is_what_a_unit_on_the_busiest_topic_has_paid(calibrated: C
     assert calibrated.events({"reply#kettle": 0}) == []
 
 
+def test_a_signed_plan_draws_no_topic_more_often_than_it_pays_for(calibrated: CalibratedPlan) -> None:
+    signed = calibrated.model_dump_json()
+    assert '"sampling_probability":1.0' in signed
+    with pytest.raises(ValueError, match="larger probability"):
+        CalibratedPlan.model_validate_json(signed.replace('"sampling_probability":1.0', '"sampling_probability":0.5'))
+
+
 def test_the_ledger_counts_each_topic(calibrated: CalibratedPlan) -> None:
     assert calibrated.plan.counters() == [("reply#kettle", 20), ("reply#lamp", 20), ("reply#U.S. radio", 20)]
     assert type(calibrated).model_validate_json(calibrated.model_dump_json()) == calibrated

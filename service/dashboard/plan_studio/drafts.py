@@ -19,8 +19,8 @@ from service.records.signed import read_signed
 
 KINDS = {
     "labels": "one of some labels",
-    "recall": "a text, of words that many exemplars’ answers have; takes seconds even without a GPU",
-    "text": "a text, of words that a language model finds by reading exemplars; needs a GPU",
+    "recall": "a text that recalls what many exemplars say; takes seconds, even without a GPU",
+    "text": "a text that a language model works out from exemplars; needs a GPU",
 }
 _CHOICES = ("kind", "task", "answer_field", "labels", "instruction", "epsilon", "answers")
 _SHOTS, _ENSEMBLE = 4, 100

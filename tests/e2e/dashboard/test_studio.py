@@ -57,7 +57,7 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
 
     better = written.replace("answers: 500", "answers: 50").replace("first label", "Billing")
     plan.fill(better.replace("second label", "Technical"))
-    expect(page.get_by_text("50 answers: Gaussian noise")).to_be_visible()
+    expect(page.get_by_text("50 answers. A label wins if")).to_be_visible()
     page.locator("#otherwise-summary").press("Enter")
     expect(page.get_by_text("by the plan’s ε", exact=False).first).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("twice"))).to_be_visible()
@@ -96,7 +96,7 @@ def test_a_plan_is_written_and_signed_without_script(service: Service, browser: 
     page.get_by_text("Start from a few questions").click()
     page.get_by_label("The task’s name").fill("queue")
     page.get_by_label("Labels, for classification").fill("Billing, Technical")
-    page.get_by_label("Answers").fill("many")
+    page.get_by_label("Answers", exact=True).fill("many")
     page.get_by_role("button", name="Write the plan below").click()
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("alert")).to_have_text("1 problem")

@@ -19,7 +19,7 @@ from service.plans.signing import prepare, sign
 from service.records.records import open_records
 from service.records.topics import on_topic
 from tests.accounting.books import wrong
-from tests.service.conftest import development
+from tests.service.conftest import development, unwitnessed
 from tests.service.pipeline.topic_shop import (
     BY_FIELD,
     BY_SIMILARITY,
@@ -71,6 +71,21 @@ def test_each_topic_has_answers_of_its_own(tmp_path: Path) -> None:
     assert [(one.task, one.reason) for one in ledger.refusals()] == [("shop.mood#kettle@1", "answers-exhausted")]
     with pytest.raises(TypeError):
         ledger.charge(whole, b"the whole", key_id="k")
+    assert wrong(services.records.database) == []
+
+
+def test_topics_hold_on_every_database(database_url: str, tmp_path: Path) -> None:
+    services = serve(opened(tmp_path, BY_SIMILARITY, settings=unwitnessed(database_url)))
+    moved, new = ("kettle0", "now a lamp", "lamp", "sad"), ("new", "a new lamp", "lamp", "sad")
+    upload(services.records, [moved, new], replace=True)
+    for number in range(3):
+        assert ask(services, f"kettle {number}", None).topic == "kettle"
+    with pytest.raises(AnswersExhaustedError, match="kettle"):
+        ask(services, "one more kettle", None)
+    assert ask(services, "kettle 1", None).charged is False
+    assert ask(services, "a lamp", None).answers_left == 2
+    assert "a new lamp" in shown(services)[-1]
+    assert "now a lamp" not in set().union(*shown(services))
     assert wrong(services.records.database) == []
 
 

@@ -12,6 +12,7 @@ from service.pipeline.answering import Answer
 from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.services import Services, open_services
+from service.settings import Settings
 from tests.service.conftest import Embedding, MajorityEngine, development
 
 NAME = "shop"
@@ -79,10 +80,14 @@ def plan(topics: str = BY_FIELD, **changes: str) -> Plan:
 
 
 def opened(
-    folder: Path, topics: str | None = BY_FIELD, some: Sequence[Review] | None = None, **changes: str
+    folder: Path,
+    topics: str | None = BY_FIELD,
+    some: Sequence[Review] | None = None,
+    settings: Settings | None = None,
+    **changes: str,
 ) -> Records:
     """Records with the reviews, and the plan signed unless there are to be no topics."""
-    records = open_records(development(folder))
+    records = open_records(settings or development(folder))
     records.create_knowledge_base(
         NAME, epsilon=20, delta=2e-3, public_size=80, fields=["text", "product", "label"], embedded_field="text"
     )

@@ -104,6 +104,33 @@ def test_what_a_task_has_or_cannot_have_is_not_proposed() -> None:
     assert proposals(planned(WORDS, **nearest, slots="quote")) == []
 
 
+def test_quotes_are_not_proposed_to_an_engine_whose_slots_quote_already() -> None:
+    kinds = [set(yaml.safe_load(one.lines)) for one in proposals(planned(WORDS), language_model=False)]
+    assert kinds == [{"order", "drawn"}]
+
+
+def test_topics_multiply_answers_where_slots_draw_more_than_they_show() -> None:
+    texts = {"public_texts": [f"a question about {number}" for number in range(16)]}
+    drawing = {"order": "nearest", "drawn": 16, **texts}
+    (proposal,) = [one for one in proposals(planned(LABELS, **drawing)) if "topics" in one.lines]
+    assert "4 topics has 100 answers of its own, 400 in all" in proposal.why
+    then = pasted(LABELS, proposal, **drawing)
+    assert (len(then.plan.counters()), then.plan.tasks["team"].drawn) == (4, 4)
+    assert "100 answers on each of 4 topics" in preview(then).tasks["team"].gives
+    assert not [one for one in proposals(then) if "topics" in one.lines]
+    assert not [one for one in proposals(planned(LABELS, **drawing), embeds=False) if "topics" in one.lines]
+
+
+def test_prototypes_that_the_plan_has_are_weighed_at_no_cost() -> None:
+    plan = yaml.safe_load(LABELS)
+    first = next(one for one in proposals(planned(LABELS)) if one.tasks)
+    plan["tasks"] |= yaml.safe_load(first.tasks)
+    (proposal,) = [one for one in proposals(calibrate(parse_plan(plan), SIZE)) if "prior_from" in one.lines]
+    assert (proposal.lines, proposal.tasks) == ("prior_from: team-prototypes", "")
+    plan["tasks"]["team-prototypes"]["labels"] = ["red", "blue"]  # of other labels they are no prior
+    assert not [one for one in proposals(calibrate(parse_plan(plan), SIZE)) if "prior_from" in one.lines]
+
+
 ROOT = DOCS.parent
 KEEP_LONG = {"plan-smollm2.yaml", "samsum-model.yaml", "sroie-model.yaml"}
 """Plans whose tokens take many seconds to calibrate."""
