@@ -47,6 +47,8 @@ def starting_text(
 ) -> str:
     """A plan in YAML that can be signed as it is, but for the labels, which nobody may read from the exemplars.
 
+    If it has prototypes, exemplars must be stored before it is signed.
+
     Half of what is free of the budget, so that a later plan has some. A slot draws as many exemplars as leave a unit
     seldom in an answer, and where embeddings are stored shows those that are nearest to the question.
 

@@ -57,7 +57,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     window.tab_to("text")
     press("Control+a")
     page.keyboard.insert_text((SUPPORT / "plan.yaml").read_text())
-    expect(page.get_by_text("With 20 of 100 slots of lead for one label").first).to_be_visible()
+    expect(page.get_by_text("A label wins if 20 more of 100 slots vote").first).to_be_visible()
     window.check()
     shoot(window, "plan-studio")
     window.follow("Sign this plan…")
