@@ -112,7 +112,9 @@ async def sign_plan(
     calibrated = await asyncio.to_thread(prepare, records, plan)
     if dry_run:
         response.status_code = 200
-        return await caller.do(plans.preview, calibrated, grains=caller.services.grains, better=True, otherwise=True)
+        services = caller.services
+        embed, grains = services.embedder.embed, services.grains
+        return await caller.do(plans.preview, calibrated, grains=grains, better=True, otherwise=True, embed=embed)
     return await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
 
 

@@ -253,7 +253,10 @@ def _print_details(result: PlanResult) -> None:
     for name, task in described.tasks.items():
         if task.topics is not None:
             drawn = [(topic, *_drawn(its)) for topic, its in task.topics.items()]
-            output.print_table(f"Topics of {name}", ["topic", "public size", "q", "drawn an answer"], drawn)
+            output.print_table(f"Topics of {name}", ["topic", "public size", "q", "drawn an answer", "ε"], drawn)
+            for topic, its in task.topics.items():
+                if its.texts:
+                    output.say(f"Public texts on {topic}: {' | '.join(its.texts)}")
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
@@ -287,7 +290,12 @@ _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")
 
 
 def _drawn(topic: TopicPreview) -> tuple[object, ...]:
-    return topic.public_size, f"{topic.sampling_probability:.3f}", f"about {topic.expected_exemplars:.0f}"
+    return (
+        topic.public_size,
+        f"{topic.sampling_probability:.3f}",
+        f"about {topic.expected_exemplars:.0f}",
+        f"{topic.epsilon:.3g}",
+    )
 
 
 def _row(task: TaskPreview) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from accounting.topics import parts
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import ABSENT
+from service.embedding.embedder import Embed, embed_here
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
 from service.plans import alternatives, exported, proposals, signing
@@ -22,6 +23,7 @@ from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
 from service.plans.proposals import Proposal
+from service.plans.topic_preview import with_topics
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
@@ -95,6 +97,7 @@ def preview(
     grains: Grains | None = None,
     better: bool = False,
     otherwise: bool = False,
+    embed: Embed = embed_here,
 ) -> PlanResult:
     """What a plan would give. Spends nothing.
 
@@ -102,10 +105,13 @@ def preview(
         records: where its knowledge base is; None if there is none yet.
         calibrated: from :func:`service.plans.signing.prepare`.
         grains: what was measured here; without it latency is not estimated.
-        better: also find what would be better for the same budget, which takes seconds.
+        better: also find what would be better for the same budget, and what each topic costs, which takes seconds.
         otherwise: also compute what its budget would give otherwise, which takes seconds.
+        embed: embeds the plan's public texts, if it has topics that are found by similarity.
     """
     plan, described = calibrated.plan, describe(calibrated)
+    if better:
+        described = with_topics(described, calibrated, embed)
     latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
     engine = last_engine(records.database) if records else None
     return PlanResult(

@@ -27,11 +27,15 @@ class TopicPreview(BaseModel):
         public_size: the public number of exemplars on it.
         sampling_probability: chance of each unit on it to take part in an answer.
         expected_exemplars: exemplars drawn per answer, at the public size.
+        epsilon: of a dry run: what all answers on it cost a unit on it, at the plan's δ.
+        texts: of a dry run: some public texts of the plan that are on it.
     """
 
     public_size: int
     sampling_probability: float
     expected_exemplars: float
+    epsilon: float | None = Field(default=None, exclude_if=is_none)
+    texts: list[str] = Field(default=[], exclude_if=lambda texts: not texts)
 
 
 class TaskPreview(BaseModel):

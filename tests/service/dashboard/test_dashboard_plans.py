@@ -138,7 +138,7 @@ def test_a_plan_to_start_from_needs_no_embeddings_that_are_not_stored(kind: str)
     assert task.sampling == "units"
 
 
-def test_a_plan_to_start_from_weighs_votes_against_prototypes_where_these_know_more_than_the_engine() -> None:
+def test_votes_are_weighed_against_prototypes_where_these_know_more_than_the_engine() -> None:
     for task in ("", "prototypes"):
         plan = starting("labels", 1000, engine=LIGHT, labels="a, b, c, d, e", task=task)
         (name, votes), (prior, once) = plan.tasks.items()
