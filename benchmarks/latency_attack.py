@@ -49,7 +49,6 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.pipeline.latency import Departure, Measured
 from service.pipeline.mechanisms.adapter import said
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
-from service.plans.proposals import propose
 from service.plans.signing import sign
 from service.private_threads import privately
 from service.records.records import Records, open_records
@@ -109,6 +108,7 @@ tasks:
     kind: classify
     release: once
     labels: [billing, delivery]
+    label_descriptions: {billing: "Money, number NUMBER."}
     prompt: {exemplar: "{text}: {label}", query: "{text}:"}
     mechanism: {type: prototypes}
 """
@@ -196,14 +196,12 @@ class Side:
         path = f"/v1/tasks/{self.knowledge_base}.{task}/answers"
         return await self.timed(expected, "POST", path, json={"query": question})
 
-    def propose(self) -> str:
-        """Propose a plan whose release is made once; what approves it."""
-        plan = load_plan(ONCE.replace("KB", self.knowledge_base))
-        proposal = propose(self.records, by_hand(plan, {"once": Gaussian(100.0)}, 0.01), "somebody else")
-        return f"/v1/knowledge-bases/{self.knowledge_base}/plans/proposals/{proposal.id}/approve"
-
-    async def sign(self, approve: str) -> float:
-        return await self.timed(201, "POST", approve, headers={"Authorization": f"Bearer {self.admin}"})
+    async def sign(self) -> float:
+        """Sign a plan like no other whose release is made once."""
+        path = f"/v1/knowledge-bases/{self.knowledge_base}/plans?confirm=worse_than_free"
+        headers = {"Authorization": f"Bearer {self.admin}", "Content-Type": "application/yaml"}
+        plan = ONCE.replace("KB", self.knowledge_base).replace("NUMBER", str(self.number))
+        return await self.timed(201, "POST", path, headers=headers, content=plan.encode())
 
 
 @dataclass(kw_only=True)
@@ -253,7 +251,7 @@ async def observe(one: Side, task: str, beside: str, times: dict[str, list[float
         question += "".join(
             f"\nIt was sent on day {day} and has not arrived at number {one.number}." for day in range(40)
         )
-    asking = one.sign(one.propose()) if task == SIGNING else one.ask(task, question)
+    asking = one.sign() if task == SIGNING else one.ask(task, question)
     answer = asyncio.create_task(asking)
     if beside == A_TRAIN:
         train: list[float] = []

@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # what it started is stopped, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore for what runs in the background
     language_model = arguments.engine == "vllm"
     model = {"smollm2": "SmolLM2"}.get(arguments.model, arguments.model) if language_model else "nearest_exemplar"
     with tempfile.TemporaryDirectory() as folder:

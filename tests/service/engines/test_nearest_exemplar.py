@@ -153,7 +153,7 @@ def test_the_input_and_label_fields_are_the_tasks(engine, exemplars):
 def test_a_broken_model_is_an_unavailable_engine():
     embedder = Embedder()
     embedder._whole.to("meta")  # without weights every forward pass fails
-    embedder._bounded.to("meta")
+    embedder._bounded._model.to("meta")
     engine = NearestExemplarEngine(embedder)
     with pytest.raises(EngineUnavailableError):
         asyncio.run(engine.zero_shot(TASK, QUERY))

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeB
 from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.witness import LedgerRestoredError
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import ExemplarStore, Row, UnknownUnitError, UnrecognisedUnitsError, store
 from exemplar_store.cohorts import spans
 from exemplar_store.tables import exemplars, units
@@ -44,6 +45,34 @@ EACH = 2
 """ε of every cohort."""
 ANSWERS = 1000
 UNITS = ["ann", "bo"]
+
+
+PLAN = """
+knowledge_base: kb
+budget: {epsilon: 1, delta: 1.0e-5}
+tasks:
+  topic:
+    kind: classify
+    labels: [red, blue]
+    prompt: {exemplar: "{text} {label}", query: "{text}"}
+    shots: 1
+    ensemble: 2
+    answers: 1000
+    mechanism: {type: rnm_gaussian}
+"""
+
+
+@cache
+def calibrated() -> CalibratedPlan:
+    return calibrate_plan(load_plan(PLAN), 1000)
+
+
+def document_of(name: str, number: int) -> str:
+    """That of a plan like no other of the knowledge base; what it says of budgets is not what is signed."""
+    (task,) = calibrated().plan.tasks.values()
+    tasks = {"topic": task.model_copy(update={"share": 1.0 + number})}
+    plan = calibrated().plan.model_copy(update={"knowledge_base": name, "tasks": tasks})
+    return calibrated().model_copy(update={"plan": plan}).model_dump_json()
 
 
 class Deployment:
@@ -172,7 +201,7 @@ class History:
     @an_operation
     def sign(self, epsilon: int, *cohorts: int) -> None:
         """Draw on some cohorts, or on the newest."""
-        document = f"plan {len(self.epsilon)} of {self.name}"
+        document = document_of(self.name, len(self.epsilon))
         self.epsilon[document] = epsilon
         with suppress(BudgetExceededError, CohortError):
             self.here.ledger.budgets.sign(
