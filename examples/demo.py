@@ -98,7 +98,8 @@ def config_for(model: str, folder: Path) -> Path:
 
 def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     """Ask everything that is shown."""
-    questions = [question for question in read_questions() if question["use"] == "shown"][:number]
+    every = [question for question in read_questions() if question["use"] == "shown"]
+    questions = every[:number]
     first, *others = questions
 
     say("Which team answers a ticket? No model knows, but the private tickets tell")
@@ -110,8 +111,9 @@ def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     show(WITH, verdict(answer["label"], first["team"]))
     print(f"  The first private answer came {time.time() - started:.0f} s after the command.", flush=True)
     console = Console(width=WIDTH)
-    label = f"  {len(others)} more tickets"
-    answers += [ask(client, "team", question["text"]) for question in track(others, label, console=console)]
+    if others:
+        label = f"  {len(others)} more tickets"
+        answers += [ask(client, "team", question["text"]) for question in track(others, label, console=console)]
     took_s = (time.monotonic() - began) / len(questions)
     alone, right = (
         sum(answer[by] == question["team"] for answer, question in zip(answers, questions, strict=True))
@@ -134,7 +136,7 @@ def demonstrate(client: httpx.Client, number: int, started: float) -> None:
         sys.exit("a repeated question was charged")
 
     say("One topic is used up while others go on: each product's customers pay alone")
-    use_up_a_topic(client, [shown[0]["text"], first["text"], "Where is my refund?"])
+    use_up_a_topic(client, [question["text"] for question in every[:3]])
 
     say("What is left")
     show_budget(client)
