@@ -5,6 +5,7 @@ and is charged to that topic. So a unit pays for the answers on one topic, whoev
 them together cost what the dearest costs (docs/privacy/topics.md has the proof).
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -30,9 +31,9 @@ class _Topics(Strict):
     public size divided by the number of topics."""
 
     @property
+    @abstractmethod
     def all(self) -> tuple[str, ...]:
         """The topics' names, in order."""
-        raise NotImplementedError
 
     @model_validator(mode="after")
     def _are_distinct(self) -> "_Topics":

@@ -394,7 +394,7 @@ class ExemplarStore:
         """Write down which topic each unit is on, in the transaction that signs the plan, after :meth:`lock`.
 
         Args:
-            connection: that.
+            connection: the transaction that signs the plan.
             name: of the knowledge base.
             topics: of a task that has none written down yet.
             found: from :meth:`topics_of`. Units that arrived since are given theirs now.

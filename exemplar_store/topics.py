@@ -104,7 +104,7 @@ def keep(
     Args:
         connection: in a transaction that has locked the knowledge base.
         row: of the knowledge base.
-        keys: its.
+        keys: the knowledge base's encryption keys.
         topics: the task's.
         found: numbers of topics by position, from 1. Where there is one already, it stays.
 
@@ -141,7 +141,7 @@ def assign(
     Args:
         connection: in the transaction that stored these exemplars and has locked the knowledge base.
         row: of the knowledge base, its fields and embeddings as they are now.
-        keys: its.
+        keys: the knowledge base's encryption keys.
         lists: the topics of every task that has some.
         positions: of the units.
 
@@ -165,7 +165,7 @@ def on_topic(
     Args:
         connection: of the database.
         kb_id: the knowledge base.
-        keys: its.
+        keys: the knowledge base's encryption keys.
         topic: which one.
         spans: where the units are that may be drawn.
     """

@@ -121,7 +121,7 @@ class _Question:
     Attributes:
         signed: the task that it is charged to.
         task: as it was written.
-        noise: its.
+        noise: the task's calibrated noise.
         spec: the task as the engine sees it.
         fields: the query.
         digest: identifies the query in the ledger.
@@ -484,7 +484,7 @@ def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
     """Whether an engine may be shown a knowledge base's exemplars.
 
     Args:
-        engine: that.
+        engine: the engine to be shown them.
         knowledge_base: whose.
 
     Raises:

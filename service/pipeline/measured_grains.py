@@ -288,7 +288,7 @@ def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
     """Of a slot's exemplars: as many as the task has shots, each as long as a public text; else half of its room.
 
     Args:
-        task: that.
+        task: the task that slots are drawn for.
         question: tokens of the prompt of its longest public text.
     """
     if isinstance(task, ClassifyTask) and task.public_texts:

@@ -66,7 +66,7 @@ class Stages:
 
         Args:
             task: as signed.
-            noise: its.
+            noise: the task's calibrated noise.
             spec: the task as the engine sees it.
             query: its fields.
             prior: label probabilities (labels,) that the mechanism weighs instead of zero-shot's, if not None.

@@ -10,8 +10,8 @@ from service.plans.centres import centres
 from service.plans.preview import PlanPreview
 from service.records.topics import topic_of
 
-_SHOWN = 3
-"""Public texts of a topic."""
+_LOOKED_AT, _SHOWN = 100, 3
+"""Public texts of a task, and of a topic: a plan may have thousands, and each takes milliseconds to embed."""
 
 
 def with_topics(described: PlanPreview, calibrated: CalibratedPlan, embed: Embed) -> PlanPreview:
@@ -61,6 +61,7 @@ def _texts(task: ClassifyTask | GenerateTask, written: list[str], embed: Embed) 
         texts = [text for text in task.public_texts if isinstance(text, str)]
     else:
         texts = []
+    texts = texts[:_LOOKED_AT]
     found: dict[str, list[str]] = {}
     for text, vector in zip(texts, embed(texts) if texts else (), strict=True):
         topic = topic_of(task, written, {}, vector)

@@ -9,6 +9,7 @@ from accounting.plan import load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.events import Event, Sampling
 from service.plans.calibrating import calibrate
+from service.plans.centres import centres
 from service.plans.preview import preview
 from service.plans.topic_preview import with_topics
 
@@ -66,3 +67,19 @@ def test_public_texts_are_shown_on_their_topics(topics: str, kites: str | None, 
         assert sorted(map(tuple, shown.values())) == [tuple(TEXTS[1:6:2]), tuple(TEXTS[0:6:2])]
     else:
         assert shown == {kites: TEXTS[0:6:2], boats: TEXTS[1:6:2]}
+
+
+def test_of_thousands_of_public_texts_few_are_embedded_for_the_preview() -> None:
+    many, asked = [f"my {thing} number {n}" for n in range(150) for thing in ("kite", "boat")], list[int]()
+
+    def counting(texts: Sequence[str]) -> np.ndarray:
+        asked.append(len(texts))
+        return embed(texts)
+
+    topics = f"{{by: public_texts, number: 2, texts: {many}}}"
+    calibrated = calibrate(load_plan(TASK.format(topics=topics, more="")), 3000)
+    prepared = calibrated.model_copy(update={"centres": centres(calibrated.plan.tasks, None, embed)})
+    seen = with_topics(preview(prepared), prepared, counting).tasks["colour"].topics
+    assert seen is not None
+    assert asked == [100]
+    assert all(len(its.texts) == 3 for its in seen.values())
