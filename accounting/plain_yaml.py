@@ -5,8 +5,11 @@ written out, stays within the bounds.
 """
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import yaml as pyyaml
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
@@ -16,6 +19,9 @@ LONGEST = 1024 * 1024
 DEEPEST = 64
 LARGEST_NUMBER = 2**63 - 1
 _MOST_PROBLEMS = 20
+_OTHER_BREAKS = frozenset("\x85\u2028\u2029")
+_NOT_YAML = (YAMLError, AssertionError)
+"""The latter of a version in ``%YAML`` that it does not know."""
 _YAML = "tag:yaml.org,2002:"
 _COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
 _SCALARS = {
@@ -56,7 +62,7 @@ def load(text: str) -> Any:
     """
     if len(text) > LONGEST:
         raise NotPlainError(Problem("", f"has {len(text):,} characters; at most {LONGEST:,} are read", None))
-    yaml = YAML(typ="safe", pure=True)
+    yaml = _reader()
     try:
         node = yaml.compose(text)
         if node is None:
@@ -66,12 +72,56 @@ def load(text: str) -> Any:
         if walk.problems:
             raise NotPlainError(*[*walk.problems.values()][:_MOST_PROBLEMS])
         return yaml.constructor.construct_document(node)
-    except YAMLError as error:
+    except _NOT_YAML as error:
+        said = (getattr(error, "context", None), getattr(error, "problem", None))
+        what = ", ".join(filter(None, said)) or str(error)
         mark = getattr(error, "problem_mark", None)
-        what = str(getattr(error, "problem", error)).partition(" with value")[0]  # of a duplicate key: half-read
-        raise NotPlainError(Problem("", f"not valid YAML: {what}", mark and mark.line + 1)) from None
+        short = what.partition(" with value")[0]  # of a duplicate key: half-read
+        raise NotPlainError(Problem("", f"not valid YAML: {short}", mark and mark.line + 1)) from None
     except RecursionError:
         raise _too_deep() from None
+
+
+def compose(text: str) -> Node | None:
+    """The nodes of a document with their places, as far as it is YAML; unchecked."""
+    try:
+        return _reader().compose(text)
+    except (*_NOT_YAML, RecursionError):
+        return None
+
+
+def dump(document: Mapping[str, Any], *, in_line: bool = False, width: int = 80) -> str:
+    """Write a document that :func:`load` reads.
+
+    Args:
+        document: what JSON can hold.
+        in_line: whether a list or a mapping that holds no other is written on a line.
+        width: of a line, in characters; longer ones are folded.
+    """
+    flow = None if in_line else False
+    written: str = pyyaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow
+    )
+    return written
+
+
+def _reader() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False  # they are allowed, and a warning would print the text
+    return yaml
+
+
+class _Dumper(pyyaml.SafeDumper):
+    """Writes texts of several lines as such. PyYAML's, as ruamel.yaml's does not quote a carriage return, for one."""
+
+    def represent_str(self, text: str) -> pyyaml.ScalarNode:
+        lines = "|" if "\n" in text else None
+        return self.represent_scalar(f"{_YAML}str", text, style=lines if _OTHER_BREAKS.isdisjoint(text) else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+# Quoted where they are texts: what is a number in YAML 1.2 and not in 1.1, which PyYAML knows, such as 08.
+_Dumper.add_implicit_resolver(f"{_YAML}float", re.compile(r"[-+.]?[0-9_.][-+0-9_.eEo]*$"), list("-+._0123456789"))
 
 
 class _Walk:
@@ -147,6 +197,6 @@ def _too_deep() -> NotPlainError:
 
 
 def _what(node: Node) -> str:
-    tag = str(node.tag)
+    tag = str(node.tag)[:60]
     short = f"!!{tag.removeprefix(_YAML)}" if tag.startswith(_YAML) else tag
     return "a date" if short == "!!timestamp" else _SCALARS.get(tag, f"of the type {short}")

@@ -4,8 +4,10 @@ import json
 import tracemalloc
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from accounting.plain_yaml import DEEPEST, LONGEST, NotPlainError, load
+from accounting.plain_yaml import DEEPEST, LARGEST_NUMBER, LONGEST, NotPlainError, dump, load
 
 
 def test_what_json_has_is_read_as_json_reads_it() -> None:
@@ -72,6 +74,7 @@ def test_what_json_does_not_have_is_refused_by_its_key(written: str, says: str) 
         ("a: &a {b: {c: *a}, d: *a}", "", "nested more than"),
         ("a: 1\na: 2", "", 'duplicate key "a"'),
         ("a: [", "", "not valid YAML"),
+        ("%YAML 1.29\n---\na: 1", "", "not valid YAML"),
         ("a: 1\n---\nb: 2", "", "not valid YAML"),
         ("[" * 5000, "", "nested more than"),
         ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "", "nested more than"),
@@ -110,3 +113,25 @@ def test_a_chain_of_aliases_is_as_deep_as_it_is_written_out() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, DEEPEST)]
     with pytest.raises(NotPlainError, match="nested more than"):
         load("\n".join(lines))
+
+
+NUMBERS = st.integers(-LARGEST_NUMBER, LARGEST_NUMBER) | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")) | st.from_regex(
+    r"[0-9_.:eox+-]{1,8}|[|>&*!%@`?~=<-]\S?|true|No|null|2020-01-0[1-9]", fullmatch=True
+)
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)
+)
+
+
+@settings(max_examples=30)
+@example({"labels": ["08", "0o7", "1e5", "<<", "="], "text": "one\n\n two \n"}, True)
+@example({"text": "one\n\u2028two"}, False)
+@given(st.dictionaries(TEXTS, DOCUMENTS), st.booleans())
+def test_what_is_written_is_read_as_it_was(document: dict[str, object], in_line: bool) -> None:
+    assert load(dump(document, in_line=in_line)) == document
+
+
+def test_texts_of_several_lines_are_written_as_such() -> None:
+    assert dump({"b": "one\ntwo\n", "a": {"c": [1, 2]}}) == "b: |\n  one\n  two\na:\n  c:\n  - 1\n  - 2\n"
+    assert dump({"a": {"c": [1, 2]}}, in_line=True) == "a:\n  c: [1, 2]\n"
