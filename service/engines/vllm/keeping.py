@@ -44,8 +44,9 @@ class Pinning(Scheduler):  # type: ignore[misc]
     """Beginnings of prompts stay in the cache until they are let go.
 
     vLLM frees a request's cache blocks when it is done, and gives them to others from then on, those first that were
-    not read for longest. Here a request may ask that the blocks which its first tokens fill stay in use, under a
-    number, until another request lets go of that number. No other request can evict what is in use.
+    not read for longest. As questions fill a cache of any size, it evicts exemplars that were not drawn for long, and
+    an answer's time would show earlier draws. So here a request may ask that the blocks which its first tokens fill
+    stay in use, under a number, until another request lets go of that number. Nothing evicts what is in use.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
