@@ -23,13 +23,13 @@ import numpy as np
 from accounting.plan import Plan, PlanError, load_plan
 from benchmarks.evaluation.nearest import DRAWS, EPSILONS, remembered, told
 from examples.brookfern.texts import HOUSE_RULES
-from service.embedding.embedder import Embedder
+from service.answering.mechanisms.adapter import words_of
+from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.engines.configs import NearestExemplarConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
 from service.evaluation.dataset import Dataset
 from service.evaluation.evaluator import noise_of
-from service.pipeline.mechanisms.adapter import words_of
-from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 SLOTS = {1: 300, 6: 300, 18: 100, 60: 100}

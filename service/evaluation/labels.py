@@ -17,11 +17,11 @@ from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from exemplar_store.knowledge_base import Progress, do_nothing
+from service.answering.mechanisms.rnm_gaussian import posterior_model
 from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.fitting import Labelled, fit
 from service.evaluation.tables import Grid, Table
-from service.pipeline.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
 """How a label is chosen from noisy votes."""

@@ -18,8 +18,8 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
+from service.engines.private_threads import privately
 from service.engines.prompts import rendered
-from service.private_threads import privately
 
 if TYPE_CHECKING:
     import numpy as np
