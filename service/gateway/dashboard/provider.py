@@ -17,7 +17,7 @@ import httpx2
 from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOAuth2App
 from joserfc.errors import ClaimError, JoseError, MissingClaimError
 
-from service.gateway.dashboard.sign_in import Attempt, SignInRefusedError
+from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
 from service.records.roles import MAY, Role
 from service.records.sessions import Person
 from service.settings import Settings
