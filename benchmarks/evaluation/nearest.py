@@ -51,7 +51,7 @@ PUBLIC_TEXTS = 8
 CANDIDATES = {"quote": 1, "extract": 100, "model": 8}
 MECHANISMS = {
     "quote": ("{type: keyword_ptr, k_min: 1, k_max: 8}",),
-    "extract": ("{type: embedding_mean}", "{type: keyword_joint_em, k: 3}", "{type: keyword_ptr, k_min: 1, k_max: 8}"),
+    "extract": ("{type: embedding_mean}",),
     "model": ("{type: embedding_mean}",),
 }
 """Of texts, by who answers in a slot. SmolLM2 would have to write a sentence of each draw of words."""
