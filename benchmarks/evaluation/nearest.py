@@ -1,11 +1,11 @@
 """Exemplars at random against the nearest ones, and slots that quote against slots that ask a language model.
 
-    python -m benchmarks.evaluation.nearest DATA OUT quote trec agnews sst2 ddxplus samsum sroie
-    python -m benchmarks.evaluation.nearest DATA OUT extract samsum sroie
-    python -m benchmarks.evaluation.nearest DATA OUT model trec sst2 agnews ddxplus samsum sroie
+    python -m benchmarks.evaluation.nearest DATA OUT quote trec agnews sst2 ddxplus
+    python -m benchmarks.evaluation.nearest DATA OUT model trec sst2 agnews ddxplus
+    python -m benchmarks.evaluation.nearest DATA OUT extract sroie
     python -m benchmarks.evaluation.nearest DATA OUT tables
 
-Slots quote, take lines of the question's own document (``extract``: the engine ``nearest_exemplar``), or ask SmolLM2.
+Slots quote, ask SmolLM2, or take lines of the question's own document (``extract``: the engine ``nearest_exemplar``).
 
 ``DATA`` holds a folder for each set, with ``train.jsonl`` and ``test.jsonl``, as ``prepare.py`` makes them. What slots
 say is computed once and kept in ``OUT``, with embeddings and results: a run that is cut off goes on where it stopped.
@@ -48,13 +48,8 @@ EPSILONS, ANSWERS, DRAWS = (1.0, 3.0, 8.0), (100, 1000), 20
 QUOTED_ROWS, ASKED_ROWS, ASKED_SLOTS = 300, 40, 12
 PUBLIC_TEXTS = 8
 """Of the plan's: every slot of every question is calibrated by all of them."""
-CANDIDATES = {"quote": 1, "extract": 100, "model": 8}
-MECHANISMS = {
-    "quote": ("{type: keyword_ptr, k_min: 1, k_max: 8}",),
-    "extract": ("{type: embedding_mean}",),
-    "model": ("{type: embedding_mean}",),
-}
-"""Of texts, by who answers in a slot. SmolLM2 would have to write a sentence of each draw of words."""
+EXTRACTS = {"candidates": 100, "mechanism": {"type": "embedding_mean"}}
+"""What a task has whose slots take lines."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +61,12 @@ class Rows:
         field: of a question, which exemplars are compared with.
         unit: the column of the privacy unit.
         slots: how many fit, unless a model is asked.
-        answer_tokens: of a text that a model writes; None: answers are labels.
     """
 
     plan: str
     field: str = "text"
     unit: str = "id"
     slots: int = 40
-    answer_tokens: int | None = None
 
 
 SETS = {
@@ -81,8 +74,8 @@ SETS = {
     "agnews": Rows("agnews-model.yaml"),
     "sst2": Rows("sst2-model.yaml"),
     "ddxplus": Rows("ddxplus.yaml"),
-    "samsum": Rows("samsum-model.yaml", "dialogue", answer_tokens=48),
-    "sroie": Rows("sroie-model.yaml", "question", "doc_id", slots=30, answer_tokens=24),
+    "samsum": Rows("samsum-model.yaml", "dialogue"),
+    "sroie": Rows("sroie-model.yaml", "question", "doc_id", slots=30),
 }
 
 
@@ -110,7 +103,7 @@ class Slots:
         (name,), (task,) = plan.tasks, plan.tasks.values()
         document = task.model_dump(mode="json")
         document |= {"shots": self.shots, "ensemble": ensemble}
-        document |= {"candidates": CANDIDATES[self.slots]} if isinstance(task, GenerateTask) else {}
+        document |= EXTRACTS if self.slots == "extract" else {}
         document |= {name: document[name][:PUBLIC_TEXTS] for name in document.keys() & {"public_texts"}}
         if self.slots == "prototypes":
             kept = ("kind", "labels", "label_field", "prompt")
@@ -188,7 +181,7 @@ def measure(
             given, progress = Pass(asked, store, engine, embedder, runner.run), partial(told, "results")
             grid, scores = Grid(EPSILONS, ANSWERS, DRAWS), list[LabelScores | TextScores]()
             if isinstance(these.task, GenerateTask):
-                scores += TextEvaluator(these, MECHANISMS[way.slots]).evaluate(given, grid, progress)
+                scores += TextEvaluator(these, [json.dumps(EXTRACTS["mechanism"])]).evaluate(given, grid, progress)
             elif way.slots == "prototypes":
                 scores += PrototypesEvaluator(these).evaluate(given, replace(grid, answers=[1]), progress)
             else:
@@ -208,7 +201,7 @@ def tables(out: Path) -> None:
     rows = list(Results(out))
     for name in dict.fromkeys(row["set"] for row in rows):
         its = [row for row in rows if row["set"] == name]
-        lines = text_lines(its) if SETS[name].answer_tokens else label_lines(its)
+        lines = text_lines(its) if "rouge1" in its[0] else label_lines(its)
         headings = [f"{answers:,}, ε = {epsilon:g}" for answers in ANSWERS for epsilon in EPSILONS]
         print(f"\n{name}\n\n| slots | questions | one slot | no noise | {' | '.join(headings)} |")
         print("|---" + "|---:" * (3 + len(headings)) + "|", *lines, sep="\n")
@@ -245,14 +238,12 @@ def label_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of a table, one for each way and mechanism."""
+    """Of a table, one for each way."""
     for way, of in by_way(rows):
-        for mechanism in dict.fromkeys(row["mechanism"] for row in of if row["mechanism"]):
-            cells = [str(of[0]["questions"]), cell(pick(of, method=f"one slot of {way.shots}"))]
-            cells.append(cell(pick(of, method="aggregate, no noise", mechanism=mechanism)))
-            grid = [{"answers": answers, "epsilon": epsilon} for answers in ANSWERS for epsilon in EPSILONS]
-            cells += [cell(pick(of, mechanism=mechanism, **setting)) for setting in grid]
-            yield line(way, cells).replace(" |", f"; {mechanism} |", 1)
+        cells = [str(of[0]["questions"]), cell(pick(of, method=f"one slot of {way.shots}"))]
+        cells.append(cell(pick(of, method="aggregate, no noise")))
+        cells += [cell(pick(of, answers=answers, epsilon=epsilon)) for answers in ANSWERS for epsilon in EPSILONS]
+        yield line(way, cells)
 
 
 def in_order(way: Slots) -> tuple[int, int, int]:
@@ -305,11 +296,8 @@ def main() -> None:
     for name in arguments.sets or SETS:
         its, ways, rows = SETS[name], WAYS[arguments.what][: arguments.ways], arguments.questions or QUOTED_ROWS
         ensemble = its.slots
-        if its.answer_tokens:
-            ways = [way for way in ways if way.slots != "prototypes"]
         if arguments.what == "model":
-            text = {"chat": False, "max_answer_tokens": its.answer_tokens} if its.answer_tokens else {}
-            config = VllmConfig(name="vllm", model="smollm2", timeout_s=3600, **text)
+            config = VllmConfig(name="vllm", model="smollm2", timeout_s=3600)
             engine: Any = KeptEngine(config, embedder, arguments.out)
             rows, ensemble = arguments.questions or ASKED_ROWS, ASKED_SLOTS
         else:
