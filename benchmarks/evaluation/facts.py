@@ -37,13 +37,13 @@ from accounting.tasks import GenerateTask
 from benchmarks.evaluation import products
 from benchmarks.evaluation.nearest import DRAWS, EPSILONS, remembered, told
 from examples.brookfern.texts import HOUSE_RULES
-from service.embedding.embedder import Embedder
+from service.answering.mechanisms.adapter import adapter_of, words_of
+from service.answering.mechanisms.keyword_joint_em import KeywordJointEmAdapter, public_domain
 from service.engines.configs import NearestExemplarConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
 from service.evaluation.dataset import Dataset
 from service.evaluation.evaluator import noise_of
-from service.pipeline.mechanisms.adapter import adapter_of, words_of
-from service.pipeline.mechanisms.keyword_joint_em import KeywordJointEmAdapter, public_domain
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 PTR = {"type": "keyword_ptr", "k_min": 3, "k_max": 5, "choice_share": 0.1, "delta_share": 0.8}

@@ -32,8 +32,8 @@ import numpy as np
 
 from accounting.plan import Plan, load_plan
 from accounting.tasks import GenerateTask
-from service.embedding.embedder import Embed, Embedder
 from service.engines.configs import NearestExemplarConfig, VllmConfig
+from service.engines.embedding.embedder import Embed, Embedder
 from service.engines.factory import open_engine
 from service.evaluation.dataset import Dataset
 from service.evaluation.evaluator import Pass

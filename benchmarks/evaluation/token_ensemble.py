@@ -43,17 +43,17 @@ from benchmarks.evaluation.perplexity import nats
 from benchmarks.evaluation.text_sets import BASE, DATA, TASK, TOKENS, cost, planned, signed
 from exemplar_store import Slot
 from exemplar_store.cohorts import FIRST
-from service.embedding.embedder import Embedder
-from service.embedding.words import cache_folder
+from service.answering.draw import draw
+from service.answering.queries import InvalidQueryError
+from service.answering.stages import Stages
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import Embedder
+from service.engines.embedding.words import cache_folder
 from service.engines.prompts import render
 from service.engines.protocol import TaskSpec
 from service.evaluation.dataset import NAME, Dataset
 from service.evaluation.replies import KeptEngine
 from service.evaluation.text_metrics import similarities
-from service.pipeline.draw import draw
-from service.pipeline.queries import InvalidQueryError
-from service.pipeline.stages import Stages
 from service.sources.files import read_records
 
 TIMEOUT_S = 600.0

@@ -27,14 +27,14 @@ from accounting.tasks import GenerateTask
 from benchmarks.evaluation.products import KINDS
 from benchmarks.evaluation.token_ensemble import mean, shared
 from exemplar_store import Exemplar, Slot
-from service.embedding.embedder import Embedder
+from service.answering.mechanisms.adapter import once_adapter_of
+from service.answering.queries import task_spec
+from service.answering.stages import Stages
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
 from service.engines.protocol import TaskSpec
 from service.engines.vllm.model_folder import model_folder
-from service.pipeline.mechanisms.adapter import once_adapter_of
-from service.pipeline.queries import task_spec
-from service.pipeline.stages import Stages
 
 DELTA = 1e-5
 SIZES: Mapping[str, Any] = {"ensemble": 30, "shots": 2, "slot_tokens": 200}
@@ -55,8 +55,10 @@ VARIED: Sequence[Mapping[str, Any]] = (
     {"clip": 1},
     {"ensemble": 15, "shots": 4},
     {"ensemble": 60, "shots": 1},
+    {"gate": 1},
+    {"gate": 1, "tokens": 13},
 )
-"""Changes of the form; the clip follows from the weight and the budget."""
+"""Changes of the form; the clip follows from the weight and the budget. Without a gate its own words are paid for."""
 PROMPT = {
     "instruction": "Reviews say what a product is made of, in which country it is made, and which colour it has.",
     "exemplar": "What is the {product} like? {answer}",
@@ -148,7 +150,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--products", type=int, default=24)
     parser.add_argument("--epsilon", type=float, action="append", help="1, 3 and 8 unless given")
-    parser.add_argument("--vary", action="store_true", help="weight, and slots, of the form, one at a time")
+    parser.add_argument("--vary", action="store_true", help="weight, slots and gate of the form, one at a time")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--show", type=int, default=0, help="so many texts and answers")
     arguments = parser.parse_args()

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from service.answering.plans.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, TaskBudget
 from service.cli.ask import Service, checked, connect
 from service.cli.gathering import Commands
 from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_engine, print_json, print_list, print_table
-from service.commands import budgets
-from service.commands.budgets import BudgetsView, CohortView, NewCohort, NewGroup
-from service.plans.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, TaskBudget
+from service.operations import budgets
+from service.operations.budgets import BudgetsView, CohortView, NewCohort, NewGroup
 
 cohorts, groups = Commands(), Commands()
 

@@ -136,7 +136,7 @@ def publish(
         margin: By what share of answers profiles must beat their controls.
         by: Who publishes. [default: your user name]
     """
-    from service.commands.publishing import publish as publish_
+    from service.operations.publishing import publish as publish_
 
     create_database()
     made = publish_(actor(by), records(), job, signing_key, margin)
@@ -145,7 +145,7 @@ def publish(
 
 def show(report: dict[str, Any]) -> None:
     """Print a report for people: every figure beside what it must be compared with."""
-    from service.commands.restoring import CONTROLS
+    from service.operations.restoring import CONTROLS
 
     controls = report["controls"]
     rows = [(said, f"{controls[name]:.1%}") for name, said in CONTROLS.items()]

@@ -25,7 +25,7 @@ from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Commands, Options
 from service.cli.output import Json, print_json, print_table, state_folder
 from service.cli.reading import TextFormat
-from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, minilm_words
+from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, minilm_words
 
 if TYPE_CHECKING:
     from service.evaluation.sanitised_texts import Guesser
@@ -297,8 +297,8 @@ def attack(
 def _attack_texts(
     epsilon: list[float], names: list[str], on: OnTexts, rows: list[dict[str, Any]], words: Words, json: bool
 ) -> None:
-    from service.embedding.embedder import Embedder, cores
-    from service.embedding.memory import EmbeddingMemory
+    from service.engines.embedding.embedder import Embedder, cores
+    from service.engines.embedding.memory import EmbeddingMemory
     from service.evaluation import sanitised_texts
 
     partition, folder = Partition(_kept(on.keep)), words.folder

@@ -9,7 +9,7 @@ from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
 from exemplar_store.knowledge_base import Progress
-from service.embedding.embedder import TextEmbedder
+from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.tables import Grid, Table

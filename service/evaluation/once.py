@@ -15,15 +15,15 @@ from scipy import special
 from aggregation.noise import FixedPoint, from_fixed_point
 from exemplar_store import Slot
 from exemplar_store.knowledge_base import Progress
+from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
+from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.engines.protocol import TaskSpec
 from service.evaluation.dataset import NAME
 from service.evaluation.evaluator import Pass
 from service.evaluation.fitting import fit_temperature
 from service.evaluation.labels import LabelScores, OfLabels, halves, score, sureness, with_noise
 from service.evaluation.tables import Grid
-from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
-from service.pipeline.mechanisms.prototypes import PrototypesAdapter
-from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 
 A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 

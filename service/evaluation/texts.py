@@ -10,22 +10,22 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import yaml
 
+from accounting import plain_yaml
 from accounting.mechanisms import TextMechanism
 from accounting.plan import TaskNoise, parse_plan
 from accounting.tasks import GenerateTask
 from exemplar_store.knowledge_base import Progress, do_nothing
-from service.embedding.embedder import TextEmbedder
-from service.embedding.memory import EmbeddingMemory
+from service.answering.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
+from service.answering.queries import InvalidQueryError
+from service.answering.trials.consensus import consensus, texts_of
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.embedding.memory import EmbeddingMemory
 from service.engines.protocol import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
-from service.pipeline.queries import InvalidQueryError
-from service.trials.consensus import consensus, texts_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Texts:
         asked: the rows.
         spec: the task as the engine knows it.
         engine: makes sentences of words.
-        embedder: for candidates and outputs; should remember (:mod:`service.embedding.memory`).
+        embedder: for candidates and outputs; should remember (:mod:`service.engines.embedding.memory`).
     """
 
     asked: Sequence[Asked]
@@ -188,8 +188,8 @@ class TextEvaluator(Evaluator):
     def _read(self, written: str) -> TextMechanism:
         document = self.data.plan.model_dump(mode="json")
         try:
-            document["tasks"][self.data.task_name]["mechanism"] = yaml.safe_load(written)
-        except yaml.YAMLError:
+            document["tasks"][self.data.task_name]["mechanism"] = plain_yaml.load(written)
+        except plain_yaml.NotPlainError:
             raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
         return cast(TextMechanism, parse_plan(document).tasks[self.data.task_name].mechanism)
 

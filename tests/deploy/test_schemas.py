@@ -8,8 +8,8 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from service import application
-from service.serve_config import load_serve_config
+from service.serving import application
+from service.serving.serve_config import load_serve_config
 from tests.deploy.overlays import ROOT, containers, each_overlay, pods, ray_service, rendered, serve_config
 
 OF_OPERATORS = {"RayService", "ExternalSecret", "PrometheusRule", "ServiceMonitor"}
@@ -81,7 +81,7 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
 
 def test_serve_configs_differ_where_they_must():
     """Kustomize patches no text, so each is written out; a change of one that the others lack is noticed here."""
-    packaged = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+    packaged = yaml.safe_load((ROOT / "service" / "serving" / "serve.yaml").read_text())
     local, gpu, production = map(serve_config, ("local", "gpu", "production"))
     assert differing(packaged, local) == {"/proxy_location", "/http_options/host", "/http_options/port"}
     assert {path.rsplit("/", 1)[0] for path in differing(local, gpu)} == {

@@ -3,6 +3,10 @@
 Whatever goes wrong becomes a :class:`.completion.Failure`, which holds nothing that was sent or received but a status:
 an exception of the HTTP client carries the request, with the prompt and the key in it, and a server may quote both in
 its reply.
+
+Not OpenAI's client: it follows redirects with the prompt, brings cookies of one slot back with another's prompt, reads
+bodies of any size, tells the server how often it tried, and waits for the next try within its caller's place. Nor
+tenacity: its loop is as long as this one, knows no ``Retry-After`` and draws from :mod:`random`.
 """
 
 import asyncio
@@ -21,7 +25,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.protocol import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
-from service.retry_after import retry_after_s
+from service.engines.retry_after import retry_after_s
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from service.cli import app, main
-from service.embedding.words import minilm_words
+from service.engines.embedding.words import minilm_words
 from tests.documented import DOCS, blocks, run
 from tests.sanitization.made_up import letter_words
 

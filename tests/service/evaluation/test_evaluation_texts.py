@@ -14,7 +14,7 @@ from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanis
 from accounting.plan import Plan, TaskNoise, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, SymmetricProfile
 from accounting.tasks import GenerateTask
-from service.embedding.memory import EmbeddingMemory
+from service.engines.embedding.memory import EmbeddingMemory
 from service.engines.protocol import ZeroShot
 from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.tables import Grid
