@@ -73,12 +73,13 @@ def write(folder: Path, seed: int = 7) -> None:
         question = {**about, "question": KINDS[asked][0].format(product=product), "answer": facts[asked]}
         train += reviews
         test.append(question)
-        _write(folder / "topics" / name, reviews, [question])
+        write_rows(folder / "topics" / name, reviews, [question])
     rng.shuffle(train)
-    _write(folder / "products", train, test)
+    write_rows(folder / "products", train, test)
 
 
-def _write(folder: Path, train: Sequence[Mapping[str, str]], test: Sequence[Mapping[str, str]]) -> None:
+def write_rows(folder: Path, train: Sequence[Mapping[str, str]], test: Sequence[Mapping[str, str]]) -> None:
+    """A folder as ``dpicl eval`` reads it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in (("train", train), ("test", test)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
