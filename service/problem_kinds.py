@@ -1,6 +1,8 @@
 """Every kind of problem that the API answers with: one table, from which errors, metrics and the reference are made."""
 
+from collections.abc import Mapping
 from enum import Enum, unique
+from typing import Any, ClassVar
 
 
 @unique
@@ -251,3 +253,19 @@ class ProblemKind(Enum):
         "ledger status` and `dpicl ledger acknowledge`.",
     )
     WITNESS_UNAVAILABLE = 503, "The database that notices a restored ledger does not answer. Nothing was charged."
+
+
+class RefusalError(Exception):
+    """What the service refuses, and every face explains alike; the message says what to do.
+
+    Attributes:
+        kind: of problem.
+        retry_after_s: seconds after which the same request may succeed; None: nobody knows that it will.
+        hint: what the command line's user can check, beyond the message.
+        members: further public members of the problem document.
+    """
+
+    kind: ClassVar[ProblemKind]
+    retry_after_s: ClassVar[float | None] = None
+    hint: ClassVar[str] = ""
+    members: Mapping[str, Any] = {}

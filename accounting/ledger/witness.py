@@ -74,6 +74,8 @@ class LedgerRestoredError(LedgerError):
 class WitnessUnavailableError(LedgerError):
     """The witness's database does not answer, so a charge could be lost without a trace; nothing is charged."""
 
+    retry_after_s = 5.0
+
 
 class Witness:
     """What was witnessed, and the ledger's trail to compare it with. One object serves all threads of a process.

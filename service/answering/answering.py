@@ -53,7 +53,7 @@ from service.engines.protocol import (
     UnusableReplyError,
     ZeroShot,
 )
-from service.problem_kinds import ProblemKind
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.signed import read_signed, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 from service.records.topics import check_named, topic_of
@@ -69,16 +69,24 @@ Realign = Callable[[str, str], Awaitable[str | None]]
 """A question and a released text in; that text for this question out, or None."""
 
 
-class StillAnsweringError(RuntimeError):
+class StillAnsweringError(RefusalError, RuntimeError):
     """The same query is being answered for somebody else and has not finished; ask again, it will cost nothing."""
 
+    kind = ProblemKind.STILL_ANSWERING
+    retry_after_s = 2
 
-class BusyError(RuntimeError):
+
+class BusyError(RefusalError, RuntimeError):
     """As many queries are being answered as this replica or the engine takes on; nothing was charged."""
 
+    kind = ProblemKind.BUSY
+    retry_after_s = 1
 
-class RemoteEngineForbiddenError(RuntimeError):
+
+class RemoteEngineForbiddenError(RefusalError, RuntimeError):
     """The engine is outside the deployment, which the exemplars may not leave; nothing was charged."""
+
+    kind = ProblemKind.REMOTE_ENGINE_FORBIDDEN
 
 
 @dataclass(frozen=True)
@@ -307,8 +315,8 @@ class Answering:
         engine = await self.stages.engine.describe()
         try:
             check_may_leave(engine, knowledge_base)
-        except RemoteEngineForbiddenError:
-            await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
+        except RemoteEngineForbiddenError as error:
+            await self._refused(signed, key_id, error.kind)
             raise
         if task.kind == "generate" and task.mechanism.written_together and not engine.writes_together:
             raise EngineUnavailableError(
@@ -516,10 +524,8 @@ def refusal(error: BaseException) -> tuple[str, Exception]:
     match error:
         case InvalidQueryError() | UnanswerableQueryError():
             return "unanswerable-query", InvalidQueryError(str(error))
-        case TextBudgetExhaustedError():
-            return ProblemKind.TEXT_BUDGET_EXHAUSTED.slug, error
-        case UnusableReplyError():
-            return ProblemKind.UNUSABLE_REPLY.slug, error
+        case TextBudgetExhaustedError() | UnusableReplyError():
+            return error.kind.slug, error
         case EngineBusyError():
             return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
     return "engine-unavailable", EngineUnavailableError("the engine does not answer")

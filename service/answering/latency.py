@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from accounting.ledger.budgets import SignedTask
+from service.problem_kinds import ProblemKind, RefusalError
 
 UNPADDED = "Latency is not padded here: how long an answer takes can tell of private exemplars."
 
@@ -21,8 +22,10 @@ SMALLEST_S = 0.1
 _TWICE_AS_LONG = 4096  # tokens before it with which a token takes no more than twice as long, in models of any size
 
 
-class GrainTooSmallError(RuntimeError):
+class GrainTooSmallError(RefusalError, RuntimeError):
     """The latency grain does not hide what a task's largest slots take; nothing was charged."""
+
+    kind = ProblemKind.LATENCY_GRAIN_TOO_SMALL
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,15 @@ from dataclasses import replace
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import KnowledgeBase
 from service.engines.protocol import Prompt, TaskSpec
+from service.problem_kinds import ProblemKind, RefusalError
 
 MAX_QUERY_CHARACTERS = 20_000
 
 
-class InvalidQueryError(ValueError):
+class InvalidQueryError(RefusalError, ValueError):
     """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
+
+    kind = ProblemKind.INVALID_QUERY
 
 
 def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str]) -> dict[str, str]:

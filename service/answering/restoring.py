@@ -19,6 +19,7 @@ from service.answering.answering import BusyError, refusal
 from service.answering.latency import on_grain
 from service.answering.queries import InvalidQueryError
 from service.engines.protocol import Engine, EngineUnavailableError, Prompt, Steerer, TaskSpec, UnanswerableQueryError
+from service.problem_kinds import ProblemKind, RefusalError
 
 Mode = Literal["text", "steer"]
 _EXAMPLE: dict[str, Any] = {
@@ -30,16 +31,22 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-class UnknownBundleError(LookupError):
+class UnknownBundleError(RefusalError, LookupError):
     """No such bundle is served here."""
 
+    kind = ProblemKind.UNKNOWN_BUNDLE
 
-class BundleDiffersError(ValueError):
+
+class BundleDiffersError(RefusalError, ValueError):
     """The caller has another bundle than this service under the same name."""
 
+    kind = ProblemKind.BUNDLE_DIFFERS
 
-class SteeringNotServedError(ValueError):
+
+class SteeringNotServedError(RefusalError, ValueError):
     """No engine here can be steered."""
+
+    kind = ProblemKind.STEERING_NOT_SERVED
 
 
 class RedactedText(BaseModel):

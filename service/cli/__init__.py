@@ -13,6 +13,7 @@ import typer
 
 from service.cli.lazy import SETTINGS, LazyGroup
 from service.cli.output import close_records
+from service.problem_kinds import RefusalError
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -77,9 +78,8 @@ def _explain(error: Exception) -> str | None:
         hint = "Is it running" if type(cause).__module__ != "sqlite3" else "Is its disk full or read-only"
         said = " ".join(str(cause).split())
         return f"the database cannot be used: {said}. {hint}, and is DPICL_DATABASE_URL right?"
-    protocol = sys.modules.get("service.engines.protocol")
-    if protocol and isinstance(error, protocol.EngineUnavailableError):
-        return f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
+    if isinstance(error, RefusalError) and error.hint:
+        return f"{error}: {error.hint}"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
+
+from service.problem_kinds import ProblemKind, RefusalError
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
     from service.engines.lock_step import Writing
 
 
-class EngineUnavailableError(RuntimeError):
+class EngineUnavailableError(RefusalError, RuntimeError):
     """The engine cannot answer now. Only the zero-shot probe raises it, before anything private was read."""
+
+    kind = ProblemKind.ENGINE_UNAVAILABLE
+    retry_after_s: ClassVar[float | None] = 5
+    hint = "check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
 
 
 class EngineBusyError(EngineUnavailableError):
@@ -33,6 +39,9 @@ class NotKeptError(EngineUnavailableError):
 class UnusableReplyError(EngineUnavailableError):
     """The engine replies, but with nothing to use; the message says what the operator can change. Only the probe raises
     it."""
+
+    kind = ProblemKind.UNUSABLE_REPLY
+    retry_after_s = None
 
 
 class UnanswerableQueryError(ValueError):

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from accounting.ledger import trail
 from service.engines.private_threads import privately
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.roles import Actor, Right
 
 P = ParamSpec("P")
@@ -81,7 +82,7 @@ class Confirmation(StrEnum):
     WORSE_THAN_FREE = "worse_than_free"
 
 
-class UnconfirmedError(ValueError):
+class UnconfirmedError(RefusalError, ValueError):
     """Nothing was done: the actor did not confirm something.
 
     Attributes:
@@ -89,10 +90,13 @@ class UnconfirmedError(ValueError):
         doubts: why it has to be confirmed, a sentence each.
     """
 
+    kind = ProblemKind.UNCONFIRMED
+
     def __init__(self, confirmation: Confirmation, doubts: Collection[str]):
         super().__init__(" ".join(doubts))
         self.confirmation = confirmation
         self.doubts = tuple(doubts)
+        self.members = {"confirm": confirmation, "problems": self.doubts}
 
 
 def check_confirmed(confirmation: Confirmation, doubts: Collection[str], given: Collection[Confirmation]) -> None:

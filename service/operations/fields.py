@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from service.answering.wording import figure
+from service.problem_kinds import ProblemKind, RefusalError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 """Of a knowledge base, a task or a group."""
@@ -45,13 +46,15 @@ def inputs(**example: Any) -> ConfigDict:
     return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
 
 
-class FieldError(ValueError):
+class FieldError(RefusalError, ValueError):
     """A field of the input is wrong; nothing was done.
 
     Attributes:
         field: its name.
         why: what is wrong with it, a sentence without its end.
     """
+
+    kind = ProblemKind.INVALID_REQUEST
 
     def __init__(self, field: str, why: str):
         super().__init__(f"{field}: {why}")

@@ -23,6 +23,7 @@ from accounting.ledger.dialects import reading
 from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked, KeyRotated
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.tables import quotas
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.roles import Actor, Role
 from service.records.tables import admin_sessions, api_keys, retired_tokens
 
@@ -39,12 +40,16 @@ def token_digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-class UnknownKeyError(LookupError):
+class UnknownKeyError(RefusalError, LookupError):
     """No API key has this id."""
 
+    kind = ProblemKind.UNKNOWN_KEY
 
-class KeyRotatedError(Exception):
+
+class KeyRotatedError(RefusalError):
     """Somebody else replaced the key's token meanwhile; nothing was done."""
+
+    kind = ProblemKind.KEY_ROTATED
 
 
 @dataclass(frozen=True)

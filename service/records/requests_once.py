@@ -25,6 +25,7 @@ from accounting.ledger.charges import IdempotencyConflictError
 from accounting.ledger.dialects import insert
 from accounting.ledger.events import ExemplarsIngested, Particulars, UploadEnded
 from exemplar_store.encryption import seal, unseal
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.tables import requests
 
 KEPT = timedelta(days=7)
@@ -34,12 +35,17 @@ LEASE = timedelta(minutes=15)
 _FORGOTTEN_AT_ONCE = 100
 
 
-class InProgressError(Exception):
+class InProgressError(RefusalError):
     """The request is being done, for the same Idempotency-Key; nothing is done now."""
 
+    kind = ProblemKind.REQUEST_IN_PROGRESS
+    retry_after_s = 5
 
-class DoneBeforeError(Exception):
+
+class DoneBeforeError(RefusalError):
     """The request was done before, for the same Idempotency-Key, and its response is not kept; nothing is done now."""
+
+    kind = ProblemKind.DONE_BEFORE
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Literal
 
 from accounting.ledger.quotas import in_scope
+from service.problem_kinds import ProblemKind, RefusalError
 
 Role = Literal["analyst", "viewer", "auditor", "admin"]
 
@@ -46,12 +47,16 @@ def why_not(role: Role, right: Right) -> str:
     return f"{a(role)} may not {right.value}; {' or '.join(able)} may"
 
 
-class NotAllowedError(Exception):
+class NotAllowedError(RefusalError):
     """The actor's role may not do this; nothing was done."""
 
+    kind = ProblemKind.WRONG_ROLE
 
-class OutOfScopeError(Exception):
+
+class OutOfScopeError(RefusalError):
     """The actor may ask, and not this task."""
+
+    kind = ProblemKind.OUT_OF_SCOPE
 
 
 @dataclass(frozen=True)

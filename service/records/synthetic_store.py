@@ -4,6 +4,7 @@ import base64
 from typing import Any, NoReturn
 
 from exemplar_store import ExemplarStore, ExemplarStoreError
+from service.problem_kinds import ProblemKind, RefusalError
 
 KEY = b"dp-icl: made-up data, published!"
 """32 bytes that everybody knows."""
@@ -14,8 +15,10 @@ KEY_BASE64 = base64.b64encode(KEY).decode()
 NOTICE = "MADE-UP DATA (dpicl serve --synthetic): nobody's tickets, and nothing here is confidential."
 
 
-class SyntheticUploadError(ExemplarStoreError):
+class SyntheticUploadError(RefusalError, ExemplarStoreError):
     """Exemplars were sent to a service that runs on made-up data; nothing was stored."""
+
+    kind = ProblemKind.MADE_UP_DATA
 
 
 class SyntheticStore(ExemplarStore):

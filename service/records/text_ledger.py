@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from accounting.ledger.dialects import insert, reading
 from sanitization.text import Sanitized, TextSanitizer
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.database import open_database
 from service.records.tables import metadata, sanitized_texts, text_costs
 
@@ -27,8 +28,10 @@ ALL = ""
 """The conversation that stands for all of an owner's."""
 
 
-class TextBudgetExhaustedError(RuntimeError):
+class TextBudgetExhaustedError(RefusalError, RuntimeError):
     """The texts would cost their owner more than the cap. None of them was sanitised, and nothing was charged."""
+
+    kind = ProblemKind.TEXT_BUDGET_EXHAUSTED
 
     def __init__(self, cap: float, cost: float) -> None:
         super().__init__(

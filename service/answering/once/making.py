@@ -35,6 +35,7 @@ from service.answering.stages import Ready, Stages
 from service.engines.embedding.embedder import Embed
 from service.engines.private_threads import on_the_loop
 from service.engines.protocol import EngineUnavailableError
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed, read_task
 
@@ -49,8 +50,10 @@ _GRAIN_S_PER_EXEMPLAR = 0.0005
 _SETTLE_ATTEMPTS = 10
 
 
-class NotMadeError(LedgerError):
+class NotMadeError(RefusalError, LedgerError):
     """A release that is made once is not there; the message says what an admin can do."""
+
+    kind = ProblemKind.RELEASE_NOT_MADE
 
 
 def grain_s(public_size: int) -> float:

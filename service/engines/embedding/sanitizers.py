@@ -17,6 +17,7 @@ from sanitization.text import TextSanitizer, open_sanitizer
 from sanitization.vocabulary import Vocabulary, VocabularyError
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.embedding.words import embedded_once, minilm_words, unicode
+from service.problem_kinds import ProblemKind, RefusalError
 
 _KEPT = 32
 _TOGETHER = 64
@@ -25,15 +26,20 @@ MOST_UNKNOWN = 500
 """Different words that are embedded for one call: two seconds of processor time at most."""
 
 
-class SanitizersUnavailableError(RuntimeError):
+class SanitizersUnavailableError(RefusalError, RuntimeError):
     """There is no sanitiser, or not yet. Nothing was sanitised."""
 
+    kind = ProblemKind.SANITIZER_UNAVAILABLE
+    retry_after_s = 60
 
-class EpsilonNotAttainableError(ValueError):
+
+class EpsilonNotAttainableError(RefusalError, ValueError):
     """No sanitiser has an ε as asked for."""
 
+    kind = ProblemKind.EPSILON_NOT_ATTAINABLE
+
     def __init__(self, epsilon: float, least: float, largest: float = LARGEST_EPSILON) -> None:
-        self.least, self.largest = least, largest
+        self.members = {"least": least, "largest": largest}
         super().__init__(f"ε = {epsilon:g} is not attainable: the least is {least:g}, the largest {largest:g}")
 
 

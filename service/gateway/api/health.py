@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from service.gateway.api.dependencies import TheServices, authenticate, bearer
 from service.gateway.api.problems import Problem
-from service.operations.refusals import KIND_OF
+from service.gateway.refusals import kind_of
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(tags=["health"])
@@ -43,7 +43,7 @@ async def check_readiness(services: TheServices) -> Health:
         raise Problem(ProblemKind.ENGINE_UNAVAILABLE, f"the {missing} does not answer", retry_after_s=5)
     witness = services.records.witness
     if witness is not None and (trouble := witness.trouble):  # as charges, and a look once a second, found it last
-        kind = KIND_OF[type(trouble)]
+        kind = kind_of(trouble)
         raise Problem(kind, kind.explanation, retry_after_s=5)
     measured = services.grains.report
     if measured is None:

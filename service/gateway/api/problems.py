@@ -7,7 +7,6 @@ nothing invites a blind retry (``x-should-retry: false``).
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 import structlog
@@ -20,16 +19,10 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from accounting.ledger.errors import SignedAlreadyError
-from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import PlanError
-from service.answering.answering import BusyError, StillAnsweringError
-from service.engines.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
-from service.engines.protocol import EngineUnavailableError
-from service.operations.command import UnconfirmedError
-from service.operations.refusals import KIND_OF
-from service.problem_kinds import ProblemKind
+from service.gateway.refusals import REFUSALS, kind_of
+from service.problem_kinds import ProblemKind, RefusalError
 from service.records.database import UNAVAILABLE
-from service.records.requests_once import InProgressError
 from service.records.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
@@ -148,14 +141,6 @@ _OPENAI_TYPES = {
     403: "permission_error",
     429: "rate_limit_error",
 }
-_RETRY_AFTER_S: dict[type[Exception], float] = {
-    EngineUnavailableError: 5,
-    WitnessUnavailableError: 5,
-    StillAnsweringError: 2,
-    BusyError: 1,
-    InProgressError: 5,
-    SanitizersUnavailableError: 60,
-}
 _DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
 _FRAMEWORKS_OWN = {
     400: ProblemKind.UNREADABLE_BODY,
@@ -167,8 +152,8 @@ _FRAMEWORKS_OWN = {
 
 def install(app: FastAPI) -> None:
     """Make every error of the app a problem document."""
-    for exception in KIND_OF:
-        app.add_exception_handler(exception, partial(_known, exception))
+    for exception in REFUSALS:
+        app.add_exception_handler(exception, _refused)
 
     @app.exception_handler(Problem)
     def problem(request: Request, error: Problem) -> JSONResponse:
@@ -195,19 +180,17 @@ def install(app: FastAPI) -> None:
         return Problem(kind, detail, status=error.status_code, headers=headers).response(request.scope)
 
 
-def _known(exception: type[Exception], request: Request, error: Exception) -> JSONResponse:
-    extra: dict[str, Any] = {}
+def _refused(request: Request, error: Exception) -> JSONResponse:
+    extra: Mapping[str, Any] = {}
     match error:
+        case RefusalError():
+            extra = error.members
         case PlanError():
             extra = {"problems": [str(problem) for problem in error.problems]}
-        case UnconfirmedError():
-            extra = {"confirm": error.confirmation, "problems": error.doubts}
         case SignedAlreadyError():
             extra = {"again": error.version}
-        case EpsilonNotAttainableError():
-            extra = {"least": error.least, "largest": error.largest}
-    problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
-    return problem.response(request.scope)
+    retry_after_s = getattr(error, "retry_after_s", None)
+    return Problem(kind_of(error), str(error), retry_after_s=retry_after_s, extra=extra).response(request.scope)
 
 
 def _nowhere(request: Request) -> str:

@@ -15,8 +15,8 @@ from accounting.ledger.history import UnknownCursorError
 from service.answering.restoring import UnknownBundleError
 from service.gateway.dashboard.forms import FormError
 from service.gateway.dashboard.pages import COOKIE, NotSignedInError, Visit
+from service.gateway.refusals import REFUSALS, kind_of
 from service.operations.fields import sentence
-from service.operations.refusals import KIND_OF
 from service.records.database import UNAVAILABLE
 from service.records.telemetry.routes import route_pattern
 
@@ -28,6 +28,11 @@ _IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError)
 def _page(status: int, title: str, request: Request, error: Exception, detail: str = "") -> Response:
     visit = Visit(request, getattr(request.state, "session", None))
     return visit.page("error.html", status, title=title, detail=detail or sentence(str(error)))
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    kind = kind_of(error)
+    return _page(kind.status, kind.title, request, error)
 
 
 def _not_taken(request: Request, error: FormError) -> Response:
@@ -75,7 +80,7 @@ def _to_sign_in(request: Request, _error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, Callable[[Request, Any], Response]] = {
-    **{refusal: partial(_page, kind.status, kind.title) for refusal, kind in KIND_OF.items()},
+    **dict.fromkeys(REFUSALS, _refused),
     **dict.fromkeys(_IN_ADDRESSES, partial(_page, 404, "Not found")),
     **dict.fromkeys(UNAVAILABLE, _database_down),
     NotSignedInError: _to_sign_in,

@@ -9,7 +9,7 @@ from accounting.plan import CalibratedPlan
 from exemplar_store import OtherEmbeddingModelError, Row
 from exemplar_store.tables import knowledge_bases
 from service.answering.plans.signing import sign
-from service.operations.refusals import KIND_OF
+from service.gateway.refusals import kind_of
 from service.problem_kinds import ProblemKind
 from service.records.records import open_records
 from tests.service.conftest import embed, make_records, serving, unwitnessed
@@ -48,7 +48,7 @@ def test_a_service_charges_nothing_for_what_another_model_has_embedded(tmp_path:
         connection.execute(knowledge_bases.update().values(embedding_model="0" * 64))
     with pytest.raises(OtherEmbeddingModelError) as refused:
         asyncio.run(services.answering.answer("toys.colour", "a toy", key_id=key.id))
-    assert KIND_OF[type(refused.value)] is ProblemKind.OTHER_EMBEDDING_MODEL
+    assert kind_of(refused.value) is ProblemKind.OTHER_EMBEDDING_MODEL
     ((status,),) = (budget.tasks for budget in records.ledger.budgets.statuses())
     assert status.left == 20
     with pytest.raises(OtherEmbeddingModelError):

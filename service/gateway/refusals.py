@@ -1,32 +1,26 @@
-"""Which kind of problem each refusal is, for the API and the dashboard alike."""
+"""Which kind of problem each refusal is, for the API and the dashboard alike.
+
+The service's own errors name it themselves. Those of the packages below it, which know nothing of problems, have it
+here.
+"""
 
 import exemplar_store
 from accounting import plan
 from accounting.ledger import charges, errors, history, quotas, witness
 from accounting.privacy import accountants
 from sanitization import text
-from service.answering import answering, latency, queries, restoring
-from service.answering.once import making
-from service.engines import protocol
-from service.engines.embedding import sanitizers
-from service.operations import command, fields
-from service.problem_kinds import ProblemKind
-from service.records import api_keys, requests_once, roles, synthetic_store, text_ledger
+from service.problem_kinds import ProblemKind, RefusalError
 
-KIND_OF: dict[type[Exception], ProblemKind] = {
+_OF_PACKAGES: dict[type[Exception], ProblemKind] = {
     charges.AnswersExhaustedError: ProblemKind.ANSWERS_EXHAUSTED,
     quotas.QuotaExhaustedError: ProblemKind.QUOTA_EXHAUSTED,
     errors.BudgetExceededError: ProblemKind.BUDGET_EXCEEDED,
-    answering.RemoteEngineForbiddenError: ProblemKind.REMOTE_ENGINE_FORBIDDEN,
     errors.UnknownTaskError: ProblemKind.UNKNOWN_TASK,
     errors.UnknownBudgetError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     charges.UnknownReleaseError: ProblemKind.UNKNOWN_RELEASE,
     exemplar_store.UnknownKnowledgeBaseError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
-    synthetic_store.SyntheticUploadError: ProblemKind.MADE_UP_DATA,
     exemplar_store.UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
     exemplar_store.InvalidUnitIdError: ProblemKind.INVALID_REQUEST,
-    api_keys.UnknownKeyError: ProblemKind.UNKNOWN_KEY,
-    api_keys.KeyRotatedError: ProblemKind.KEY_ROTATED,
     errors.UnknownGroupError: ProblemKind.UNKNOWN_GROUP,
     errors.GroupError: ProblemKind.GROUP_REFUSED,
     errors.CohortError: ProblemKind.COHORT_REFUSED,
@@ -38,9 +32,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     errors.NotEmptyError: ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY,
     exemplar_store.InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,
     charges.IdempotencyConflictError: ProblemKind.IDEMPOTENCY_CONFLICT,
-    requests_once.InProgressError: ProblemKind.REQUEST_IN_PROGRESS,
-    requests_once.DoneBeforeError: ProblemKind.DONE_BEFORE,
-    queries.InvalidQueryError: ProblemKind.INVALID_QUERY,
     exemplar_store.BadRowError: ProblemKind.BAD_ROW,
     exemplar_store.UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
     history.UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
@@ -49,27 +40,18 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     errors.SignedAlreadyError: ProblemKind.PLAN_SIGNED_ALREADY,
     accountants.AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     witness.LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
-    making.NotMadeError: ProblemKind.RELEASE_NOT_MADE,
-    latency.GrainTooSmallError: ProblemKind.LATENCY_GRAIN_TOO_SMALL,
     exemplar_store.EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
     exemplar_store.OtherEmbeddingModelError: ProblemKind.OTHER_EMBEDDING_MODEL,
-    protocol.EngineUnavailableError: ProblemKind.ENGINE_UNAVAILABLE,
-    protocol.UnusableReplyError: ProblemKind.UNUSABLE_REPLY,
     witness.WitnessUnavailableError: ProblemKind.WITNESS_UNAVAILABLE,
-    answering.StillAnsweringError: ProblemKind.STILL_ANSWERING,
-    answering.BusyError: ProblemKind.BUSY,
-    sanitizers.SanitizersUnavailableError: ProblemKind.SANITIZER_UNAVAILABLE,
-    sanitizers.EpsilonNotAttainableError: ProblemKind.EPSILON_NOT_ATTAINABLE,
-    text_ledger.TextBudgetExhaustedError: ProblemKind.TEXT_BUDGET_EXHAUSTED,
     text.TextError: ProblemKind.INVALID_REQUEST,
-    fields.FieldError: ProblemKind.INVALID_REQUEST,
-    roles.NotAllowedError: ProblemKind.WRONG_ROLE,
-    roles.OutOfScopeError: ProblemKind.OUT_OF_SCOPE,
-    command.UnconfirmedError: ProblemKind.UNCONFIRMED,
-    restoring.UnknownBundleError: ProblemKind.UNKNOWN_BUNDLE,
-    restoring.BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,
-    restoring.SteeringNotServedError: ProblemKind.STEERING_NOT_SERVED,
 }
 
-REFUSALS = tuple(KIND_OF)
-"""What a page that shows a form again catches."""
+REFUSALS: tuple[type[Exception], ...] = (RefusalError, *_OF_PACKAGES)
+"""What a face explains."""
+
+
+def kind_of(error: Exception) -> ProblemKind:
+    """The kind of problem that an error is: an internal error, unless it is one of :data:`REFUSALS`."""
+    if isinstance(error, RefusalError):
+        return error.kind
+    return next((_OF_PACKAGES[one] for one in type(error).__mro__ if one in _OF_PACKAGES), ProblemKind.INTERNAL_ERROR)
