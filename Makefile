@@ -57,16 +57,15 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # the others read, and so do the services that they start. Whole services often wait: two at once, and two processes more.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
 # Each loads a model, torch or Ray.
-MODELS := sanitization/restore/test_engine_worker.py sanitization/restore/training examples/test_with_presidio.py \
-  service/api/test_openapi.py service/api/test_sanitizing.py service/cli/test_cli_trying.py \
-  service/cli/test_restore.py service/cli/test_sanitize.py service/dashboard/test_dashboard_sanitising.py \
-  service/embedding service/engines/test_cpu_worker.py service/engines/test_extraction.py \
-  service/engines/test_isolation_modes.py service/engines/test_kept_blocks.py service/engines/test_model_folder.py \
-  service/engines/test_nearest_exemplar.py service/engines/test_nearest_response.py service/engines/test_smollm2.py \
-  service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
-  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/evaluation/test_replies.py \
-  service/pipeline/test_sanitizing_engine.py service/pipeline/test_written_texts.py service/plans/test_apart.py \
-  service/plans/test_candidates.py
+MODELS := examples/test_with_presidio.py research/evaluation/test_example_data.py research/evaluation/test_replies.py \
+  research/restore research/sanitization sanitization/restore/test_engine_worker.py service/api/test_openapi.py \
+  service/api/test_sanitizing.py service/cli/test_cli_trying.py service/cli/test_restore.py \
+  service/cli/test_sanitize.py service/dashboard/test_dashboard_sanitising.py service/embedding \
+  service/engines/test_cpu_worker.py service/engines/test_extraction.py service/engines/test_isolation_modes.py \
+  service/engines/test_kept_blocks.py service/engines/test_model_folder.py service/engines/test_nearest_exemplar.py \
+  service/engines/test_nearest_response.py service/engines/test_smollm2.py service/engines/test_steered.py \
+  service/engines/test_tokens.py service/engines/test_vllm.py service/pipeline/test_sanitizing_engine.py \
+  service/pipeline/test_written_texts.py service/plans/test_apart.py service/plans/test_candidates.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
@@ -81,7 +80,7 @@ lint: $(VENV)/.installed  ## Style, import contracts, insecure code, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/bandit -q -r accounting aggregation exemplar_store sanitization service
+	$(BIN)/bandit -q -r accounting aggregation exemplar_store research sanitization service
 	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$' --exclude-lines 'secret(Name|Key)"?: |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
 	! git grep -nIE 'dpicl_[A-Za-z0-9_-]{43}'
 

@@ -11,19 +11,20 @@ import typer
 from pydantic import Field
 from rich.progress import TaskID
 
+from research.evaluation.dataset import Dataset, Progress
+from research.evaluation.evaluator import Evaluator, Pass
+from research.evaluation.labels import LabelEvaluator, LabelScores
+from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
+from research.evaluation.replies import KeptEngine
+from research.evaluation.tables import Grid, read_csv, write_csv
+from research.evaluation.texts import TextEvaluator
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, print_json, print_table, progress
 from service.cli.reading import TextFormat
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
 from service.engines.factory import open_engine
-from service.evaluation.dataset import Dataset, Progress, embedded_field
-from service.evaluation.evaluator import Evaluator, Pass
-from service.evaluation.labels import LabelEvaluator, LabelScores
-from service.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
-from service.evaluation.replies import KeptEngine
-from service.evaluation.tables import Grid, read_csv, write_csv
-from service.evaluation.texts import TextEvaluator
+from service.pipeline.queries import embedded_field
 
 ONCE: dict[str, Callable[[Dataset], Evaluator]] = {
     "prototypes": PrototypesEvaluator,

@@ -104,12 +104,12 @@ def train(
         job: Its folder. Run the command again to continue.
         plot_file: Also plot it to this PNG.
     """
-    from sanitization.restore.training.data import TrainConfig
-    from sanitization.restore.training.job import Job
+    from research.restore.data import TrainConfig
+    from research.restore.job import Job
 
     report = Job(job, TrainConfig.read(config), lambda stage, done: typer.echo(f"{stage}: {done}", err=True)).run()
     if plot_file is not None:
-        from sanitization.restore.training.plot import plot
+        from research.restore.plot import plot
 
         plot(report).savefig(plot_file, dpi=120)
     if json:

@@ -28,7 +28,7 @@ from service.cli.reading import TextFormat
 from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, minilm_words
 
 if TYPE_CHECKING:
-    from service.evaluation.sanitised_texts import Guesser
+    from research.sanitization.sanitised_texts import Guesser
 
 
 class _TextFirst(TyperGroup):
@@ -218,9 +218,9 @@ class OnTexts(Options):
 
     def guessers(self) -> dict[str, Guesser]:
         """Attackers with a model, by what tables call them."""
+        from research.sanitization.chat_attack import ChatModel
+        from research.sanitization.masked_attack import MaskedModel
         from service.engines.configs import OpenAiCompatibleConfig
-        from service.evaluation.chat_attack import ChatModel
-        from service.evaluation.masked_attack import MaskedModel
 
         guessers: dict[str, Guesser] = {}
         if self.masked_model is not None:
@@ -297,9 +297,9 @@ def attack(
 def _attack_texts(
     epsilon: list[float], names: list[str], on: OnTexts, rows: list[dict[str, Any]], words: Words, json: bool
 ) -> None:
+    from research.sanitization import sanitised_texts
     from service.embedding.embedder import Embedder, cores
     from service.embedding.memory import EmbeddingMemory
-    from service.evaluation import sanitised_texts
 
     partition, folder = Partition(_kept(on.keep)), words.folder
     vocabulary = partition.replaceable(words.vocabulary())

@@ -20,7 +20,7 @@ from service.commands import trials
 from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
-from service.evaluation import dataset
+from service.pipeline import queries
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.candidates import write_candidates
@@ -93,7 +93,7 @@ def try_(
         field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
     else:
-        field, response = dataset.embedded_field(plan, name, embedded_field), dataset.response_field(plan.tasks[name])
+        field, response = queries.embedded_field(plan, name, embedded_field), queries.response_field(plan.tasks[name])
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 

@@ -12,8 +12,8 @@ import pytest
 
 from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout
+from research.evaluation import dataset
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.evaluation import dataset
 from service.pipeline.queries import task_spec
 from service.plans.signing import sign
 from service.records.records import open_records

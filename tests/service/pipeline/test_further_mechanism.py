@@ -20,15 +20,15 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.noise import from_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from aggregation.votes import sum_votes
-from service.evaluation.texts import compared
+from research.evaluation.texts import compared
 from service.pipeline.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, said
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 from service.trials.consensus import Consensus, consensus, most
+from tests.research.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, RepeatingEngine, client_of, states
 from tests.service.dashboard.dashboard_browser import Browser
-from tests.service.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.pipeline.test_text_answers import ask, make_services
 from tests.service.shell import Shell
 from tests.service.trials.test_trials import RED, attempt, text_plan
