@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from sanitization.context import Bigrams, guesses
+from research.sanitization.context import Bigrams, guesses
 from sanitization.mechanisms import Served
 from sanitization.medoids import CANDIDATES
 from sanitization.text import TextSanitizer

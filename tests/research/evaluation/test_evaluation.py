@@ -124,7 +124,7 @@ def test_a_missing_plotting_library_is_explained(dpicl: Shell, dataset: Path, pl
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--png", dataset / "picture.png"]
-    assert "pip install 'dp-icl[eval]'" in dpicl.fails("eval", dataset, "--plan", plan_file, *options)
+    assert "pip install 'dp-icl[research]'" in dpicl.fails("eval", dataset, "--plan", plan_file, *options)
 
 
 @pytest.mark.slow

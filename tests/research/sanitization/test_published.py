@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+from research.sanitization.as_published import PUBLISHED, UNKNOWN, WithUnknown
 from sanitization.audit import admit, audit
-from sanitization.channel import UNKNOWN, Channel, WithUnknown
+from sanitization.channel import Channel
 from sanitization.embeddings import load
-from sanitization.mechanisms import PUBLISHED, serve
+from sanitization.mechanisms import CORRECTED, serve
 from sanitization.published.cape import Cape, RankedCape
 from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
@@ -45,7 +46,7 @@ def minilm() -> Vocabulary:
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
 def test_rows_are_probabilities_and_prefer_near_words(name: str, epsilon: float) -> None:
-    law = PUBLISHED[name].corrected(WORDS, epsilon).rows(EVERY)
+    law = CORRECTED[name](WORDS, epsilon).rows(EVERY)
     np.testing.assert_allclose(law.sum(axis=1), 1, atol=1e-12)
     distance = WORDS.distances(EVERY)
     assert (law * distance).sum() < distance.mean(axis=1).sum()
@@ -53,7 +54,7 @@ def test_rows_are_probabilities_and_prefer_near_words(name: str, epsilon: float)
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_row_is_the_same_whatever_it_is_asked_with(name: str) -> None:
-    channel = PUBLISHED[name].published(WORDS, 3.0)
+    channel = PUBLISHED[name].channel(WORDS, 3.0)
     np.testing.assert_allclose(channel.rows(np.array([5, 150, 3])), channel.rows(EVERY)[[5, 150, 3]], rtol=1e-12)
 
 
@@ -76,7 +77,7 @@ def test_where_a_claim_fails_the_corrected_mechanism_keeps_it(
     name: str, words: Vocabulary, nominal: float, tmp_path: Path
 ) -> None:
     """On the same words, by the same auditor, at the ε that the paper claims for them."""
-    with_unknown = audit(PUBLISHED[name].published(words, nominal))
+    with_unknown = audit(PUBLISHED[name].channel(words, nominal))
     claimed = Cape(words, nominal).claim() if name == "cape" else nominal
     assert with_unknown.epsilon > claimed
     served = serve(name, words, claimed, tmp_path)
@@ -84,7 +85,7 @@ def test_where_a_claim_fails_the_corrected_mechanism_keeps_it(
 
 
 def test_santext_may_be_served_at_its_true_epsilon() -> None:
-    found = audit(PUBLISHED["santext"].published(WORDS, 6.0))
+    found = audit(PUBLISHED["santext"].channel(WORDS, 6.0))
     assert admit(found, 6.0 * WORDS.diameter) == found.epsilon < 0.6 * 6.0 * WORDS.diameter
 
 
@@ -95,7 +96,7 @@ def test_santext_may_be_served_at_its_true_epsilon() -> None:
         (WithUnknown(SanTextPlus(WORDS, 3.0), "any word"), 100),
         (CusText(WORDS, 1.0), 200),
         (CusText(WORDS, 1.0, aggressive=True), 200),
-        (PUBLISHED["custext"].published(WORDS, 1.0), 201),  # unknown words are sent
+        (PUBLISHED["custext"].channel(WORDS, 1.0), 201),  # unknown words are sent
         (DynText(WORDS, 1.0), 200),
     ],
     ids=["SANTEXT+", "unknown words", "CUSTEXT", "a list for each word", "sent as it is", "DYNTEXT"],
@@ -174,7 +175,7 @@ class TestRanText:
             RanText(vocabulary(20, 5), 2.0).rows(np.array([0]))
 
     def test_the_length_shows_what_is_left_out(self) -> None:
-        found = audit(PUBLISHED["rantext"].published(WORDS, 1.0), classes=["known"] * 200 + ["unknown"])
+        found = audit(PUBLISHED["rantext"].channel(WORDS, 1.0), classes=["known"] * 200 + ["unknown"])
         assert found.epsilon == math.inf
         assert found.by_class["known"] < 1
 

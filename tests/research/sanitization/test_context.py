@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from research.sanitization.context import Bigrams, guesses
 from sanitization.attacks import attack
-from sanitization.context import Bigrams, guesses
 from sanitization.medoids import medoids
 from tests.sanitization.made_up import random_rows, vocabulary
 
