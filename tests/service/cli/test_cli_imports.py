@@ -50,6 +50,7 @@ def test_an_analysts_commands_import_nothing_heavy():
         "ask --help": "Ask one question",
         "ask support.queue Where?": "the service does not answer",
         "batch --help": "Answer a file of questions",
+        "budget --url http://127.0.0.1:9": "the service does not answer",
     }
     modules, printed = imported(*commands)
     assert [said for said in commands.values() if said not in printed] == []
