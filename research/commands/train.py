@@ -35,11 +35,11 @@ def train(
     if json:
         print_json(report)
         return
-    show(report)
+    _show(report)
     typer.echo(f"Look at it, then: dpicl restore publish {job}")
 
 
-def show(report: dict[str, Any]) -> None:
+def _show(report: dict[str, Any]) -> None:
     """Print a report for people: every figure beside what it must be compared with."""
     controls = report["controls"]
     rows = [(said, f"{controls[name]:.1%}") for name, said in CONTROLS.items()]
