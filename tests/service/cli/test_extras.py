@@ -111,7 +111,7 @@ def test_with_server_it_serves(plain: Plain) -> None:
         command = [plain.bin / "dpicl", "serve", "--synthetic", "--port", str(port)]
         process = subprocess.Popen(command, cwd=plain.folder, env=plain.environment, stdout=sink, stderr=sink)
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while not (key := re.search(r"DPICL_API_KEY=(\S+)", log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
