@@ -58,14 +58,14 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
 # Each loads a model, torch or Ray.
 MODELS := examples/test_with_presidio.py research/evaluation/test_example_data.py research/evaluation/test_replies.py \
-  research/restore research/sanitization sanitization/restore/test_engine_worker.py service/api/test_openapi.py \
-  service/api/test_sanitizing.py service/cli/test_cli_trying.py service/cli/test_restore.py \
-  service/cli/test_sanitize.py service/dashboard/test_dashboard_sanitising.py service/embedding \
+  research/restore research/sanitization sanitization/restore/test_engine_worker.py service/gateway/api/test_openapi.py \
+  service/gateway/api/test_sanitizing.py service/cli/test_cli_trying.py service/cli/test_restore.py \
+  service/cli/test_sanitize.py service/gateway/dashboard/test_dashboard_sanitising.py service/engines/embedding \
   service/engines/test_cpu_worker.py service/engines/test_extraction.py service/engines/test_isolation_modes.py \
   service/engines/test_kept_blocks.py service/engines/test_model_folder.py service/engines/test_nearest_exemplar.py \
   service/engines/test_nearest_response.py service/engines/test_smollm2.py service/engines/test_steered.py \
-  service/engines/test_tokens.py service/engines/test_vllm.py service/pipeline/test_sanitizing_engine.py \
-  service/pipeline/test_written_texts.py service/plans/test_apart.py service/plans/test_candidates.py
+  service/engines/test_tokens.py service/engines/test_vllm.py service/answering/test_sanitizing_engine.py \
+  service/answering/test_written_texts.py service/answering/plans/test_apart.py service/answering/plans/test_candidates.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 

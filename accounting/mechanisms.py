@@ -1,7 +1,7 @@
 """Mechanisms as a plan writes them: their parameters, and which profiles calibration chooses their noise from.
 
 This is all that a plan needs to be read and signed. What answers with a mechanism and describes it is the service's
-(``service/pipeline/mechanisms``), which this package does not import.
+(``service/answering/mechanisms``), which this package does not import.
 """
 
 import json

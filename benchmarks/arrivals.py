@@ -24,12 +24,12 @@ from pathlib import Path
 from accounting.ledger.errors import BudgetExceededError
 from accounting.plan import Plan, load_plan
 from exemplar_store import Layout, Row
-from service.embedding.embedder import Embedder, cores
+from service.answering.plans.signing import check_free, prepare, sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.plans.signing import check_free, prepare, sign
+from service.engines.embedding.embedder import Embedder, cores
+from service.operations.services import Services, open_services
 from service.records.records import open_records
 from service.records.signed import read_signed
-from service.services import Services, open_services
 from service.settings import Settings
 
 PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"

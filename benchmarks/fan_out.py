@@ -40,8 +40,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.isolation import QUERY, WRITTEN, make_slots
-from service.embedding.embedder import Embedder
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.prompts import render
 from service.engines.protocol import ZeroShot
 
@@ -251,10 +251,10 @@ def raw(task: dict) -> None:
     from vllm import LLM
 
     from accounting.plan import parse_plan
+    from service.answering.queries import task_spec
     from service.engines.vllm.engine import _next_token
     from service.engines.vllm.label_scoring import LabelTrie
     from service.engines.vllm.tokens import Tokenization
-    from service.pipeline.queries import task_spec
     from service.records.records import open_records
     from service.settings import Settings
 

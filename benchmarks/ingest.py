@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from exemplar_store import ExemplarStore, Layout, Row, read_json_lines
-from service.embedding.embedder import Embed, Embedder, cores
+from service.engines.embedding.embedder import Embed, Embedder, cores
 from service.records.database import open_database
 from service.records.schema import migrate
 

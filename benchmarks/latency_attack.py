@@ -44,18 +44,18 @@ from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelea
 from examples.serving import serving, use_database_in
 from exemplar_store import MAX_UNIT_BYTES, Layout
 from exemplar_store.exemplar import content
-from service.embedding.embedder import Embedder
+from service.answering.latency import Departure, Measured
+from service.answering.mechanisms.adapter import said
+from service.answering.mechanisms.embedding_mean import NearestCandidate
+from service.answering.plans.signing import sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.pipeline.latency import Departure, Measured
-from service.pipeline.mechanisms.adapter import said
-from service.pipeline.mechanisms.embedding_mean import NearestCandidate
-from service.plans.signing import sign
-from service.private_threads import privately
+from service.engines.embedding.embedder import Embedder
+from service.engines.private_threads import privately
+from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
-from service.services import Services, open_services
+from service.records.telemetry.heartbeat import Heartbeat
+from service.serving.web import create_app
 from service.settings import Settings
-from service.telemetry.heartbeat import Heartbeat
-from service.web import create_app
 
 ROOT = Path(__file__).parents[1]
 DELTA = 1e-5
@@ -321,7 +321,7 @@ async def compare(sides: tuple[Side, Side], task: str, beside: str, answers: int
 
 
 WITHIN = """
-from service import application
+from service.serving import application
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 
 async def on_the_loop(work):
@@ -350,7 +350,7 @@ def served(folder: Path, embedder: Embedder, *, planted: bool) -> Iterator[Calla
     (folder / "within.py").write_text(WITHIN)
     config = (ROOT / "service" / "serve.yaml").read_text()
     (folder / "serve.yaml").write_text(
-        config.replace("service.application:build", "within:build") if planted else config
+        config.replace("service.serving.application:build", "within:build") if planted else config
     )
     records = open_records(Settings())
     names = [f"{kind}-{side}" for kind in ("texts", "documents") for side in ("without", "with")]
@@ -438,7 +438,7 @@ def planted(embedder: Embedder) -> dict[str, tuple[str, str, float, list[object]
             "mean",
             "a void",
             0.2,
-            [at_answer_time, mock.patch("service.pipeline.answering.Departure", UnpaddedVoids)],
+            [at_answer_time, mock.patch("service.answering.answering.Departure", UnpaddedVoids)],
         ),
         "slots are compared on the event loop": (
             "documents",

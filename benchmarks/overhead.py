@@ -33,12 +33,12 @@ from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
 from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Layout, Slot
+from service.answering.plans.signing import sign
 from service.engines.protocol import EngineInfo, TaskSpec, ZeroShot
-from service.plans.signing import sign
+from service.operations.services import Services, open_services
 from service.records.records import open_records
-from service.services import Services, open_services
+from service.serving.web import create_app
 from service.settings import Settings
-from service.web import create_app
 
 PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"
 

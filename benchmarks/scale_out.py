@@ -37,7 +37,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from service.local_ray import SETTINGS  # noqa: E402
+from service.serving.local_ray import SETTINGS  # noqa: E402
 
 UNITS = 2000
 SHOTS = 4
@@ -238,7 +238,7 @@ def fill(url: str, slots: int) -> str:
     from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, parse_plan
     from accounting.privacy.profiles import Gaussian
     from exemplar_store import Layout
-    from service.plans.signing import sign
+    from service.answering.plans.signing import sign
     from service.records.records import open_records
     from service.settings import Settings
 

@@ -17,10 +17,10 @@ import numpy as np
 from ray.serve import Application
 
 from exemplar_store import Slot
-from service.application import Beside, EmbedderDeployment, EngineDeployment, Ingress, PrivateWork, deployment
 from service.engines.configs import NearestExemplarConfig
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
-from service.telemetry.logs import configure_logs
+from service.records.telemetry.logs import configure_logs
+from service.serving.application import Beside, EmbedderDeployment, EngineDeployment, Ingress, PrivateWork, deployment
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class SimulatedEngineDeployment(EngineDeployment.func_or_class):  # type: ignore
 def application(
     simulation: Simulation, *, engine: Mapping[str, Any], ingress: Mapping[str, Any], embedder: Mapping[str, Any]
 ) -> Application:
-    """The service as :func:`service.application.build` puts it together, with a simulated engine in it.
+    """The service as :func:`service.serving.application.build` puts it together, with a simulated engine in it.
 
     Args:
         simulation: the engine.

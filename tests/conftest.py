@@ -38,7 +38,7 @@ VLLM = (
 WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
 """Tests of whole services, which wait a third of their time."""
 
-LONG = ("tests/privacy/", "tests/service/api/test_openapi.py", "tests/service/embedding/")
+LONG = ("tests/privacy/", "tests/service/gateway/api/test_openapi.py", "tests/service/engines/embedding/")
 """Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
 
 ONE_SERVICE = "tests/e2e/dashboard/"

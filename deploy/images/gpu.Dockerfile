@@ -44,7 +44,7 @@ RUN apt-get update \
     && install -d -o 10001 -g 10001 /var/lib/dp-icl
 COPY --from=build /opt/dp-icl /opt/dp-icl
 COPY --from=sbom /src/sbom.json /opt/dp-icl/sbom.json
-# RAY_...: service/local_ray.py says what each is for. USER: the audit trail's name for 10001, which has none.
+# RAY_...: service/serving/local_ray.py says what each is for. USER: the audit trail's name for 10001, which has none.
 # Caches go to /tmp: with a read-only root file system, only /tmp (Ray, caches) and /var/lib/dp-icl (SQLite) are written.
 ENV PATH=/opt/dp-icl/bin:$PATH \
     HOME=/tmp \

@@ -11,9 +11,9 @@ from accounting.replay.chain import Checked
 from service.engines.protocol import EngineInfo
 from service.records.engine_record import note_engine
 from service.records.records import open_records
+from service.records.telemetry.responses import Responses
+from service.serving.metrics import Scrape
 from service.settings import Settings
-from service.telemetry.metrics import Scrape
-from service.telemetry.responses import Responses
 
 _HEAD = """# Metrics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from service.api.problems import MEDIA_TYPE, Problem
+from service.gateway.api.problems import MEDIA_TYPE, Problem
 from service.problem_kinds import ProblemKind
 from service.settings import Settings
 

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from _site.tables import kind, section, table
-from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.embedding.embedder import Embedder
+from service.operations.services import open_services
 from service.records.records import open_records
-from service.services import open_services
+from service.serving.web import create_app
 from service.settings import Settings
-from service.web import create_app
 
 _HEAD = """# REST
 

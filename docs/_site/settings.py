@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from _site.tables import default, fields, kind, section, table
-from service.application import ApplicationArgs
 from service.engines.remote.chat_endpoint import RemoteSecrets
+from service.serving.application import ApplicationArgs
 from service.settings import Settings
 
 _HEAD = """# Settings

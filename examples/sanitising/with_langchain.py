@@ -22,7 +22,7 @@ from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
 
 from sanitization.conversation import Conversation, Restoring
-from service.embedding.local import local_sanitizer
+from service.engines.embedding.local import local_sanitizer
 
 
 class TracedQuestionError(RuntimeError):

@@ -15,7 +15,7 @@ from presidio_anonymizer.operators import Operator, OperatorType
 
 from sanitization.mechanisms import Served, serve
 from sanitization.vocabulary import Vocabulary
-from service.embedding.words import EmbeddedOnDemand, cache_folder
+from service.engines.embedding.words import EmbeddedOnDemand, cache_folder
 
 _embed = EmbeddedOnDemand()
 

@@ -18,13 +18,13 @@ from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEval
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid, read_csv, write_csv
 from research.evaluation.texts import TextEvaluator
+from service.answering.queries import embedded_field
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, print_json, print_table, progress
 from service.cli.reading import TextFormat
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
-from service.embedding.words import cache_folder
+from service.engines.embedding.words import cache_folder
 from service.engines.factory import open_engine
-from service.pipeline.queries import embedded_field
 
 ONCE: dict[str, Callable[[Dataset], Evaluator]] = {
     "prototypes": PrototypesEvaluator,
@@ -113,7 +113,7 @@ def evaluate(
         dataset: Folder with train and test: train.jsonl, train.csv or whatever else `dpicl kb ingest` takes.
         plan_file: A plan; its budget's δ, and one of its tasks, are used.
     """
-    from service.embedding.embedder import Embedder, cores
+    from service.engines.embedding.embedder import Embedder, cores
 
     if drawn.png:
         import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)

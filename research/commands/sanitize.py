@@ -173,8 +173,8 @@ def _attack_texts(
     epsilon: list[float], names: list[str], on: OnTexts, rows: list[dict[str, Any]], words: Words, json: bool
 ) -> None:
     from research.sanitization import sanitised_texts
-    from service.embedding.embedder import Embedder, cores
-    from service.embedding.memory import EmbeddingMemory
+    from service.engines.embedding.embedder import Embedder, cores
+    from service.engines.embedding.memory import EmbeddingMemory
 
     partition, folder = Partition(kept_of(on.keep)), words.folder
     vocabulary = partition.replaceable(words.vocabulary())

@@ -9,7 +9,7 @@ from research.restore.data import TrainConfig
 from research.restore.job import Job
 from service.cli.output import Json, print_json, print_table
 from service.cli.restore import leak
-from service.commands.restoring import CONTROLS
+from service.operations.restoring import CONTROLS
 
 
 def train(

@@ -21,13 +21,13 @@ from exemplar_store.cohorts import FIRST
 from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.store import Slots
 from research.evaluation.replies import KeptEngine
-from service.embedding.embedder import Embed
+from service.answering.draw import draw
+from service.answering.mechanisms.adapter import Outputs
+from service.answering.plans.centres import centres
+from service.answering.queries import check_query, response_field, task_spec
+from service.answering.quoting import quotes
+from service.engines.embedding.embedder import Embed
 from service.engines.protocol import Engine, Output, TaskSpec, ZeroShot
-from service.pipeline.draw import draw
-from service.pipeline.mechanisms.adapter import Outputs
-from service.pipeline.queries import check_query, response_field, task_spec
-from service.pipeline.quoting import quotes
-from service.plans.centres import centres
 from service.records.database import open_database
 from service.records.schema import migrate
 from service.records.topics import check_named, topic_list, topic_of

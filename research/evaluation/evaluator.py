@@ -11,7 +11,7 @@ from exemplar_store import ExemplarStore
 from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.tables import Grid, Table
-from service.embedding.embedder import TextEmbedder
+from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
 Rows = Sequence[Any]

@@ -21,7 +21,7 @@ from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from research.evaluation.fitting import Labelled, fit
 from research.evaluation.tables import Grid, Table
-from service.pipeline.mechanisms.rnm_gaussian import posterior_model
+from service.answering.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
 """How a label is chosen from noisy votes."""

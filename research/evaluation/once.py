@@ -20,10 +20,10 @@ from research.evaluation.evaluator import Pass
 from research.evaluation.fitting import fit_temperature
 from research.evaluation.labels import LabelScores, OfLabels, halves, score, sureness, with_noise
 from research.evaluation.tables import Grid
+from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
+from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
-from service.pipeline.mechanisms.prototypes import PrototypesAdapter
-from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 
 A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 

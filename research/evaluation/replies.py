@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from service.embedding.embedder import TextEmbedder
 from service.engines.configs import EngineConfig, VllmConfig
+from service.engines.embedding.embedder import TextEmbedder
 from service.engines.factory import open_engine
 from service.engines.protocol import Engine, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
 

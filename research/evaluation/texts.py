@@ -20,12 +20,12 @@ from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from research.evaluation.tables import Grid, Table
 from research.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.embedding.embedder import TextEmbedder
-from service.embedding.memory import EmbeddingMemory
+from service.answering.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
+from service.answering.queries import InvalidQueryError
+from service.answering.trials.consensus import consensus, texts_of
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.embedding.memory import EmbeddingMemory
 from service.engines.protocol import Engine, Sentence, TaskSpec
-from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
-from service.pipeline.queries import InvalidQueryError
-from service.trials.consensus import consensus, texts_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Texts:
         asked: the rows.
         spec: the task as the engine knows it.
         engine: makes sentences of words.
-        embedder: for candidates and outputs; should remember (:mod:`service.embedding.memory`).
+        embedder: for candidates and outputs; should remember (:mod:`service.engines.embedding.memory`).
     """
 
     asked: Sequence[Asked]

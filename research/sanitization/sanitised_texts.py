@@ -22,7 +22,7 @@ from sanitization.text import TextSanitizer
 from sanitization.tokens import Partition, Token
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
 from sanitization.whole import open_whole
-from service.embedding.embedder import Embed
+from service.engines.embedding.embedder import Embed
 
 _PENALTY = 1e-4
 

@@ -25,8 +25,8 @@ from accounting.plan import load_plan
 from accounting.tasks import ClassifyTask
 from exemplar_store import Exemplar, Slot
 from research.evaluation.dataset import Dataset
-from service.embedding.embedder import Embedder
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
 from service.engines.vllm.label_scoring import calibrated, reference
 from service.sources.files import read_records

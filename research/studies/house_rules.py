@@ -25,11 +25,11 @@ from examples.brookfern.texts import HOUSE_RULES
 from research.evaluation.dataset import Dataset
 from research.evaluation.evaluator import noise_of
 from research.studies.nearest import DRAWS, EPSILONS, remembered, told
-from service.embedding.embedder import Embedder
+from service.answering.mechanisms.adapter import words_of
+from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.engines.configs import NearestExemplarConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
-from service.pipeline.mechanisms.adapter import words_of
-from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 SLOTS = {1: 300, 6: 300, 18: 100, 60: 100}

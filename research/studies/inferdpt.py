@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from research.evaluation.text_metrics import similarities
-from service.embedding.embedder import Embedder, cores
-from service.embedding.local import local_sanitizer
+from service.answering.realigning import Realigner
 from service.engines.configs import OpenAiCompatibleConfig, RealignConfig
+from service.engines.embedding.embedder import Embedder, cores
+from service.engines.embedding.local import local_sanitizer
 from service.engines.remote.chat_endpoint import ChatEndpoint
 from service.engines.remote.completion import Reply
-from service.pipeline.realigning import Realigner
 
 _ASK = "Continue this text with one paragraph. Reply with the new paragraph alone.\n\n{text}"
 _WORDS, _TOKENS = 50, 100

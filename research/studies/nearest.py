@@ -35,8 +35,8 @@ from research.evaluation.labels import LabelEvaluator, LabelScores, tally
 from research.evaluation.once import PrototypesEvaluator
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid
-from service.embedding.embedder import Embed, Embedder
 from service.engines.configs import NearestExemplarConfig, VllmConfig
+from service.engines.embedding.embedder import Embed, Embedder
 from service.engines.factory import open_engine
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from accounting.privacy.calibration import Grant
 from accounting.privacy.events import Sampling
 from accounting.tasks import GenerateTask
 from research.evaluation.evaluator import noise_of
-from service.pipeline.mechanisms.adapter import answer_adapter_of
+from service.answering.mechanisms.adapter import answer_adapter_of
 
 TASK, TOKENS = "answer", 32
 MECHANISMS = {"token_ensemble": {"tokens": TOKENS}, "keyword_ptr": {"k_min": 1, "k_max": 8}}

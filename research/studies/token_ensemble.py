@@ -46,14 +46,14 @@ from research.evaluation.replies import KeptEngine
 from research.evaluation.text_metrics import similarities
 from research.studies.perplexity import nats
 from research.studies.text_sets import BASE, DATA, TASK, TOKENS, cost, planned, signed
-from service.embedding.embedder import Embedder
-from service.embedding.words import cache_folder
+from service.answering.draw import draw
+from service.answering.queries import InvalidQueryError
+from service.answering.stages import Stages
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import Embedder
+from service.engines.embedding.words import cache_folder
 from service.engines.prompts import render
 from service.engines.protocol import TaskSpec
-from service.pipeline.draw import draw
-from service.pipeline.queries import InvalidQueryError
-from service.pipeline.stages import Stages
 from service.sources.files import read_records
 
 TIMEOUT_S = 600.0

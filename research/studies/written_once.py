@@ -27,14 +27,14 @@ from accounting.tasks import GenerateTask
 from exemplar_store import Exemplar, Slot
 from research.studies.products import KINDS
 from research.studies.token_ensemble import mean, shared
-from service.embedding.embedder import Embedder
+from service.answering.mechanisms.adapter import once_adapter_of
+from service.answering.queries import task_spec
+from service.answering.stages import Stages
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
 from service.engines.protocol import TaskSpec
 from service.engines.vllm.model_folder import model_folder
-from service.pipeline.mechanisms.adapter import once_adapter_of
-from service.pipeline.queries import task_spec
-from service.pipeline.stages import Stages
 
 DELTA = 1e-5
 SIZES: Mapping[str, Any] = {"ensemble": 30, "shots": 2, "slot_tokens": 200}

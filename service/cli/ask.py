@@ -15,7 +15,7 @@ from rich.progress import track
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, say, state_folder
 from service.cli.reading import TextFormat
-from service.retry_after import retry_after_s
+from service.engines.retry_after import retry_after_s
 from service.sources.typed import read_fields
 
 AbstainBelow = Annotated[

@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 
 from accounting.replay.trail import Report, verify
+from service.answering.plans.exported import problems
 from service.cli.gathering import Commands
 from service.cli.output import Json, do, print_json, print_table
-from service.commands import audit
-from service.plans.exported import problems
+from service.operations import audit
 
 app = Commands()
 

@@ -32,7 +32,7 @@ def budget(
         key: API key, with --url.
     """
     if url is None:
-        from service.commands import budgets
+        from service.operations import budgets
 
         read = do(budgets.read).model_dump(mode="json")
     else:

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from service.answering.plans.budget_report import GroupBudget
 from service.cli.gathering import Commands
 from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_list
-from service.commands import budgets
-from service.commands.budgets import CohortView, NewCohort, NewGroup
-from service.plans.budget_report import GroupBudget
+from service.operations import budgets
+from service.operations.budgets import CohortView, NewCohort, NewGroup
 
 cohorts, groups = Commands(), Commands()
 

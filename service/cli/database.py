@@ -22,9 +22,9 @@ from service.records.database import MissingDatabaseError, open_database, parse_
 from service.records.records import Records, audited, open_records
 from service.records.schema import SchemaError, migrate, require, revision
 from service.records.synthetic_store import KEY
+from service.records.telemetry.logs import configure_logs
 from service.records.witness import NONE, bring_back, check_witness, open_witness
 from service.settings import Settings
-from service.telemetry.logs import configure_logs
 
 ledger, encryption = Commands(), Commands()
 

@@ -7,8 +7,8 @@ import typer
 
 from service.cli.gathering import Commands
 from service.cli.output import Json, create_database, do, print_json, print_list, records, whole_id
-from service.commands import keys
-from service.commands.keys import KeyLimits, NewKey, Rotation
+from service.operations import keys
+from service.operations.keys import KeyLimits, NewKey, Rotation
 from service.records.api_keys import ApiKey
 from service.records.roles import Role
 

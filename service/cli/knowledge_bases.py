@@ -28,12 +28,12 @@ from service.cli.output import (
     progress,
 )
 from service.cli.reading import TextFormat
-from service.commands import exemplars, knowledge_bases
-from service.commands.exemplars import Ingested, Upload
-from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
+from service.operations import exemplars, knowledge_bases
+from service.operations.exemplars import Ingested, Upload
+from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 
 if TYPE_CHECKING:
-    from service.embedding.embedder import Embedder
+    from service.engines.embedding.embedder import Embedder
     from service.sources.cursor import Cursor
     from service.sources.files import Source
 
@@ -167,7 +167,7 @@ def columns_named(named: Sequence[str]) -> dict[str, str]:
 @cache
 def _embedder() -> Embedder:
     """Loaded when the first text comes, which is after all rows were checked."""
-    from service.embedding.embedder import Embedder, cores
+    from service.engines.embedding.embedder import Embedder, cores
 
     return Embedder(threads=cores())
 

@@ -19,7 +19,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-    from service.commands.command import Command, Confirmation
+    from service.operations.command import Command, Confirmation
     from service.records.records import Records
     from service.records.roles import Actor
 
@@ -46,8 +46,8 @@ def records() -> Records:
     """
     # An analyst's commands do without all of this, and its time to import.
     from service.records.records import open_records
+    from service.records.telemetry.logs import configure_logs
     from service.settings import Settings
-    from service.telemetry.logs import configure_logs
 
     configure_logs()
     return open_records(Settings(), create=False)
@@ -113,10 +113,10 @@ def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) ->
     """Do something, asking about each of its doubts.
 
     Args:
-        attempt: with what is confirmed; raises :class:`service.commands.command.UnconfirmedError`.
+        attempt: with what is confirmed; raises :class:`service.operations.command.UnconfirmedError`.
         yes: confirm everything.
     """
-    from service.commands.command import Confirmation, UnconfirmedError
+    from service.operations.command import Confirmation, UnconfirmedError
 
     given = set(Confirmation) if yes else set()
     while True:

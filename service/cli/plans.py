@@ -14,21 +14,21 @@ from accounting.plan import Plan, load_plan
 from accounting.tasks import ClassifyTask
 from accounting.tasks import Task as PlanTask
 from exemplar_store import Layout
+from service.answering.plans.calibrating import calibrate
+from service.answering.plans.exported import certificate_of
+from service.answering.plans.preview import TaskPreview, TopicPreview, plot
+from service.answering.plans.proposals import Proposal
+from service.answering.plans.signing import Make, check_free, check_new, prepare
+from service.answering.plans.signing import release as make_release
+from service.answering.stages import Stages
 from service.cli import output
 from service.cli.gathering import Commands, Options
 from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
 from service.cli.trying import beside_engine, candidates, try_
-from service.commands import plans
-from service.commands.plans import PlanResult, SignedPlanView
-from service.pipeline.stages import Stages
-from service.plans.calibrating import calibrate
-from service.plans.exported import certificate_of
-from service.plans.preview import TaskPreview, TopicPreview, plot
-from service.plans.proposals import Proposal
-from service.plans.signing import Make, check_free, check_new, prepare
-from service.plans.signing import release as make_release
+from service.operations import plans
+from service.operations.plans import PlanResult, SignedPlanView
 from service.records.api_keys import called
 from service.records.records import Records
 from service.sources.counts import LabelCounts

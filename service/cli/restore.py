@@ -118,7 +118,7 @@ def publish(
         margin: By what share of answers profiles must beat their controls.
         by: Who publishes. [default: your user name]
     """
-    from service.commands.publishing import publish as publish_
+    from service.operations.publishing import publish as publish_
 
     create_database()
     made = publish_(actor(by), records(), job, signing_key, margin)

@@ -18,7 +18,7 @@ from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Commands, Options
 from service.cli.lazy import LazyGroup, Place
 from service.cli.output import Json, print_json, state_folder
-from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, embedder_here, local_words
+from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, embedder_here, local_words
 
 
 class _TextFirst(LazyGroup):

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service import local_ray, ray_private
+from service.answering.latency import Measured
 from service.cli.output import progress
-from service.pipeline.latency import Measured
 from service.records.database import parse_url
 from service.records.records import open_records
 from service.records.synthetic_store import KEY_BASE64, NOTICE
+from service.records.telemetry.logs import configure_logs, relay, relay_logging
 from service.records.witness import check_witness, witness_url
+from service.serving import local_ray, ray_private
+from service.serving.synthetic.setup import PLANS, SMALL_PLANS, Synthetic, synthetic_database
 from service.settings import Settings
-from service.synthetic.setup import PLANS, SMALL_PLANS, Synthetic, synthetic_database
-from service.telemetry.logs import configure_logs, relay, relay_logging
 
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
@@ -86,8 +86,8 @@ def serve(
         os.environ.setdefault(name, value)
     if "RAY_ADDRESS" not in os.environ:
         local_ray.close()
-    from service.serve_config import load_serve_config
-    from service.telemetry.tracing import check_tracing
+    from service.records.telemetry.tracing import check_tracing
+    from service.serving.serve_config import load_serve_config
 
     check_tracing()
     schema = load_serve_config(config)
@@ -116,8 +116,8 @@ def _require_engines(schema: ServeDeploySchema) -> None:
     Raises:
         service.engines.factory.NotHereError: something is missing.
     """
-    from service.application import ApplicationArgs
     from service.engines.factory import require_here
+    from service.serving.application import ApplicationArgs
 
     for application in schema.applications:
         arguments = ApplicationArgs.model_validate(application.args)
@@ -129,7 +129,7 @@ def _require_engines(schema: ServeDeploySchema) -> None:
 @contextmanager
 def _made_up_data(*, language_model: bool) -> Iterator[Synthetic]:
     """A temporary database of made-up tickets, which the environment names until the block ends."""
-    from service.embedding.embedder import Embedder, cores
+    from service.engines.embedding.embedder import Embedder, cores
 
     configure_logs()
     typer.echo(NOTICE)
@@ -162,14 +162,14 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     import ray
     from ray import serve as ray_serve
 
-    from service.application import ApplicationArgs
-    from service.services import check_sanitizers
+    from service.operations.services import check_sanitizers
+    from service.serving.application import ApplicationArgs
 
     configure_logs()
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     if opened.settings.oidc_issuer is not None:
-        from service.dashboard.app import open_provider
+        from service.gateway.dashboard.app import open_provider
 
         open_provider(opened.settings)
     for application in schema.applications:

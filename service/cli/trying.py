@@ -13,22 +13,22 @@ import yaml
 
 from accounting.plan import CalibratedPlan, Plan, load_plan
 from accounting.tasks import ClassifyTask
+from service.answering import queries
+from service.answering.plans.calibrating import calibrate
+from service.answering.plans.candidates import write_candidates
+from service.answering.plans.signing import prepare
+from service.answering.stages import Stages
+from service.answering.trials.trials import Trial, Trials, check_exemplars
 from service.cli import output
 from service.cli.output import Json, PlanFile, TaskName
 from service.cli.reading import TextFormat
-from service.commands import trials
-from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
-from service.pipeline import queries
-from service.pipeline.stages import Stages
-from service.plans.calibrating import calibrate
-from service.plans.candidates import write_candidates
-from service.plans.signing import prepare
-from service.private_threads import privately
+from service.engines.private_threads import privately
+from service.operations import trials
+from service.operations.trials import TrialView, Trying
 from service.sources.encodings import read_text
 from service.sources.typed import read_fields
-from service.trials.trials import Trial, Trials, check_exemplars
 
 T = TypeVar("T")
 TIMEOUT_S = 600.0
@@ -147,7 +147,7 @@ def candidates(
 
 def with_engine(config: EngineConfig, work: Callable[[Stages], Coroutine[Any, Any, T]]) -> T:
     """What comes of some work with an engine of one's own, which ends with it."""
-    from service.embedding.embedder import Embedder
+    from service.engines.embedding.embedder import Embedder
 
     async def done() -> T:
         embedder = Embedder()
@@ -172,8 +172,8 @@ def engine_of(config: Path | None) -> EngineConfig:
     """
     if config is None:
         return NearestExemplarConfig()
-    from service.application import ApplicationArgs
-    from service.serve_config import load_serve_config
+    from service.serving.application import ApplicationArgs
+    from service.serving.serve_config import load_serve_config
 
     with suppress(yaml.YAMLError):
         written = yaml.safe_load(read_text(config))

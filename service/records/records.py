@@ -18,8 +18,8 @@ from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
 from exemplar_store.cohorts import note_lost_arrivals
 from exemplar_store.knowledge_base import BeforeCommit, Progress, do_nothing
-from service.embedding.embedder import Embed
-from service.embedding.model import identity
+from service.engines.embedding.embedder import Embed
+from service.engines.embedding.model import identity
 from service.records.api_keys import ApiKeys
 from service.records.database import nothing_at, open_database, require_there, sqlite_file
 from service.records.rate_limits import RateLimits
@@ -51,7 +51,7 @@ class Records:
     requests: RequestsOnce
     digest_key: bytes
     synthetic: bool
-    """Whether the data are made up (:mod:`service.synthetic`)."""
+    """Whether the data are made up (:mod:`service.serving.synthetic`)."""
 
     def create_knowledge_base(
         self,
@@ -204,7 +204,7 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
         exemplar_store.OtherEmbeddingModelError: its exemplars were embedded by another model.
-        service.embedding.model.EmbeddingModelError: the model that embeds here cannot be had.
+        service.engines.embedding.model.EmbeddingModelError: the model that embeds here cannot be had.
     """
     if not create:
         require_there(settings.database_url)

@@ -22,7 +22,7 @@ from accounting.ledger.tables import charges, releases
 from accounting.ledger.trail import canonical
 from accounting.replay.books import violations
 from accounting.replay.trail import Report, verify
-from service.api.releases import view
+from service.gateway.api.releases import view
 from tests.chaos import toys
 from tests.chaos.load import NOTHING_CHARGED, Received
 from tests.chaos.world import World

@@ -10,7 +10,7 @@ import numpy as np
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Layout, read_json_lines
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
 from service.records.records import Records
 
 EXEMPLAR_CANARY = "toycanary5c90"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from service.engines.configs import SanitizeConfig
-from service.services import check_sanitizers
+from service.operations.services import check_sanitizers
 from service.settings import Settings
 from tests.deploy.overlays import OVERLAYS, ROOT, Objects, containers, parse, pods, rendered
 from tests.deploy.test_schemas import KUBERNETES

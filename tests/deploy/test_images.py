@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.local_ray import SETTINGS
+from service.serving.local_ray import SETTINGS
 from tests.deploy.overlays import ROOT, environment, instructions, stages
 
 IMAGES = sorted((ROOT / "deploy" / "images").glob("*.Dockerfile"))

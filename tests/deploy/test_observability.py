@@ -1,5 +1,5 @@
 """Rules, dashboards and runbooks are whole, and agree with each other. Whether they name metrics that the service tells
-is asked where it is scraped (tests/service/telemetry/test_metrics.py)."""
+is asked where it is scraped (tests/service/serving/test_metrics.py)."""
 
 import json
 import re

@@ -8,8 +8,8 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from service import application
-from service.serve_config import load_serve_config
+from service.serving import application
+from service.serving.serve_config import load_serve_config
 from tests.deploy.overlays import ROOT, containers, each_overlay, pods, ray_service, rendered, serve_config
 
 OF_OPERATORS = {"RayService", "ExternalSecret", "PrometheusRule", "ServiceMonitor"}

@@ -19,7 +19,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints is no reply
     sys.path.insert(0, str(ROOT))
-    from service.local_ray import SETTINGS
+    from service.serving.local_ray import SETTINGS
 
     # The workers find the simulated engine by PYTHONPATH.
     os.environ.update(**SETTINGS, PYTHONPATH=str(ROOT))

@@ -23,9 +23,9 @@ import yaml
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Layout
+from service.answering.plans.signing import sign
 from service.cli.serve import DEFAULT_CONFIG
-from service.embedding.embedder import Embedder
-from service.plans.signing import sign
+from service.engines.embedding.embedder import Embedder
 from service.records.records import Records, open_records
 from service.settings import Settings
 from tests.processes import free_ports

@@ -8,7 +8,7 @@ import yaml
 
 from accounting.plan import calibrate_plan, load_plan
 from research.restore.data import TrainConfig
-from service.serve_config import load_serve_config
+from service.serving.serve_config import load_serve_config
 from tests.documented import DOCS, blocks, run
 
 ROOT = DOCS.parent

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.lengthy
 
 ALTERED = """
 from exemplar_store import ExemplarStore
-from service import application
+from service.serving import application
 
 def refuse(*_args, **_options):
     raise AssertionError("the ingress reads a whole knowledge base")

@@ -24,10 +24,10 @@ import psutil
 import pytest
 
 from exemplar_store import Layout
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
 from tests.e2e.serving import calibrated, embedder, opened, started
 from tests.processes import answers, wait_for
-from tests.service.telemetry.trace_receiver import TraceReceiver, receiving
+from tests.service.records.telemetry.trace_receiver import TraceReceiver, receiving
 
 pytestmark = pytest.mark.lengthy
 

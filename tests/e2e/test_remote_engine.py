@@ -16,14 +16,14 @@ import pytest
 from accounting.plan import calibrate_plan, load_plan
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
+from service.answering.answering import Answer
+from service.answering.plans.signing import sign
+from service.answering.queries import InvalidQueryError
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.protocol import Prompt, TaskSpec, UnusableReplyError
 from service.engines.remote.engine import OpenAiCompatibleEngine
-from service.pipeline.answering import Answer
-from service.pipeline.queries import InvalidQueryError
-from service.plans.signing import sign
+from service.operations.services import open_services
 from service.records.records import Records
-from service.services import open_services
 from tests.processes import answers, free_ports, wait_for
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, states
 

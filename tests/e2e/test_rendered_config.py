@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from accounting.plan import calibrate_plan, load_plan
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
 from service.settings import Settings
 from tests.deploy.overlays import ROOT, environment, groups, pods, serve_config, service_pod, settings
 from tests.e2e.kuberay import Pod, ray_started

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from playwright.sync_api import expect
 
 from sanitization.text import open_sanitizer
-from service.embedding.words import minilm_words
+from service.engines.embedding.words import minilm_words
 from service.records.database import open_database
 from service.records.tables import text_costs
 from tests.chaos.endpoint import Endpoint, modelling

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from accounting.ledger.tables import charges, releases
 from accounting.plan import calibrate_plan, load_plan
 from accounting.replay.books import violations
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
 from service.records.records import Records
 from tests.processes import free_ports, wait_for
 from tests.service.conftest import PLAN, make_records

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from accounting.plan import load_plan
 from accounting.replay.books import violations
-from service.pipeline.mechanisms.keyword_joint_em import public_domain
+from service.answering.mechanisms.keyword_joint_em import public_domain
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving
 

@@ -14,7 +14,7 @@ from aggregation.keywords import keywords
 from examples.brookfern import make_tickets
 from examples.brookfern.texts import HOUSE_RULES
 from exemplar_store.nearness import cosines, rounded
-from service.embedding.embedder import Embedder
+from service.engines.embedding.embedder import Embedder
 
 FOLDER = Path(make_tickets.__file__).parent
 TEAMS = tuple(HOUSE_RULES)

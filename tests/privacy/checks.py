@@ -44,6 +44,11 @@ from aggregation.noise import ONE
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Exemplar, ExemplarStore, Slot, sampling
+from service.answering.latency import Departure
+from service.answering.mechanisms.rnm_gaussian import LabelVote
+from service.answering.once.making import NotMadeError, make
+from service.answering.plans.signing import sign
+from service.answering.queries import InvalidQueryError
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import (
     EngineBusyError,
@@ -53,13 +58,8 @@ from service.engines.protocol import (
     TaskSpec,
     UnanswerableQueryError,
 )
-from service.pipeline.latency import Departure
-from service.pipeline.making import NotMadeError, make
-from service.pipeline.mechanisms.rnm_gaussian import LabelVote
-from service.pipeline.queries import InvalidQueryError
-from service.plans.signing import sign
+from service.operations.services import Services
 from service.records.records import Records
-from service.services import Services
 from tests.privacy.attacks import texts, weighed
 from tests.privacy.audit import ERROR
 from tests.privacy.wired import LABELS, Answer, Attack, Compass, Noticed, Parrot, ask, neighbours, opened

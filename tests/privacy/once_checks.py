@@ -17,12 +17,12 @@ from scipy import optimize, special
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
 from exemplar_store import Exemplar, Slot, sampling
+from service.answering import making
+from service.answering.mechanisms.adapter import OnceLabelAdapter
+from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.plans.signing import sign
+from service.engines.private_threads import privately
 from service.engines.protocol import TaskSpec, ZeroShot
-from service.pipeline import making
-from service.pipeline.mechanisms.adapter import OnceLabelAdapter
-from service.pipeline.mechanisms.prototypes import PrototypesAdapter
-from service.plans.signing import sign
-from service.private_threads import privately
 from service.records.records import Records
 from tests.privacy.checks import ONCE, drawing, fail, noting, require, require_equal, states
 from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, opened, records

@@ -26,8 +26,8 @@ from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from exemplar_store import ExemplarStore
 from exemplar_store.tables import knowledge_bases, metadata
-from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.embedding.embedder import Embedder
 from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
 from tests.privacy.parcels import LABELS, Slots, ingest, voting

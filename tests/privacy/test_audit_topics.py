@@ -27,8 +27,8 @@ from accounting.plan import load_plan
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Row
-from service.pipeline.draw import draw_signed
-from service.plans.signing import prepare, sign
+from service.answering.draw import draw_signed
+from service.answering.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.records.signed import read_task
 from tests.privacy.audit import epsilon_lower_bound

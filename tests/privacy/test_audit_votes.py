@@ -21,8 +21,8 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import ExemplarStore
 from exemplar_store.tables import metadata
-from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.embedding.embedder import Embedder
 from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
 from tests.privacy.parcels import LABELS, Slots, ingest, voting

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from benchmarks.latency_attack import MECHANISMS, Grain, World, embeddings_at_answer_time, world
-from service.embedding.embedder import Embedder
-from service.pipeline.latency import Departure
-from service.pipeline.mechanisms.embedding_mean import NearestCandidate
+from service.answering.latency import Departure
+from service.answering.mechanisms.embedding_mean import NearestCandidate
+from service.engines.embedding.embedder import Embedder
 from tests.privacy.audit import epsilon_lower_bound
 
 pytestmark = pytest.mark.lengthy
@@ -70,7 +70,7 @@ def bound(task: str, without: tuple[list[float], float], with_canary: tuple[list
 @pytest.fixture(scope="module")
 def answers_work(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> dict[str, float]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("service.pipeline.answering.Departure", Stopwatch)
+        patch.setattr("service.answering.answering.Departure", Stopwatch)
         return asyncio.run(proven(tmp_path_factory.mktemp("work"), embedder, MECHANISMS))
 
 
@@ -82,6 +82,6 @@ def test_the_largest_unit_does_not_show_in_the_work_of_answers(answers_work: dic
 def test_replies_embedded_at_answer_time_would_show(
     tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.pipeline.answering.Departure", Stopwatch)
+    monkeypatch.setattr("service.answering.answering.Departure", Stopwatch)
     monkeypatch.setattr(NearestCandidate, "embeddings", embeddings_at_answer_time)
     assert asyncio.run(proven(tmp_path, embedder, ["mean"]))["mean"] > 0

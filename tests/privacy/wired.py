@@ -1,7 +1,7 @@
 """The service as it is wired, attacked: several answers of a signed plan, on neighbouring knowledge bases.
 
 The database, the encrypted store, the ledger, the calibration, the stages and the mechanisms are real, opened by
-:func:`service.services.open_services`. Only the engine is a parrot: a slot says what the canary says where the canary
+:func:`service.operations.services.open_services`. Only the engine is a parrot: a slot says what the canary says where the canary
 is drawn, else what its first exemplar says.
 
 Trial after trial, a plan is signed and all its answers are asked for. Some event over these answers is more likely with
@@ -33,13 +33,13 @@ from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
 from exemplar_store.tables import knowledge_bases
-from service.embedding.model import identity
+from service.answering.once.making import ONE_RELEASE
+from service.answering.plans.signing import sign
+from service.engines.embedding.model import identity
 from service.engines.lock_step import write
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
-from service.pipeline.making import ONE_RELEASE
-from service.plans.signing import sign
+from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
-from service.services import Services, open_services
 from service.settings import Settings
 from tests.privacy.audit import epsilon_lower_bound
 from tests.service.engines.roomy import WRITES, Roomy

@@ -20,18 +20,18 @@ import accounting.plan
 from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
-from service.embedding.embedder import Embed
+from service.answering.answering import Answering
+from service.answering.kept_blocks import KeptBlocks
+from service.answering.latency import Departure, Grains, Measured
+from service.answering.plans.signing import sign
+from service.answering.stages import Stages
+from service.engines.embedding.embedder import Embed
 from service.engines.protocol import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
-from service.pipeline.answering import Answering
-from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import Departure, Grains, Measured
-from service.pipeline.stages import Stages
-from service.plans.signing import sign
+from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
 from service.records.roles import Role
-from service.services import Services, open_services
+from service.serving.web import create_app
 from service.settings import Settings
-from service.web import create_app
 from tests.accounting.books import wrong
 from tests.service.shell import Shell
 

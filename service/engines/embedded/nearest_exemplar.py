@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.labels import Spellings, spellings
-from service.embedding.embedder import TextEmbedder
 from service.engines.embedded.extraction import candidates, extract, probe, split
 from service.engines.embedded.given_texts import best_covering, nearest_response, rank
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.private_threads import privately
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
@@ -45,7 +46,6 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
-from service.private_threads import privately
 
 if TYPE_CHECKING:
     from exemplar_store import Slot

@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.protocol import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
-from service.retry_after import retry_after_s
+from service.engines.retry_after import retry_after_s
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0

@@ -41,6 +41,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from service.engines.configs import VllmConfig
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.lock_step import MOST_ASKED, UnansweredError, Writing, write
+from service.engines.private_threads import privately
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
     EngineInfo,
@@ -60,7 +61,6 @@ from service.engines.vllm.places import Need, Places, Turn
 from service.engines.vllm.scheduler import LET_GO, PIN, PIN_TOKENS
 from service.engines.vllm.sessions import Session, one_token
 from service.engines.vllm.tokens import Tokenization, Tokens
-from service.private_threads import privately
 
 if TYPE_CHECKING:
     from exemplar_store import Slot

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from service.embedding.embedder import cores
 from service.engines.configs import VllmConfig
+from service.engines.embedding.embedder import cores
 from service.engines.protocol import EngineUnavailableError
 from service.engines.vllm.memory import require_memory
 

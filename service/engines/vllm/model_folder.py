@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from sanitization.digests import file_digest, model_digest
-from service.embedding.words import cache_folder
+from service.engines.embedding.words import cache_folder
 from service.engines.protocol import EngineUnavailableError
 from service.engines.vllm.memory import require_memory
 

@@ -13,12 +13,12 @@ from hashlib import sha256
 from accounting.ledger import trail
 from accounting.ledger.charges import Charged, Ledger
 from accounting.ledger.events import ExemplarsIngested
+from service.answering.plans.signing import sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.plans.signing import sign
+from service.operations.services import open_services
 from service.records.api_keys import ApiKeys
 from service.records.records import Records
-from service.services import open_services
-from service.web import create_app
+from service.serving.web import create_app
 from tests.conftest import Clock
 from tests.e2e.serving import calibrated, embedder
 from tests.processes import listening

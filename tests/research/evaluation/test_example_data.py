@@ -16,9 +16,9 @@ from aggregation.keywords import count_words, keywords
 from exemplar_store import ExemplarStore, Slot
 from exemplar_store.rows import Layout, read_json_lines
 from exemplar_store.tables import metadata
-from service.embedding.embedder import Embedder
+from service.answering.queries import task_spec
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.pipeline.queries import task_spec
+from service.engines.embedding.embedder import Embedder
 
 SUPPORT = Path(__file__).parents[3] / "examples" / "support"
 FIELDS = ("text", "team", "desk", "reply")

@@ -18,7 +18,7 @@ from sanitization.published.dyntext import DynText
 from sanitization.published.rantext import RanText, radius_law, rate
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.vocabulary import Vocabulary, blocks
-from service.embedding.model import packaged_model
+from service.engines.embedding.model import packaged_model
 from tests.sanitization.made_up import Rows, vocabulary
 
 WORDS = vocabulary(200, 24)

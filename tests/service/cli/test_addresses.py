@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.cli import ask
-from service.services import Services
+from service.operations.services import Services
 from tests.service.shell import Shell
 
 ANSWER = {
@@ -121,7 +121,7 @@ def test_somebody_elses_address_is_one_sentence(dpicl: Shell, server: Server, tm
 
 def test_a_base_url_that_ends_in_v1_is_recognised(dpicl: Shell, services: Services, monkeypatch) -> None:
     """As OpenAI's client needs it, and this one does not."""
-    from service.web import create_app
+    from service.serving.web import create_app
 
     app = TestClient(create_app(services), base_url="http://service/v1", headers={"Authorization": "Bearer x"})
     monkeypatch.setattr(ask, "connect", lambda _service: app)

@@ -383,7 +383,7 @@ def test_a_model_that_is_not_there_is_missed_before_ray_starts(
     for name in ("notes.txt", "damaged.gguf"):
         (tmp_path / name).write_text("hello")
     monkeypatch.chdir(tmp_path)
-    for what in ("service.local_ray.start", "service.cli.serve._made_up_data"):
+    for what in ("service.serving.local_ray.start", "service.cli.serve._made_up_data"):
         monkeypatch.setattr(what, lambda **_: pytest.fail("it begins"))
     said = dpicl.fails("serve", "--model", model, "--port", 18765, *options)
     assert message in said
@@ -402,11 +402,14 @@ def test_nothing_is_served_with_a_grain_of_zero(dpicl: Shell, monkeypatch: pytes
     [
         ("applications: [", "not valid YAML"),
         ("[]", "is a mapping"),
-        ("applications: [{name: a, import_path: 'service.application:build', num_replicsa: 2}]", "num_replicsa"),
-        ("applications: [{name: a, import_path: 'service.application:build', args: {engin: x}}]", "engin"),
+        (
+            "applications: [{name: a, import_path: 'service.serving.application:build', num_replicsa: 2}]",
+            "num_replicsa",
+        ),
+        ("applications: [{name: a, import_path: 'service.serving.application:build', args: {engin: x}}]", "engin"),
         ("htpp_options: {}\napplications: []", "htpp_options"),
         (
-            "applications: [{name: a, import_path: 'service.application:build', deployments: [{name: b, size: 1}]}]",
+            "applications: [{name: a, import_path: 'service.serving.application:build', deployments: [{name: b, size: 1}]}]",
             "applications.0.deployments.0.size",
         ),
     ],

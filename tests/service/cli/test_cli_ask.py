@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.cli import ask, budget
-from service.services import Services
-from service.web import create_app
+from service.operations.services import Services
+from service.serving.web import create_app
 from tests.service.conftest import client_of
 from tests.service.shell import Shell
 

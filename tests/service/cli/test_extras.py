@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from service.services import Services
-from service.web import create_app
+from service.operations.services import Services
+from service.serving.web import create_app
 from tests.deploy.overlays import ROOT
 from tests.deploy.test_images import pins
 from tests.processes import answers, free_ports, listening

@@ -15,13 +15,13 @@ from accounting.ledger.events import BundlePublished
 from examples.restore.world import PROMPT, World, train_model, write
 from service.cli import app
 from service.engines.protocol import TaskSpec, ZeroShot
-from service.services import open_services
+from service.operations.services import open_services
+from service.serving.web import create_app
 from service.settings import Settings
-from service.web import create_app
 from tests.processes import listening
 from tests.sanitization.restore.made_up import KEY
-from tests.service.api.test_restoring import Doctor
 from tests.service.conftest import EMBEDDER, make_records
+from tests.service.gateway.api.test_restoring import Doctor
 
 WORLD = World(illnesses=4)
 

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from service.cli import app, main
-from service.embedding.model import EmbeddingModelError
-from service.embedding.words import SHIPPED, local_words, minilm_words
+from service.engines.embedding.model import EmbeddingModelError
+from service.engines.embedding.words import SHIPPED, local_words, minilm_words
 from tests.documented import DOCS, blocks, run
 from tests.sanitization.made_up import letter_words
 

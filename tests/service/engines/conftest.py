@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.embedding.embedder import Embedder
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from exemplar_store import Exemplar
-from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import (
     ALONE_NEARNESS,
     ALONE_STEP,
@@ -20,6 +19,7 @@ from service.engines.embedded.nearest_exemplar import (
     NearestExemplarEngine,
     label_sentences,
 )
+from service.engines.embedding.embedder import Embedder
 from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec
 from tests.service.engines.isolated import assert_isolated
 

@@ -33,7 +33,7 @@ from service.engines.protocol import (
 from service.engines.remote import chat_endpoint
 from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
-from service.telemetry.logs import configure_logs
+from service.records.telemetry.logs import configure_logs
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
 KEY = "canary-key-5b1f"

@@ -25,6 +25,8 @@ from accounting.plan import load_plan
 from aggregation.token_ensemble import TokenEnsemble
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
+from service.answering.latency import GrainTooSmallError
+from service.answering.queries import task_spec
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
 from service.engines.lock_step import UnansweredError, Writing
@@ -38,10 +40,8 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.engines.vllm.label_scoring import calibrated
-from service.pipeline.latency import GrainTooSmallError
-from service.pipeline.queries import task_spec
+from tests.service.answering.test_measured_grains import padded
 from tests.service.conftest import PLAN, TEXT_PLAN, nearly_noiseless
-from tests.service.pipeline.test_measured_grains import padded
 from tests.service.shell import Shell
 
 LABELS = ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell")

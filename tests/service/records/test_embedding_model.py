@@ -8,10 +8,10 @@ import pytest
 from accounting.plan import CalibratedPlan
 from exemplar_store import OtherEmbeddingModelError, Row
 from exemplar_store.tables import knowledge_bases
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
+from service.operations.refusals import KIND_OF
 from service.problem_kinds import ProblemKind
 from service.records.records import open_records
-from service.refusals import KIND_OF
 from tests.service.conftest import embed, make_records, serving, unwitnessed
 
 

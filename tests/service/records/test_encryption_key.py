@@ -13,10 +13,10 @@ import pytest
 from accounting.ledger.events import EncryptionKeyChanged, ExemplarsReencrypted
 from accounting.replay.trail import verify
 from exemplar_store import WrongKeyError
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
+from service.operations.services import Services, open_services
 from service.records.records import open_records
 from service.records.synthetic_store import KEY_BASE64
-from service.services import Services, open_services
 from service.settings import Settings
 from tests.documented import DOCS
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records

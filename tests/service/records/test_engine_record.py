@@ -6,12 +6,12 @@ from dataclasses import replace
 import sqlalchemy as sa
 import yaml
 
+from service.answering.latency import UNPADDED
 from service.engines.protocol import EngineInfo, EngineUnavailableError
-from service.pipeline.latency import UNPADDED
+from service.operations.services import Services
 from service.records.engine_record import last_engine, note_engine
 from service.records.records import Records
 from service.records.tables import engines
-from service.services import Services
 from tests.service.conftest import PLAN, client_of
 
 STRICT = EngineInfo("vllm", "strict", True, "a model")
@@ -37,7 +37,7 @@ def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
         return await describe()
 
     monkeypatch.setattr(services.engine, "describe", still_loading)
-    monkeypatch.setattr("service.web._ASK_ENGINE_EVERY_S", 0.01)
+    monkeypatch.setattr("service.serving.web._ASK_ENGINE_EVERY_S", 0.01)
     with client_of(services, "admin") as client:
         while last_engine(services.records.database) is None:
             time.sleep(0.01)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from accounting.plan import calibrate_plan, load_plan
 from exemplar_store.errors import DatabaseInUseError
-from service.plans.signing import sign
+from service.answering.plans.signing import sign
 from service.records.database import open_database
 from service.records.records import open_records
 from service.settings import Settings

@@ -17,17 +17,17 @@ from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Row
-from service.pipeline.making import NotMadeError
-from service.plans.signing import promise, release, sign
+from service.answering.once.making import NotMadeError
+from service.answering.plans.signing import promise, release, sign
+from service.operations.services import Services, open_services
 from service.records.database import open_database
 from service.records.records import Records, open_records
 from service.records.replaying import replay
 from service.records.witness import bring_back, witness_url
-from service.services import Services, open_services
+from service.serving.web import create_app
 from service.settings import Settings
-from service.web import create_app
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
-from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.gateway.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.restoring import Loss, acknowledge, find_loss
-from service.plans.signing import prepare, sign
+from service.answering.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.records.replaying import replay
 from service.records.witness import bring_back
 from tests.accounting.books import wrong
+from tests.service.answering.topic_shop import ask, embed, opened, plan, serve, upload
 from tests.service.conftest import development
-from tests.service.pipeline.topic_shop import ask, embed, opened, plan, serve, upload
 
 KETTLE, LAMP = "shop.mood#kettle@1", "shop.mood#lamp@1"
 

@@ -1,0 +1,1 @@
+"""A query, from its check to its settled release."""

@@ -1,0 +1,525 @@
+"""One query, front to back: the steps of the privacy contract in their order, readable in one place.
+
+    stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
+
+A task whose release is made once (:mod:`service.answering.once.making`) takes none of these steps: its answers cost nothing,
+and so do those of a task that has none left and names such a one.
+
+What may fail before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure says nothing of
+private data and voids the charge; so does what else is public and unusable, such as too few words to choose from. From
+the moment the sample is drawn nothing fails any more: whatever goes wrong with a slot is that slot's abstention, nobody
+is told (a log line would depend on private data), and an answer is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import sqlalchemy as sa
+import structlog
+
+from accounting.ledger.budgets import SignedTask, address
+from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, Ledger, Release
+from accounting.ledger.quotas import QuotaExhaustedError
+from accounting.plan import TaskNoise
+from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
+from accounting.topics import TopicsByField
+from exemplar_store import ExemplarStore, KnowledgeBase, Slot
+from service.answering.draw import draw_signed
+from service.answering.kept_blocks import KeptBlocks
+from service.answering.latency import Departure, Grains, Measured
+from service.answering.mechanisms.adapter import score_of, scores_of
+from service.answering.once.made import MadeOnce
+from service.answering.once.making import NotMadeError, settle
+from service.answering.queries import InvalidQueryError, check_query, check_threshold, described_spec
+from service.answering.stages import Stages
+from service.engines.private_threads import privately
+from service.engines.prompts import render
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineInfo,
+    EngineUnavailableError,
+    NotKeptError,
+    TaskSpec,
+    UnanswerableQueryError,
+    UnusableReplyError,
+    ZeroShot,
+)
+from service.problem_kinds import ProblemKind
+from service.records.signed import read_signed, read_task
+from service.records.text_ledger import TextBudgetExhaustedError
+from service.records.topics import check_named, topic_of
+
+log = structlog.get_logger()
+
+_POLL_S = 0.02
+_DATABASE_S = 60.0  # that it may take to store an answer
+_WRITES = "sign another mechanism, or the operator run the engine `vllm`"
+
+
+Realign = Callable[[str, str], Awaitable[str | None]]
+"""A question and a released text in; that text for this question out, or None."""
+
+
+class StillAnsweringError(RuntimeError):
+    """The same query is being answered for somebody else and has not finished; ask again, it will cost nothing."""
+
+
+class BusyError(RuntimeError):
+    """As many queries are being answered as this replica or the engine takes on; nothing was charged."""
+
+
+class RemoteEngineForbiddenError(RuntimeError):
+    """The engine is outside the deployment, which the exemplars may not leave; nothing was charged."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the caller gets: one public object.
+
+    Attributes:
+        release: the stored release.
+        task: the address that names the task's version, such as ``support.queue@1``.
+        charged: whether this very request was charged (False: a stored release was returned, free).
+        answers_left: how many answers the task may still give to everybody together, after this charge, or on this
+            topic; None: any number, since its release is made once.
+        abstained: whether it is to be shown as an abstention; None where no threshold was set.
+        realigned: its text, fitted to the question by a model that may see it; for this caller alone.
+        source: the mechanism of the release that it comes from, if that is made once; None where it is the answer's
+            own.
+        topic: that it was drawn from and charged to; None: the task has no topics.
+    """
+
+    release: Release
+    task: str
+    charged: bool
+    answers_left: int | None
+    abstained: bool | None = None
+    realigned: str | None = None
+    source: str | None = None
+    topic: str | None = None
+
+    def shown(self, abstain_below: float | None) -> Answer:
+        """As shown to a caller with this threshold; the release stays the same."""
+        if abstain_below is None:
+            return self
+        return replace(self, abstained=score_of(self.release.answer) < abstain_below)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A query that was checked, with what its answer needs.
+
+    Attributes:
+        signed: the task that it is charged to.
+        task: as it was written.
+        noise: the task's calibrated noise.
+        spec: the task as the engine sees it.
+        fields: the query.
+        digest: identifies the query in the ledger.
+        embeddings: whether the engine reads those of exemplars.
+        arrived: how many units there were before the charge. What brought them is witnessed with it.
+        prior: label scores in place of zero-shot's probabilities, from a release that is made once; None for these.
+        measured: what the task's largest slots take, and its grain.
+        vector: its embedding, if its topic was found by that.
+        departure: if it was embedded, what is refused then leaves on the grain, too.
+    """
+
+    signed: SignedTask
+    task: ClassifyTask | GenerateTask
+    noise: TaskNoise
+    spec: TaskSpec
+    fields: Mapping[str, str]
+    digest: bytes
+    embeddings: bool
+    arrived: int | None
+    prior: np.ndarray | None
+    measured: Measured
+    vector: np.ndarray | None = None
+    departure: Departure | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Answering:
+    """The query pipeline. Every stage is an object behind a small protocol; none of them needs Ray.
+
+    Attributes:
+        ledger: charges and releases.
+        store: where slots are sampled.
+        stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
+        digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
+        blocks: those that the engine has read ahead, if it keeps any.
+        grains: what comes after a charge leaves after a whole number of its task's (:mod:`service.answering.latency`).
+        public_grain_s: what an engine says to public exemplars leaves after a whole number of these.
+        max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
+            leaves, even if nobody waits for it any more.
+        realign: fits a released text to the question, where the engine saw another one.
+    """
+
+    ledger: Ledger
+    store: ExemplarStore
+    stages: Stages
+    digest_key: bytes = field(kw_only=True)
+    grains: Grains = field(kw_only=True)
+    blocks: KeptBlocks = field(kw_only=True)
+    public_grain_s: float = field(default=0.0, kw_only=True)
+    max_in_flight: int = field(default=32, kw_only=True)
+    realign: Realign | None = field(default=None, kw_only=True)
+    _in_flight: int = field(default=0, init=False)
+    _running: set[asyncio.Task[Answer | InFlight]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._made = MadeOnce(self.ledger, self.store, self.stages, self.public_grain_s)
+
+    async def answer(
+        self,
+        address: str,
+        query: str | Mapping[str, str],
+        *,
+        key_id: str,
+        idempotency_key: str | None = None,
+        abstain_below: float | None = None,
+    ) -> Answer:
+        """Answer one query.
+
+        Args:
+            address: ``knowledge_base.task``, with ``@version`` for a plan that is not the newest.
+            query: a text, or the fields of the task's query template.
+            key_id: who asks.
+            idempotency_key: the caller's name for this request.
+            abstain_below: the least score, or probability, of a label that is shown; unless given, the task's.
+
+        Raises:
+            accounting.ledger.errors.UnknownTaskError: no such task.
+            InvalidQueryError: the query does not fit the task, or such a threshold does not.
+            accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
+            accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
+            service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
+            service.engines.protocol.UnusableReplyError: it replies with nothing to use; nothing was charged.
+            StillAnsweringError: a concurrent twin of this query did not finish in time.
+            BusyError: too many queries are being answered.
+            RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
+            service.answering.latency.GrainTooSmallError: the latency grain hides less than this task's slots can take.
+            service.records.text_ledger.TextBudgetExhaustedError: sanitised, the caller's questions would cost too much.
+            service.answering.once.making.NotMadeError: the release that the task answers from is not there.
+        """
+        if self._in_flight >= self.max_in_flight:
+            raise BusyError(f"{self.max_in_flight} queries are being answered; come back in a second")
+        self._in_flight += 1
+        try:
+            signed = await asyncio.to_thread(self.ledger.budgets.task, address)
+            task, _ = read_task(signed)
+            if signed.topic is not None:
+                raise InvalidQueryError(f"a question's topic is found from the question: ask {signed.whole}")
+            fields = check_query(task, query)
+            abstain_below = check_threshold(task, abstain_below)
+            if task.once:
+                return (await self._from_one_release(signed, fields, key_id)).shown(abstain_below)
+            question = await self._checked(signed, fields, key_id)
+            answer = (await self._answer(question, key_id, idempotency_key)).shown(abstain_below)
+            return await self._realigned(question, answer)
+        except EngineUnavailableError as error:
+            # Before the charge, or its charge is void: nothing that follows the sample raises this.
+            raise type(error)(f"{error}; nothing was charged") from error
+        finally:
+            self._in_flight -= 1
+
+    async def _realigned(self, question: _Question, answer: Answer) -> Answer:
+        """After the release is stored, and from what its caller knows: the exemplars have no part in it."""
+        text = answer.release.answer.get("text")
+        if self.realign is None or text is None:
+            return answer
+        return replace(answer, realigned=await self.realign(render(question.spec.prompt, question.fields), text))
+
+    async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
+        deadline = time.monotonic() + self.stages.timeout_s
+        while True:
+            # A caller who hangs up must not lose what was charged, nor the charge itself on its way back from the
+            # database. So the work gets a task of its own, and a context of its own too: Ray Serve cancels the calls
+            # made in the context of an abandoned request.
+            charging = self._charge_and_answer(question, key_id, idempotency_key)
+            work = asyncio.create_task(charging, context=contextvars.Context())
+            self._running.add(work)
+            work.add_done_callback(self._done)
+            try:
+                answer = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                if not work.done():  # the caller's place is free now; the work takes one of its own
+                    self._in_flight += 1
+                    work.add_done_callback(self._left)
+                raise
+            if isinstance(answer, Answer):
+                return answer
+            if time.monotonic() > deadline:
+                raise StillAnsweringError("the same query is still being answered; ask again in a moment")
+            await asyncio.sleep(_POLL_S)
+
+    async def _from_one_release(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> Answer:
+        """An answer of a task whose release is made once: nothing private is read, and nothing charged."""
+        try:
+            release = await self._made.answer(signed, fields, key_id)
+        except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
+            raise refusal(error)[1] from error
+        task, _ = read_task(signed)
+        return Answer(release, signed.address, charged=False, answers_left=None, source=task.mechanism.type)
+
+    async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str], key_id: str) -> Answer | None:
+        """An answer of another task of the same plan, whose release is made once; None if it is not there."""
+        other = await asyncio.to_thread(self.ledger.budgets.task, address(signed.knowledge_base, name, signed.version))
+        asked = read_task(other)[0].query_fields
+        try:
+            return await self._from_one_release(other, {name: fields[name] for name in asked}, key_id)
+        except NotMadeError:  # which is public
+            return None
+
+    async def _instead(self, question: _Question, key_id: str) -> Answer | None:
+        """What a task answers that has no answers left; None if it refuses."""
+        signed, task = question.signed, question.task
+        if not isinstance(task, ClassifyTask) or task.when_spent == REFUSE:
+            return None
+        answer = await self._beside(signed, task.when_spent, question.fields, key_id)
+        return answer and replace(answer, task=signed.whole, answers_left=0, topic=signed.topic)
+
+    async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
+        """The label scores of the release that the task takes its prior from; None for zero-shot's probabilities."""
+        task, _ = read_task(signed)
+        if not isinstance(task, ClassifyTask) or task.prior_from is None:
+            return None
+        answer = await self._beside(signed, task.prior_from, fields, key_id)
+        if answer is None:
+            return None
+        scores = scores_of(answer.release.answer)
+        return np.array([scores[label] for label in task.labels])
+
+    async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
+        """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
+        task, noise = read_task(signed)
+        # Public, and it fails where exemplars could not be read: under another encryption key, say.
+        knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
+        engine = await self.stages.engine.describe()
+        try:
+            check_may_leave(engine, knowledge_base)
+        except RemoteEngineForbiddenError:
+            await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
+            raise
+        if task.kind == "generate" and task.mechanism.written_together and not engine.writes_together:
+            raise EngineUnavailableError(
+                f"{engine.name} cannot write {task.mechanism.type} answers: an admin must {_WRITES}"
+            )
+        measured = await self.grains.of(signed)
+        if self.blocks.turns.wait_s(measured) > self.stages.timeout_s:
+            raise BusyError("too many questions wait for the language model; come back in a second")
+        spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
+        prior = await self._prior(signed, fields, key_id)
+        embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
+        digest = self._digest(fields)
+        question = _Question(signed, task, noise, spec, fields, digest, embeddings, arrived, prior, measured)
+        return question if task.topics is None else await self._on_topic(question)
+
+    async def _on_topic(self, question: _Question) -> _Question:
+        """The question, to be charged to its topic: a function of the question and of what was signed.
+
+        One that was answered before has its topic from its release: only what may be charged is embedded, since that
+        takes as long as others keep the machine busy.
+        """
+        signed, task, fields = question.signed, question.task, question.fields
+        centres = read_signed(signed.document).centres.get(signed.name, ())
+        vector = departure = topic = None
+        if not isinstance(task.topics, TopicsByField):
+            topic = await asyncio.to_thread(self.ledger.topic_of_stored, signed, question.digest)
+            if topic is None:
+                departure = Departure(question.spec.latency_grain_s)
+                try:
+                    vector = await self.stages.embed(question.spec, fields)
+                except Exception as error:
+                    departure.fix()
+                    await departure.wait()
+                    raise EngineUnavailableError("the question could not be embedded, to find its topic") from error
+        try:
+            topic = topic or check_named(task, topic_of(task, centres, fields, vector))
+        except LookupError as error:
+            raise InvalidQueryError(f"{error}; nothing was charged") from None
+        if isinstance(task.topics, TopicsByField):  # spelt otherwise, it is the same question
+            fields = {**fields, task.topics.field: topic}
+        return replace(
+            question,
+            signed=await asyncio.to_thread(self.ledger.budgets.on_topic, signed, topic),
+            noise=question.noise.on(topic),
+            fields=fields,
+            digest=self._digest(fields),
+            vector=vector,
+            departure=departure,
+        )
+
+    async def _charge_and_answer(
+        self, question: _Question, key_id: str, idempotency_key: str | None
+    ) -> Answer | InFlight:
+        try:
+            async with self.blocks.held(question.signed, question.measured) as held:
+                if held.kept:
+                    spec = replace(question.spec, kept=held.kept)
+                    question = replace(question, spec=spec, arrived=held.arrived)
+                return await self._charge(question, key_id, idempotency_key)
+        except EngineBusyError as error:
+            raise BusyError(str(error)) from error
+
+    async def _charge(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer | InFlight:
+        signed = question.signed
+        try:
+            outcome = await asyncio.to_thread(
+                self.ledger.charge,
+                signed,
+                question.digest,
+                key_id=key_id,
+                idempotency_key=idempotency_key,
+                # The probe, two turns, the sample, the slots, perhaps each alone, and what they write together; then
+                # the grains, and the database.
+                lease_s=7 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
+            )
+        except AnswersExhaustedError:
+            await _on_the_grain(question)
+            if (answer := await self._instead(question, key_id)) is not None:
+                return answer
+            await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
+            raise
+        except QuotaExhaustedError:
+            await _on_the_grain(question)
+            await self._refused(signed, key_id, ProblemKind.QUOTA_EXHAUSTED)
+            raise
+        match outcome:
+            case Release():
+                left = await asyncio.to_thread(self.ledger.answers_left, signed)
+                return Answer(outcome, signed.whole, charged=False, answers_left=left, topic=signed.topic)
+            case Charged():
+                release = await self._spend(outcome, question)
+                left = outcome.answers_left
+                return Answer(release, signed.whole, charged=True, answers_left=left, topic=signed.topic)
+            case InFlight():
+                return outcome
+
+    async def _spend(self, charge: Charged, question: _Question) -> Release:
+        """From a durable charge to a stored release."""
+        spec, fields = question.spec, question.fields
+        departure = Departure(spec.latency_grain_s)
+        try:
+            ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
+            vector = question.vector
+            if vector is None and question.task.order == "nearest":
+                vector = await self.stages.embed(spec, fields)
+            times = question.measured.times(ready.zero_shot.tokens)
+            await asyncio.sleep(self.blocks.turns.take(question.measured, times))
+            ready = await ready.in_turn(times * question.measured.work_s)
+        except (Exception, asyncio.CancelledError) as error:
+            # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
+            # unless not the engine's call is cancelled, but this query, since the service ends.
+            departure.fix()
+            this = asyncio.current_task()
+            if this is None or not this.cancelling():
+                await departure.wait()
+            if isinstance(error, NotKeptError):
+                self.blocks.lost(question.signed)
+                self.grains.overran(question.signed)
+            reason, refused = refusal(error)
+            await asyncio.to_thread(self.ledger.void, charge.id, reason)
+            if isinstance(refused, EngineUnavailableError):
+                log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
+            raise refused from error
+        departure.fix(times)
+
+        slots = await self._sample(question, vector)
+        answer = await ready.answer(slots)
+        # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
+        late = await departure.wait()
+        if late:  # no more than the caller sees, and readers of the audit trail
+            log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
+            self.grains.overran(question.signed)
+        told = {**answer, **_without_exemplars(question.task, ready.zero_shot)}
+        return await settle(self.ledger, question.signed, question.digest, charge.id, told)
+
+    async def _sample(self, question: _Question, vector: np.ndarray | None) -> Sequence[Slot]:
+        signed, arrived, embeddings = question.signed, question.arrived, question.embeddings
+        sampling = privately(
+            lambda: draw_signed(self.store, signed, arrived=arrived, embeddings=embeddings, question=vector)
+        )
+        try:
+            return await asyncio.wait_for(sampling, self.stages.timeout_s)
+        except Exception:
+            return [()] * question.task.ensemble
+
+    async def _refused(self, signed: SignedTask, key_id: str, reason: ProblemKind) -> None:
+        """Count a refusal. It stands whether or not the database has time to count it."""
+        try:
+            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, reason.slug)
+        except sa.exc.SQLAlchemyError as error:
+            log.error("refusal_not_counted", task=signed.address, reason=reason.slug, error=type(error).__name__)
+
+    def _digest(self, fields: Mapping[str, str]) -> bytes:
+        """What makes two queries the same: their fields, whatever their white space."""
+        normalised = {name: " ".join(text.split()) for name, text in fields.items()}
+        return hmac.digest(self.digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
+
+    def _done(self, work: asyncio.Task[Answer | InFlight]) -> None:
+        self._running.discard(work)
+        if not work.cancelled():
+            work.exception()  # seen: else asyncio prints its traceback when the caller has hung up
+
+    def _left(self, _work: object) -> None:
+        self._in_flight -= 1
+
+    async def drain(self) -> None:
+        """Wait for the answers whose charge is spent (before shutting down)."""
+        if self._running:
+            await asyncio.wait(self._running)
+
+
+def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
+    """Whether an engine may be shown a knowledge base's exemplars.
+
+    Args:
+        engine: the engine to be shown them.
+        knowledge_base: whose.
+
+    Raises:
+        RemoteEngineForbiddenError: it is outside the service, and the knowledge base does not allow that.
+    """
+    if engine.remote and not knowledge_base.remote_engine:
+        raise RemoteEngineForbiddenError(
+            f"this service asks a language model outside it, and {knowledge_base.name} does not allow its exemplars "
+            "to leave: an admin can allow it for this knowledge base"
+        )
+
+
+async def _on_the_grain(question: _Question) -> None:
+    """Wait until a refusal may leave: at once, unless the question was embedded for it."""
+    if question.departure is not None:
+        question.departure.fix()
+        await question.departure.wait()
+
+
+def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -> dict[str, str]:
+    """What an answer tells of zero-shot, which is public: the label, or the likeliest text."""
+    if isinstance(task, ClassifyTask) and zero_shot.probabilities is not None:
+        return {"zero_shot": task.labels[int(zero_shot.probabilities.argmax())]}
+    return {"zero_shot": zero_shot.texts[0]} if zero_shot.texts else {}
+
+
+def refusal(error: BaseException) -> tuple[str, Exception]:
+    """Why a question is refused whose probe failed, for the audit trail and for the caller."""
+    match error:
+        case InvalidQueryError() | UnanswerableQueryError():
+            return "unanswerable-query", InvalidQueryError(str(error))
+        case TextBudgetExhaustedError():
+            return ProblemKind.TEXT_BUDGET_EXHAUSTED.slug, error
+        case UnusableReplyError():
+            return ProblemKind.UNUSABLE_REPLY.slug, error
+        case EngineBusyError():
+            return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
+    return "engine-unavailable", EngineUnavailableError("the engine does not answer")

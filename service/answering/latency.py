@@ -1,0 +1,198 @@
+"""How long an answer takes: a whole number of *grains* from its charge, fixed before its private sample is drawn.
+
+The number depends on public things only: how long the public probe took. What follows the sample has at least half a
+grain, and no task is served whose largest possible slots take longer than that
+(:mod:`service.answering.measured_grains`).
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from accounting.ledger.budgets import SignedTask
+
+UNPADDED = "Latency is not padded here: how long an answer takes can tell of private exemplars."
+
+SMALLEST_S = 0.1
+"""The shortest grain that is chosen where none is set."""
+
+_TWICE_AS_LONG = 4096  # tokens before it with which a token takes no more than twice as long, in models of any size
+
+
+class GrainTooSmallError(RuntimeError):
+    """The latency grain does not hide what a task's largest slots take; nothing was charged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a task's largest slots take.
+
+    Attributes:
+        work_s: seconds from the sample to the release, the median of a few runs.
+        tokens: of the question that was measured, in a prompt without exemplars; 0 where the engine counts none.
+        typical_s: seconds with slots of an ordinary length; 0 unless a language model in the deployment was measured.
+        block_s: seconds to read the largest block ahead, which the work is then without; 0: it is with cold caches.
+        cold: why blocks are not kept, although the task draws blocks, and what to do; empty if they are.
+    """
+
+    work_s: float = 0.0
+    tokens: int = 0
+    typical_s: float = 0.0
+    block_s: float = 0.0
+    cold: str = ""
+
+
+@dataclass(frozen=True)
+class Measured(Work):
+    """The same with the task's grain.
+
+    Attributes:
+        task: its address.
+        grain_s: seconds; set by the operator, or chosen.
+        problem: why the task cannot be served with this grain; empty if it can.
+        unusable: whether that is because the language model replies with nothing to use.
+        beside: tokens of exemplars that were computed in each prompt with the question.
+        alone: whether that holds for one question at a time, so questions must take turns.
+        blocks: how many the engine is to keep (:mod:`service.answering.kept_blocks`); 0: it keeps none.
+        rows_s: seconds to read the rows of all.
+    """
+
+    task: str
+    grain_s: float
+    problem: str = ""
+    unusable: bool = False
+    beside: int = 0
+    alone: bool = False
+    blocks: int = 0
+    rows_s: float = 0.0
+
+    def times(self, tokens: int) -> float:
+        """How much longer slots may take of a question of so many tokens: 1 or more.
+
+        Only the prompts that show the question grow with it. They grow in proportion to what is computed, and each
+        token is compared with those before it.
+        """
+        if not self.tokens or tokens <= self.tokens:
+            return 1.0
+        return (tokens + self.beside) / (self.tokens + self.beside) * (1 + (tokens - self.tokens) / _TWICE_AS_LONG)
+
+
+class Departure:
+    """When one answer leaves. Made when its charge is durable.
+
+    Args:
+        grain_s: seconds; 0 does not wait.
+    """
+
+    def __init__(self, grain_s: float) -> None:
+        self._grain_s = grain_s
+        self._charged = asyncio.get_running_loop().time()
+        self._grains = 1
+
+    def fix(self, times: float = 1.0) -> None:
+        """Fix the number of grains, once the public part is over: what comes now has at least half of one.
+
+        Args:
+            times: as long, where the question is longer than what was measured.
+        """
+        if self._grain_s > 0:
+            public = (asyncio.get_running_loop().time() - self._charged) / self._grain_s
+            self._grains = max(1, math.ceil(public + 0.5 * times))
+
+    async def wait(self) -> int:
+        """Wait until the answer may leave.
+
+        Returns:
+            By how many grains it comes late, since its work took longer than it had; 0 if the promise holds.
+        """
+        if self._grain_s <= 0:
+            return 0
+        loop = asyncio.get_running_loop()
+        late = max(0, math.ceil((loop.time() - self._charged) / self._grain_s) - self._grains)
+        await asyncio.sleep(self._charged + (self._grains + late) * self._grain_s - loop.time())
+        return late
+
+
+class Turns:
+    """When private parts begin that must not slow each other: one after the other, by public times alone."""
+
+    def __init__(self) -> None:
+        self._free = 0.0
+        self._read = 0.0
+        self._done = 0.0
+
+    def wait_s(self, measured: Measured) -> float:
+        """Seconds until the task's next turn. Questions that may be answered side by side wait for reading alone."""
+        return max(0.0, (self._free if measured.alone else self._read) - asyncio.get_running_loop().time())
+
+    def take(self, measured: Measured, times: float) -> float:
+        """Take the next turn, which lasts as long as the largest slots can: the seconds until it begins.
+
+        Args:
+            measured: the task's.
+            times: as long.
+        """
+        wait_s = self.wait_s(measured)
+        begins = asyncio.get_running_loop().time() + wait_s
+        if measured.alone:
+            self._free = begins + times * measured.work_s
+        self._done = max(self._done, begins + times * max(measured.work_s, measured.grain_s / 2))
+        return wait_s
+
+    def read(self, takes_s: float) -> float:
+        """Take a turn to read exemplars ahead, after all questions that have theirs: the seconds until it begins.
+
+        Args:
+            takes_s: how long it lasts.
+        """
+        now = asyncio.get_running_loop().time()
+        begins = max(now, self._free, self._read, self._done)
+        self._free = self._read = begins + takes_s
+        return begins - now
+
+
+@asynccontextmanager
+async def on_grain(grain_s: float) -> AsyncIterator[None]:
+    """What is free and public leaves after a whole number of grains, however it ends: private work may hold it up.
+
+    Args:
+        grain_s: seconds; 0 does not wait.
+    """
+    departure = Departure(grain_s)
+    try:
+        yield
+    finally:
+        await departure.wait()
+
+
+class Grains:
+    """The grain of each task: none at all, unless they are measured (:mod:`service.answering.measured_grains`)."""
+
+    report: Sequence[Measured] | None = ()
+    """What was measured, as far as that matters; None before it was."""
+
+    async def of(self, task: SignedTask) -> Measured:
+        """What was measured, with the grain; a grain of 0 where latency is not padded.
+
+        Raises:
+            GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
+            service.engines.protocol.EngineUnavailableError: that could not be measured: the engine does not answer.
+            service.engines.protocol.UnusableReplyError: or it replies with nothing to use.
+        """
+        return Measured(task.address, 0.0)
+
+    async def all(self) -> Sequence[Measured]:
+        """Measure every task that has answers left, and report."""
+        return ()
+
+    def overran(self, task: SignedTask) -> None:
+        """An answer took longer than its grain: the machine is slower than it was, so measure again."""
+
+
+def smallest_grain_s(work_s: float) -> float:
+    """The smallest grain of two significant digits that is at least twice the work; both in seconds."""
+    wanted = max(2 * work_s, SMALLEST_S)
+    digit = 10.0 ** (math.floor(math.log10(wanted) + 1e-9) - 1)
+    return round(math.ceil(wanted / digit - 1e-9) * digit, 9)

@@ -1,0 +1,101 @@
+"""``embedding_mean``: the public candidate nearest to the noisy sum of the outputs' embeddings."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.mechanisms import EmbeddingMeanMechanism
+from accounting.privacy.profiles import Gaussian
+from aggregation.embedding_mean import TYPICAL_SIMILARITY, EmbeddingMean, unit_candidates
+from service.answering.mechanisms.adapter import Answer, Outputs, Public, TextAdapter, said
+from service.answering.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.private_threads import privately
+from service.engines.protocol import Embedded
+
+
+@dataclass(frozen=True)
+class NearestCandidate:
+    """The public candidate nearest to the noisy sum of the outputs' embeddings.
+
+    Attributes:
+        mechanism: adds up and draws noise.
+        texts: the candidates.
+        vectors: their embeddings, shape (candidates, d).
+        slots: how many outputs there are, or more; public.
+        embedder: for the outputs; None where they come with their embeddings.
+    """
+
+    mechanism: EmbeddingMean
+    texts: Sequence[str]
+    vectors: np.ndarray
+    slots: int
+    embedder: TextEmbedder | None
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`.adapter.Aggregator`."""
+        embeddings = await self.embeddings(outputs)
+        chosen = await privately(lambda: self.mechanism.release(embeddings, self.vectors))
+        return {"text": self.texts[chosen], "method": "the public candidate that the slots' answers are nearest to"}
+
+    async def embeddings(self, outputs: Outputs) -> list[np.ndarray | None]:
+        """One for each output, None for an abstention. Takes the same work whatever the outputs say."""
+        if self.embedder is None:
+            return [output.embedding if isinstance(output, Embedded) and said(output) else None for output in outputs]
+        embed, texts = self.embedder.embed_bounded, [said(output) for output in outputs]
+        texts += [None] * (self.slots - len(texts))
+        try:
+            vectors: Sequence[np.ndarray | None] = list(await privately(lambda: embed(texts)))
+        except Exception:  # each by itself: none may silence the others
+            vectors = [await _embed_alone(embed, text) for text in texts]
+        return [vector if text else None for text, vector in zip(texts, vectors, strict=True)][: len(outputs)]
+
+
+async def _embed_alone(embed: Callable[[Sequence[str | None]], np.ndarray], text: str | None) -> np.ndarray | None:
+    try:
+        return np.asarray((await privately(lambda: embed([text])))[0])
+    except Exception:
+        return None
+
+
+class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
+    """See :class:`.adapter.Adapter`."""
+
+    schema = EmbeddingMeanMechanism
+    profile = Gaussian
+    example = EmbeddingMeanMechanism(type="embedding_mean")
+    about = "The public candidate that the slots' answers are nearest to."
+
+    @property
+    def mechanism(self) -> EmbeddingMean:
+        """The signed one."""
+        return EmbeddingMean(self.noise.noise_multiplier, self.written.radius, self.written.centred, self.task.ensemble)
+
+    async def prepare(self, public: Public) -> NearestCandidate:
+        """See :class:`.adapter.Adapter`."""
+        candidates = self.candidates(public.zero_shot)
+        vectors = unit_candidates(await asyncio.to_thread(public.embedder.embed, candidates))
+        missing = None if public.zero_shot.embedded else public.embedder
+        return NearestCandidate(self.mechanism, candidates, vectors, self.task.ensemble, missing)
+
+    def outlook(self) -> Outlook:
+        """See :class:`.adapter.Adapter`; ``sigma`` is the standard deviation on each coordinate of the sum."""
+        mechanism, candidates = self.mechanism, self.task.candidates
+        if mechanism.centred:
+            assumed = f"every two candidates have a cosine of {TYPICAL_SIMILARITY:g}"
+        else:
+            assumed = f"no other candidate is closer to it than a cosine of {TYPICAL_SIMILARITY:g}"
+        return Outlook(
+            noise={"noise_multiplier": mechanism.noise_multiplier, "sigma": mechanism.sigma},
+            noise_words=f"σ {mechanism.sigma:.1f}",
+            head=f"Gaussian noise of {mechanism.sigma:.1f} on each coordinate of the sum of embeddings",
+            needed=mechanism.required_slots(candidates, probability=RELIABLE),
+            slots_mean="slots giving one candidate's text, and the other slots nothing",
+            outcome=f"this candidate is released rather than one of the {candidates - 1} others",
+            chance=lambda slots: mechanism.probability_released(slots, candidates),
+            rule="a text is released if {needed} of {all} slots say much the same",
+            remedies=f"{REMEDIES}, fewer candidates",
+            notes=f" Assumed: {assumed}.",
+        )

@@ -1,0 +1,92 @@
+"""``prototypes``: a noisy sum of embeddings for each label, made once; a question has the label it points along."""
+
+import asyncio
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accounting.mechanisms import PrototypesMechanism
+from accounting.privacy.profiles import Gaussian
+from accounting.tasks import ClassifyTask
+from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
+from aggregation.rnm_gaussian import probability_correct, required_margin
+from exemplar_store import Exemplar
+from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, scored
+from service.answering.mechanisms.outlook import RELIABLE, Outlook
+from service.engines.embedded.nearest_exemplar import label_directions
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.protocol import TaskSpec
+
+_TYPICAL_LEAD = 0.05
+"""A public guess, for planning only: by how much a question is more similar to its label's mean than to another's."""
+
+_FEW = 10.0
+"""So many times too few units still beat zero-shot: close questions are lost, clear ones are not."""
+
+
+@dataclass(frozen=True)
+class NearestPrototype:
+    """The label whose prototype a question points along."""
+
+    prototypes: Prototypes
+    task: ClassifyTask
+    embedder: TextEmbedder
+    field: str
+
+    async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
+        """See :class:`.adapter.Reader`."""
+        question = (await asyncio.to_thread(self.embedder.embed, [query[self.field]]))[0]
+        return scored(self.task, self.prototypes.probabilities(question))
+
+
+class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
+    """See :class:`.adapter.Adapter`."""
+
+    schema = PrototypesMechanism
+    profile = Gaussian
+    example = PrototypesMechanism(type="prototypes")
+    about = "A prototype of each label, made once: it answers any number of questions."
+
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
+        """See :class:`.adapter.OnceAdapter`."""
+        dimension = public.shape[1]
+        sums = self.sums(dimension).release(self.labelled(unit) for unit in units)
+        written = base64.b64encode(sums.astype("<f8").tobytes()).decode()
+        return {"made_once": self.written.type, "dimension": dimension, "sums": written}
+
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> NearestPrototype:
+        """See :class:`.adapter.OnceAdapter`."""
+        sums = np.frombuffer(base64.b64decode(made["sums"]), "<f8").reshape(len(self.task.labels), made["dimension"])
+        return self.reader(sums, self.sums(made["dimension"]).sigma, spec, embedder)
+
+    def sums(self, dimension: int) -> PrototypeSums:
+        """The signed mechanism for embeddings of such a dimension."""
+        return PrototypeSums(self.noise.noise_multiplier, len(self.task.labels), dimension)
+
+    def reader(self, sums: np.ndarray, sigma: float, spec: TaskSpec, embedder: TextEmbedder) -> NearestPrototype:
+        """What answers from sums with noise of that deviation."""
+        directions = shrunk(sums, label_directions(spec, embedder.embed), sigma)
+        return NearestPrototype(Prototypes(directions, self.written.temperature), self.task, embedder, spec.input_field)
+
+    def outlook(self) -> Outlook:
+        """See :class:`.adapter.Adapter`: with n units a label the noise moves a similarity by σ/n."""
+        sigma, labels = self.noise.noise_multiplier, len(self.task.labels)
+        return Outlook(
+            noise={"noise_multiplier": sigma},
+            noise_words=f"σ {sigma:.1f}",
+            head=f"Gaussian noise of {sigma:.1f} on each coordinate of each of {labels} labels' sums",
+            needed=required_margin(sigma, labels, RELIABLE) / _TYPICAL_LEAD,
+            slots_mean="units of each label",
+            outcome="noise leaves even a close question its label",
+            chance=lambda units: probability_correct(_TYPICAL_LEAD * units, sigma, labels),
+            rule="even a close question gets its label if each label has {needed} units; it has about {all}",
+            remedies="more ε, fewer labels, more exemplars before it is signed",
+            notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
+            "its sentence, as in zero-shot.",
+            demanding=_FEW,
+            instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which "
+            "are free.",
+        )

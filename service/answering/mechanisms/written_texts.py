@@ -1,0 +1,154 @@
+"""``token_ensemble`` with ``release: once``: slots write texts on public topics, which then answer for ever.
+
+Proof that this keeps the promise. Nothing is drawn by chance but slots: each unit counts for one topic, a function of
+this unit alone, and goes to a slot of that topic that is drawn apart from all other units'. Which exemplars a slot
+keeps depends on this slot. So, all coins being fixed, neighbours differ in one slot of one topic. Texts on other topics
+have the same law. Each paid token of the texts on this one comes from a mechanism whose range is four pulls
+(:mod:`aggregation.token_ensemble`), also if all texts see the same slots. Together they are an adaptive composition of
+``texts`` times ``tokens`` of these, which is what :attr:`~accounting.mechanisms.TokenEnsembleMechanism.paid` charges.
+"""
+
+import asyncio
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from accounting.labels import spellings
+from accounting.mechanisms import TokenEnsembleMechanism
+from accounting.plan import TaskNoise
+from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.tasks import WRITTEN, GenerateTask
+from exemplar_store import Exemplar, Slot
+from service.answering.draw import deal
+from service.answering.mechanisms.adapter import Answer, OnceAdapter, Show, Write
+from service.answering.mechanisms.outlook import Outlook
+from service.answering.mechanisms.token_ensemble import TokenEnsembleAdapter
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.lock_step import Writing
+from service.engines.prompts import BETWEEN
+from service.engines.protocol import Prompt, TaskSpec
+
+
+@dataclass(frozen=True)
+class WrittenTexts:
+    """The engine's own answer with the texts in the prompt: no private data, for every caller.
+
+    Attributes:
+        task: as signed.
+        spec: the task, all but its prompt as the engine is to see it.
+        rows: the texts, as exemplars.
+        embeddings: of the texts, float32 (rows, d), of norm 1.
+        embedder: of questions.
+        show: asks the engine.
+    """
+
+    task: GenerateTask
+    spec: TaskSpec
+    rows: Sequence[Mapping[str, str]]
+    embeddings: np.ndarray
+    embedder: TextEmbedder
+    show: Show
+
+    async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
+        """See :class:`.adapter.Reader`."""
+        field, mechanism = self.task.topic_field, cast(TokenEnsembleMechanism, self.task.mechanism)
+        topic = spellings(mechanism.topics or ()).spelt(query.get(field, ""))
+        rows = [row for row in self.rows if row[field] == topic]
+        if self.rows and not rows:
+            (question,) = await asyncio.to_thread(self.embedder.embed, ["\n".join(query.values())])
+            nearest = np.argsort(-(self.embeddings @ question), kind="stable")[: mechanism.shown]
+            rows = [self.rows[number] for number in nearest]
+        prompt = self.task.prompt
+        written = BETWEEN.join(prompt.exemplar.format_map(row) for row in rows)
+        spec = replace(self.spec, asker=asker, prompt=Prompt("", prompt.exemplar, _filled_in(prompt.written, written)))
+        text = str(await self.show(spec, query, ()))
+        return {"text": text, "method": "written by the engine, which was shown texts that were written once"}
+
+
+def _filled_in(template: str, written: str) -> str:
+    """The template with the texts in it: they are no field of the question's, to be sanitised, say."""
+
+    def escaped(text: str) -> str:
+        return text.replace("{", "{{").replace("}", "}}")
+
+    return "".join(
+        escaped(literal) + (escaped(written) if name == WRITTEN else f"{{{name}}}" if name else "")
+        for literal, name, _, _ in string.Formatter().parse(template)
+    )
+
+
+class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
+    """See :class:`.adapter.Adapter`."""
+
+    schema = TokenEnsembleMechanism
+    profile = TokenEnsemble
+    example = TokenEnsembleMechanism(type="token_ensemble", topics=("a topic",), texts=4)
+    about = "Texts on public topics that the language model writes, once: questions are asked with them."
+    calls = 1  # with texts, and without exemplars
+    task: GenerateTask
+
+    @property
+    def text(self) -> TokenEnsembleAdapter:
+        """What writes one: as an answer is written."""
+        return TokenEnsembleAdapter(self.task, TaskNoise(sampling_probability=1.0, mechanism=self.noise))
+
+    @property
+    def writing(self) -> Writing:
+        """See :class:`.adapter.Adapter`."""
+        return self.text.writing
+
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
+        """See :class:`.adapter.OnceAdapter`."""
+        field, topics = self.task.topic_field, self.written.topics or ()
+        parts: dict[str, list[Slot]] = {topic: [] for topic in topics}
+        for unit in units:
+            said = [spellings(topics).spelt(exemplar.fields.get(field, "")) for exemplar in unit]
+            topic = max(topics, key=said.count)  # what most of its exemplars are on; any, with none of them, if none is
+            parts[topic].append(tuple(exemplar for exemplar, on in zip(unit, said, strict=True) if on == topic))
+        texts = {}
+        for topic in topics:
+            slots = deal(parts[topic], self.task)
+            texts[topic] = [write({field: topic}, slots) for _ in range(self.written.texts or 0)]
+        return {"made_once": self.written.type, "texts": texts}
+
+    def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
+        """See :class:`.adapter.OnceAdapter`: the texts, each with its topic; of empty ones nothing."""
+        topic_field, field = self.task.topic_field, self.task.response_field
+        texts = ((topic, text) for topic, written in made["texts"].items() for text in written if text.strip())
+        return [{topic_field: topic, field: text} for topic, text in texts]
+
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> WrittenTexts:
+        """See :class:`.adapter.OnceAdapter`."""
+        rows = self.chosen(made)
+        # A cache of prompts must share nothing with private slots.
+        unshared = f"written texts of {spec.knowledge_base}"
+        shown = replace(spec, knowledge_base=unshared, slot_tokens=0, candidates=1, public_answers=())
+        embeddings = embedder.embed([row[self.task.response_field] for row in rows]) if rows else np.empty((0, 0))
+        return WrittenTexts(self.task, shown, rows, embeddings, embedder, show)
+
+    def voices(self, public_size: int) -> int:
+        """See :class:`.adapter.Adapter`: slots of a topic that somebody is in, if all topics are as frequent."""
+        return max(1, min(self.task.ensemble, public_size // len(self.written.topics or "?")))
+
+    @property
+    def exemplars(self) -> int:
+        """See :class:`.adapter.Adapter`: the texts that are shown."""
+        return self.written.shown
+
+    def outlook(self) -> Outlook:
+        """See :class:`.adapter.Adapter`."""
+        m, text = self.written, self.text.outlook()
+        many = "1 text" if m.texts == 1 else f"{m.texts} texts"
+        return replace(
+            text,
+            head=f"{many} on each of {len(m.topics or ())} topics, {m.tokens} tokens each ({m.paid} in all "
+            "are paid for, since a unit has a say in one topic), which all slots together move by a weight of "
+            f"{text.noise['weight']:.2f}: the log-odds of two tokens by {text.noise['log_odds']:.1f} at most "
+            f"(μ = {text.noise['mu']:.2f} in all)",
+            remedies="more ε, fewer texts, fewer tokens, a larger ensemble or weight",
+            notes=" Made when the plan is signed, from the exemplars stored then, by an engine that can write."
+            f"{text.notes}",
+        )

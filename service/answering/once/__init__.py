@@ -1,0 +1,1 @@
+"""Releases that are made once, when a plan is signed."""

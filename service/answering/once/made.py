@@ -1,0 +1,88 @@
+"""Answers from a release that was made once: they read nothing private and cost nothing, however many they are.
+
+Where the engine is asked, it may be busy with the private samples of other questions, and the answer waits for them. So
+it leaves after a whole number of grains.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import Ledger, Release
+from exemplar_store import ExemplarStore, Slot
+from service.answering.latency import on_grain
+from service.answering.mechanisms.adapter import Reader, once_adapter_of
+from service.answering.once.making import ONE_RELEASE, NotMadeError
+from service.answering.queries import described_spec
+from service.answering.stages import Stages
+from service.engines.protocol import EngineUnavailableError, TaskSpec
+from service.records.signed import identity, read_task
+from service.records.text_ledger import TextBudgetExhaustedError
+
+
+@dataclass(eq=False, repr=False)
+class MadeOnce:
+    """Reads releases that were made once.
+
+    Attributes:
+        ledger: where they are stored.
+        store: knows by which field questions are compared.
+        stages: those that answer private queries, too.
+        grain_s: an answer of the engine's leaves after a whole number of these; 0 does not wait.
+    """
+
+    ledger: Ledger
+    store: ExemplarStore
+    stages: Stages
+    grain_s: float
+    _read: dict[tuple[int, str, str], tuple[Release, Reader]] = field(default_factory=dict, init=False)
+
+    async def answer(self, signed: SignedTask, query: Mapping[str, str], asker: str) -> Release:
+        """Answer a question from a task's one release.
+
+        Args:
+            signed: a task with ``release: once``.
+            query: its fields, checked.
+            asker: the id of the key that asks.
+
+        Returns:
+            The release, with the answer to the question in place of its own.
+
+        Raises:
+            NotMadeError: it was not made, or lost.
+            service.engines.protocol.EngineUnavailableError: the embedder or the engine does not answer.
+            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            TimeoutError: the engine took too long.
+        """
+        try:
+            release, reader = await asyncio.to_thread(self._opened, signed)
+            return replace(release, answer=await reader.answer(query, asker))
+        except (EngineUnavailableError, TextBudgetExhaustedError):
+            raise
+        except RuntimeError as error:
+            raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
+
+    def _opened(self, signed: SignedTask) -> tuple[Release, Reader]:
+        which = identity(signed)
+        if which in self._read:
+            return self._read[which]
+        stored = self.ledger.stored_release(signed, ONE_RELEASE)
+        if stored is None:
+            raise NotMadeError(
+                f"{signed.address} answers from a release that is made once, and it is not there: "
+                f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
+            )
+        # Whoever asks is named by what reads the release, question by question.
+        task, noise = read_task(signed)
+        described = self.store.get(signed.knowledge_base)
+        spec = described_spec(signed.address, task, described, asker="", latency_grain_s=self.grain_s)
+        reader = once_adapter_of(task, noise).open(stored.answer, spec, self.stages.embedder, self._show)
+        self._read[which] = stored, reader
+        return stored, reader
+
+    async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
+        async with on_grain(self.grain_s):
+            return await self.stages.show(spec, query, exemplars)

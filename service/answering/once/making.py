@@ -1,0 +1,243 @@
+"""A release that is made once: charged, made of all units of its cohorts, stored, and never made again.
+
+    embed public texts, make the engine ready → charge, durable and witnessed → read every unit → add noise → wait
+    → settle and store, in one transaction
+
+The charge is the only one that the task's plan allows. So whatever happens after it, no second release is made: if the
+process dies before it has stored the release, the charge is spent and the release lost, and another takes another plan.
+What failed before the charge, or voided it since it could not be witnessed, may be tried again.
+
+How long the work takes tells how many exemplars there are. It ends after a whole number of grains, which depend on the
+public size alone, and where slots write texts, on how many there are and how long one takes with made-up slots.
+"""
+
+import asyncio
+import hashlib
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
+from accounting.ledger.errors import LedgerError
+from accounting.ledger.quotas import NO_KEY
+from exemplar_store import ExemplarStore, KnowledgeBase, Slot
+from service.answering.latency import Work
+from service.answering.measured_grains import largest_work
+from service.answering.mechanisms.adapter import Answer, Write, once_adapter_of
+from service.answering.queries import described_spec
+from service.answering.stages import Ready, Stages
+from service.engines.embedding.embedder import Embed
+from service.engines.private_threads import on_the_loop
+from service.engines.protocol import EngineUnavailableError
+from service.records.database import UNAVAILABLE
+from service.records.signed import read_signed, read_task
+
+ONE_RELEASE = hashlib.sha256(b"the one release of a task").digest()
+"""In place of a query's digest, under which the charge and the release are stored."""
+
+NAME_AN_ENGINE = "name the engine's config (--engine-config), or sign in the dashboard or over HTTP"
+"""What helps where the texts of a release are to be written."""
+
+_SHORTEST_GRAIN_S = 1.0
+_GRAIN_S_PER_EXEMPLAR = 0.0005
+_SETTLE_ATTEMPTS = 10
+
+
+class NotMadeError(LedgerError):
+    """A release that is made once is not there; the message says what an admin can do."""
+
+
+def grain_s(public_size: int) -> float:
+    """What making a release is rounded up to a multiple of, in seconds.
+
+    Args:
+        public_size: the knowledge base's public number of exemplars.
+    """
+    return max(_SHORTEST_GRAIN_S, _GRAIN_S_PER_EXEMPLAR * public_size)
+
+
+def make(
+    ledger: Ledger,
+    store: ExemplarStore,
+    signed: SignedTask,
+    embed: Embed,
+    stages: Stages | None = None,
+    *,
+    padded: bool = True,
+) -> Release:
+    """Make a signed task's one release, or return the one that is stored. Blocks a thread without a loop for seconds.
+
+    Args:
+        ledger: where it is charged and stored.
+        store: holds the exemplars.
+        signed: a task with ``release: once``.
+        embed: embeds its public texts as the exemplars were.
+        stages: ask the engine, where slots write the texts; then this must be called in a private thread.
+        padded: whether it ends after a whole number of grains.
+
+    Raises:
+        NotMadeError: it is being made elsewhere, or it was charged and lost; or there is nothing to make it of yet, or
+            its public texts cannot be embedded, or no engine can write its texts, and nothing is charged.
+        accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
+        exemplar_store.ExemplarStoreError: the knowledge base cannot be opened; nothing is charged.
+    """
+    if (stored := ledger.stored_release(signed, ONE_RELEASE)) is not None:
+        return stored
+    dimension = check_readable(store, signed.knowledge_base)
+    adapter = once_adapter_of(*read_task(signed))
+    described = store.get(signed.knowledge_base)  # before the charge, so that who is read was witnessed with it
+    public = _embedded(adapter.public_texts(described.embedded_field), dimension, embed)
+    write, writing_s = _writer(signed, stages, described, measured=padded) if adapter.writing else (_nothing, 0.0)
+    grain = grain_s(read_signed(signed.document).public_size) + writing_s
+    charge = charge_once(ledger, signed, takes_s=grain)
+    if isinstance(charge, Release):
+        return charge
+    begun = time.monotonic()
+    units = store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived)
+    answer = adapter.make(units, public, write)
+    if padded:
+        time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
+    return asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))
+
+
+def _writer(
+    signed: SignedTask, stages: Stages | None, described: KnowledgeBase, *, measured: bool
+) -> tuple[Write, float]:
+    """What writes a task's texts, and how many seconds all of them take with the largest slots, if that is measured.
+
+    Raises:
+        NotMadeError: nothing can write them; nothing is charged.
+    """
+    if stages is None:
+        raise NotMadeError(f"an engine writes {signed.address}: {NAME_AN_ENGINE}")
+    try:
+        return on_the_loop(writer(stages, signed, described, measured=measured))
+    except Exception as error:  # no exemplar was seen
+        raise NotMadeError(f"the engine cannot write the texts, and nothing was charged: {error}") from error
+
+
+async def writer(
+    stages: Stages, signed: SignedTask, described: KnowledgeBase, *, measured: bool
+) -> tuple[Write, float]:
+    """Make an engine ready to write a task's texts; it sees no exemplar.
+
+    Args:
+        stages: those that answer queries, too.
+        signed: the task.
+        described: its knowledge base.
+        measured: whether to find out how long the largest slots take.
+
+    Returns:
+        What writes, in a private thread: the zero-shot answer where nothing is written. And the seconds of all texts
+        with the largest slots; 0 if that was not measured.
+
+    Raises:
+        EngineUnavailableError: it cannot write, or does not answer, or may not be shown the exemplars.
+        service.answering.measured_grains.NotMeasuredError: not all of the largest slots could write.
+        service.engines.protocol.UnanswerableQueryError: a topic's prompt is too long for it.
+        TimeoutError: it took too long.
+    """
+    engine = await stages.engine.describe()
+    if not engine.writes_together:
+        raise EngineUnavailableError(f"{engine.name} cannot write texts together; `vllm` can")
+    if engine.remote and not described.remote_engine:
+        raise EngineUnavailableError(f"{described.name} does not allow its exemplars to leave")
+    task: Any
+    task, noise = read_task(signed)
+    each = task.model_copy(update={"release": "each"})  # a text is written as an answer
+    unshared = f"texts {os.urandom(8).hex()} of {described.name}"  # no cache is shared with queries
+    spec = described_spec(signed.address, each, described, asker="", cached_for=unshared)
+    field, topics = task.topic_field, task.mechanism.topics
+    ready = {topic: await stages.probe(each, noise, spec, {field: topic}) for topic in topics}
+    work = await largest_work(stages, each, noise, spec, described) if measured else Work()
+
+    async def one(asked: Ready, slots: Sequence[Slot]) -> Answer:
+        with suppress(EngineUnavailableError):  # charged already: what cannot be written is the zero-shot answer
+            asked = await asked.in_turn(work.work_s, patient=True)
+        ends = asyncio.get_running_loop().time() + work.work_s
+        answer = await asked.answer(slots)
+        await asyncio.sleep(ends - asyncio.get_running_loop().time())  # when the next text begins is public
+        return answer
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        return str(on_the_loop(one(ready[query[field]], slots))["text"])
+
+    return write, work.work_s * len(topics) * task.mechanism.texts
+
+
+def _nothing(*_asked: object) -> str:
+    raise TypeError("it was not said that slots write")
+
+
+def charge_once(ledger: Ledger, signed: SignedTask, *, takes_s: float = 0.0) -> str | Release:
+    """Charge a task's one release: the charge's id, or the release if it is stored.
+
+    Args:
+        ledger: where it is charged.
+        signed: a task with ``release: once``.
+        takes_s: how long making it is expected to take; after twice as long it is shown as lost.
+
+    Raises:
+        NotMadeError: it is being made elsewhere, or it was charged and lost.
+        accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
+    """
+    try:
+        charge = ledger.charge(signed, ONE_RELEASE, key_id=NO_KEY, lease_s=2 * takes_s)
+    except AnswersExhaustedError:
+        raise NotMadeError(
+            f"the one release of {signed.address} was charged and lost: what made it ended before it was stored. Its "
+            "charge stays spent, since nobody can tell what was seen; another release takes another plan"
+        ) from None
+    if isinstance(charge, InFlight):
+        raise NotMadeError(f"the one release of {signed.address} is being made; if that fails it is lost, and stays so")
+    return charge if isinstance(charge, Release) else charge.id
+
+
+def check_readable(store: ExemplarStore, knowledge_base: str) -> int:
+    """Whether a release can be made of a knowledge base: the dimension of its embeddings.
+
+    Raises:
+        NotMadeError: nothing was uploaded yet, or without embeddings.
+    """
+    dimension = store.get(knowledge_base).embedding_dimension
+    if not dimension:
+        raise NotMadeError(
+            f"a release that is made once is made of the exemplars that {knowledge_base} has when its plan is signed, "
+            "and it has none with embeddings yet: upload them first"
+        )
+    return dimension
+
+
+def _embedded(texts: Sequence[str], dimension: int, embed: Embed) -> np.ndarray:
+    if not texts:
+        return np.empty((0, dimension), np.float32)
+    try:
+        vectors = embed(texts)
+    except Exception as error:
+        raise NotMadeError(f"the plan's texts cannot be embedded, and nothing was charged: {error}") from error
+    if vectors.shape != (len(texts), dimension):
+        raise NotMadeError("the exemplars were embedded by another model: upload them again")
+    return vectors
+
+
+async def settle(ledger: Ledger, signed: SignedTask, digest: bytes, charge_id: str, answer: Answer) -> Release:
+    """Store a release, patiently: it is paid for, and a busy database is no reason to lose it."""
+    for attempt in range(_SETTLE_ATTEMPTS):
+        try:
+            return await asyncio.to_thread(ledger.release, charge_id, answer)
+        except UNAVAILABLE:
+            await asyncio.sleep(min(2.0**attempt / 10, 5.0))
+        except ChargeStateError:
+            # An attempt before this one was committed though its confirmation was lost: the release is there.
+            if attempt and (stored := await asyncio.to_thread(ledger.stored_release, signed, digest)) is not None:
+                return stored
+            raise
+    return await asyncio.to_thread(ledger.release, charge_id, answer)

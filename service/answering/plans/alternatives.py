@@ -1,0 +1,50 @@
+"""Alternatives at a task's share of a plan's budget: more answers or fewer, or by another mechanism."""
+
+from collections.abc import Iterator
+
+from accounting.plan import Plan, PlanError
+from accounting.tasks import ClassifyTask, GenerateTask
+from service.answering.mechanisms.adapter import ADAPTERS, AnswerAdapter
+from service.answering.plans.calibrating import least_noise
+from service.answering.plans.preview import TaskPreview, describe
+
+_TIMES = 10
+_MOST_ANSWERS = 100_000_000
+
+Alternatives = dict[str, list[TaskPreview]]
+"""By task; as planned first."""
+
+
+def alternatives(plan: Plan, public_size: int) -> Alternatives:
+    """What each task would give as planned and otherwise, with its share of the plan's (ε, δ) to itself.
+
+    So a plan of several tasks does somewhat better than what is said here of each. What cannot be calibrated is left
+    out. Takes about half a second for each.
+    """
+    return {
+        name: [seen for other in (task, *_others(task)) if (seen := _alone(plan, name, other, public_size))]
+        for name, task in plan.tasks.items()
+    }
+
+
+def _others(task: ClassifyTask | GenerateTask) -> Iterator[ClassifyTask | GenerateTask]:
+    if task.once:
+        return  # how many slots to draw instead, nobody has said
+    for answers in (task.answers // _TIMES, task.answers * _TIMES):
+        if 1 <= answers <= _MOST_ANSWERS:
+            yield task.model_copy(update={"answers": answers})
+    for adapter in ADAPTERS.values():
+        if adapter.schema.kind != task.kind or adapter.schema is type(task.mechanism):
+            continue
+        if adapter.schema.once or issubclass(adapter, AnswerAdapter):
+            yield task.once_by(adapter.example) if adapter.schema.once else task.by(adapter.example)
+
+
+def _alone(plan: Plan, name: str, task: ClassifyTask | GenerateTask, public_size: int) -> TaskPreview | None:
+    task, share = task.alone(), task.share / sum(planned.share for planned in plan.tasks.values())
+    budget = plan.budget.model_copy(update={key: value * share for key, value in plan.budget})
+    try:
+        noise = least_noise(plan.model_copy(update={"budget": budget, "tasks": {name: task}}), public_size)
+    except PlanError:
+        return None
+    return describe(task, noise[name], public_size)

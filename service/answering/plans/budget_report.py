@@ -1,0 +1,192 @@
+"""The state of every budget, the same for REST and the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
+from accounting.ledger.cohorts import CohortStatus
+from accounting.ledger.groups import GroupStatus
+from accounting.mechanisms import Mechanism
+from accounting.topics import entry
+from service.answering.plans.preview import epsilon_spent
+from service.records.records import Records
+from service.records.signed import read_signed
+
+OneRelease = Literal["made", "being made", "not made", "lost"]
+
+
+class Pair(BaseModel):
+    """A budget (ε, δ)."""
+
+    epsilon: float
+    delta: float
+
+
+class TaskBudget(BaseModel):
+    """A task's answers. `spent` are charged, answered or not; `lost` of them were charged and never answered.
+
+    Where a release is made once, it is the one that is spent, and `answers` and `left` are null: any number.
+    """
+
+    task: str = Field(examples=["support.queue@1"])
+    topic: str | None = Field(
+        default=None,
+        exclude_if=lambda topic: topic is None,
+        description="Which of the task's topics: each has answers of its own. The busiest comes first.",
+    )
+    answers: int | None
+    spent: int
+    left: int | None
+    lost: int
+    one_release: OneRelease | None = Field(
+        default=None,
+        exclude_if=lambda state: state is None,
+        description="Of a release that is made once: whether it is there. A lost one stays lost, and charged.",
+    )
+
+
+class PlanBudget(BaseModel):
+    """A signed plan. Each of its cohorts pays what it promised; `epsilon_spent` is what the charges so far cost."""
+
+    version: int
+    cohorts: list[int]
+    promised: Pair
+    accountant: str
+    epsilon_spent: float
+    tasks: list[TaskBudget]
+
+
+class CohortBudget(BaseModel):
+    """A cohort's lifetime budget: in all, promised to the plans that name it, free for further plans."""
+
+    cohort: int
+    opened_at: datetime
+    closed_at: datetime | None = Field(description="No further plan draws on it since; null: plans may.")
+    lifetime: Pair
+    promised: Pair
+    free: Pair
+
+    @classmethod
+    def of(cls, status: CohortStatus) -> CohortBudget:
+        """A cohort as JSON shows it."""
+        opened, closed = status.opened_at, status.closed_at
+        return cls(cohort=status.number, opened_at=opened, closed_at=closed, **_amounts(status))
+
+
+class GroupBudget(BaseModel):
+    """A budget that knowledge bases share: in all, promised to a person in all of them, free for further plans."""
+
+    group: str
+    knowledge_bases: list[str]
+    lifetime: Pair
+    promised: Pair
+    free: Pair
+
+    @classmethod
+    def of(cls, status: GroupStatus) -> GroupBudget:
+        """A group as JSON shows it."""
+        return cls(group=status.name, knowledge_bases=list(status.knowledge_bases), **_amounts(status))
+
+
+class KnowledgeBaseBudget(BaseModel):
+    """A knowledge base's lifetime budget: in all, promised to plans, free for further plans.
+
+    Of several cohorts these are of `cohort`, the one with the least ε free among those that are not closed. Where a
+    group has less left, that much is free.
+    """
+
+    knowledge_base: str
+    group: str | None = Field(
+        default=None, exclude_if=lambda name: name is None, description="It shares this group's budget; absent: none."
+    )
+    archived_at: datetime | None = Field(
+        default=None, exclude_if=lambda at: at is None, description="It takes nothing new since; absent: it does."
+    )
+    cohort: int
+    cohorts: list[CohortBudget]
+    lifetime: Pair
+    promised: Pair
+    free: Pair
+    plans: list[PlanBudget]
+
+
+def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
+    """Every knowledge base's budget, by name."""
+    records.ledger.expire_leases()  # so that charges whose holder died show as lost
+    return [
+        _knowledge_base(records, status, records.ledger.budgets.plans(status.knowledge_base))
+        for status in records.ledger.budgets.statuses()
+    ]
+
+
+def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
+    cohorts = [CohortBudget.of(cohort) for cohort in status.cohorts]
+    tightest = cohorts[status.tightest.number - 1]
+    return KnowledgeBaseBudget(
+        knowledge_base=status.knowledge_base,
+        group=status.group,
+        archived_at=status.archived_at,
+        cohort=tightest.cohort,
+        cohorts=cohorts,
+        lifetime=tightest.lifetime,
+        promised=tightest.promised,
+        free=tightest.free,
+        plans=[_plan(records, status, plan) for plan in plans],
+    )
+
+
+def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
+    tasks = [task for task in status.tasks if task.version == plan.version]
+    written = read_signed(plan.document).plan.tasks
+    return PlanBudget(
+        version=plan.version,
+        cohorts=list(plan.cohorts),
+        promised=_pair(plan.epsilon, plan.delta),
+        accountant=plan.accountant,
+        epsilon_spent=epsilon_spent(plan.document, {entry(task.name, task.topic): task.charged for task in tasks}),
+        tasks=[_task(records, task, written[task.name].mechanism) for task in _busiest_first(tasks)],
+    )
+
+
+def _busiest_first(tasks: list[TaskStatus]) -> list[TaskStatus]:
+    """The topics of each task by their charges; tasks as they are in the plan."""
+    order = list(dict.fromkeys(task.name for task in tasks))
+    return sorted(tasks, key=lambda task: (order.index(task.name), -task.charged))
+
+
+def _task(records: Records, task: TaskStatus, mechanism: Mechanism) -> TaskBudget:
+    once = mechanism.made_once
+    return TaskBudget(
+        task=task.address,
+        topic=task.topic,
+        answers=None if once else task.answers,
+        spent=task.charged,
+        left=None if once else task.left,
+        lost=task.states["lost"],
+        one_release=_one_release(task) if once else None,
+    )
+
+
+def _one_release(task: TaskStatus) -> OneRelease:
+    if task.states["released"]:
+        return "made"
+    if task.states["charged"]:
+        return "being made"
+    return "lost" if task.states["lost"] else "not made"
+
+
+def _amounts(status: CohortStatus | GroupStatus) -> dict[str, Pair]:
+    return {
+        "lifetime": _pair(status.epsilon, status.delta),
+        "promised": _pair(status.promised_epsilon, status.promised_delta),
+        "free": _pair(status.free_epsilon, status.free_delta),
+    }
+
+
+def _pair(epsilon: Decimal, delta: Decimal) -> Pair:
+    return Pair(epsilon=float(epsilon), delta=float(delta))

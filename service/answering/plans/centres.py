@@ -1,0 +1,65 @@
+"""The centres of topics that are found by similarity: made of public texts, when a plan is prepared for signing."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from accounting.plan import PlanError
+from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.topics import TopicsByField, TopicsBySimilarity
+from exemplar_store import KnowledgeBase
+from exemplar_store.nearness import rounded
+from service.engines.embedding.embedder import Embed
+from service.records.topics import written
+
+_ROUNDS = 100
+
+
+def centres(
+    tasks: Mapping[str, ClassifyTask | GenerateTask], knowledge_base: KnowledgeBase | None, embed: Embed
+) -> dict[str, list[str]]:
+    """What a calibrated plan has as its centres, by task.
+
+    No exemplar is read: the centres are shown to everybody who sees the plan, and units are sorted by them.
+
+    Args:
+        tasks: the plan's, by name.
+        knowledge_base: whose exemplars are compared with them; None: some that this one embedded.
+        embed: embeds public texts as the exemplars were.
+
+    Raises:
+        PlanError: the texts cannot be embedded as the exemplars were, or say too little of so many topics.
+    """
+    found = {}
+    for name, task in tasks.items():
+        if task.topics is None or isinstance(task.topics, TopicsByField):
+            continue
+        if isinstance(task.topics, TopicsBySimilarity):
+            vectors, key = _embedded(list(task.topics.names.values()), knowledge_base, embed, name), "names"
+        else:
+            texts = _embedded(list(dict.fromkeys(task.topics.texts)), knowledge_base, embed, name)
+            vectors, key = _clusters(texts, task.topics.number), "texts"
+        whole = rounded(vectors)
+        if len(np.unique(whole, axis=0)) < len(whole):
+            alike = "two topics have the same centre: describe them apart, or ask for fewer"
+            raise PlanError((f"tasks.{name}.topics.{key}", alike))
+        found[name] = [written(centre) for centre in whole]
+    return found
+
+
+def _embedded(texts: list[str], knowledge_base: KnowledgeBase | None, embed: Embed, name: str) -> np.ndarray:
+    try:
+        vectors = embed(texts)
+    except Exception as error:
+        raise PlanError((f"tasks.{name}.topics", f"the public texts cannot be embedded: {error}")) from error
+    if knowledge_base is not None and knowledge_base.embedding_dimension not in (None, vectors.shape[1]):
+        why = f"{knowledge_base.name} was embedded by another model; upload its exemplars again"
+        raise PlanError((f"tasks.{name}.topics", why))
+    return vectors
+
+
+def _clusters(vectors: np.ndarray, number: int) -> np.ndarray:
+    """Centres by k-means, float64 (number, d): the same for the same texts, since its random choices are fixed."""
+    found, _ = kmeans2(vectors.astype(np.float64), number, _ROUNDS, minit="++", seed=0)
+    return np.asarray(found)

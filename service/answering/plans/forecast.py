@@ -1,0 +1,92 @@
+"""How fast a task's answers are spent, and until when they last at that rate.
+
+The rate is the mean of today, as far as it has gone, and the six days before; for a task that was first asked later, of
+the days since. Less than a day of asking says nothing of a rate, and then nothing is foretold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from accounting.ledger.history import Day, midnight
+from service.answering import wording
+
+WINDOW = timedelta(days=7)
+HISTORY = timedelta(days=400)
+"""How far back charges are read."""
+RULE = (
+    "The rate is the mean of today and the six days before, or of the days since the first answer if those are "
+    "fewer. There is none on a task's first day."
+)
+_FAR = timedelta(days=5 * 365)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A task's answers, and how long they last.
+
+    Attributes:
+        task: address with version.
+        answers: granted by the plan.
+        left: not yet spent.
+        per_day: rate; None while there is not enough history.
+        runs_out: when, at this rate; None if it cannot be told or lies beyond five years.
+    """
+
+    task: str
+    answers: int
+    left: int
+    per_day: float | None = None
+    runs_out: datetime | None = None
+
+    @property
+    def exactly(self) -> str:
+        """The figures behind the sentence."""
+        rate = "" if self.per_day is None else f", {self.per_day:.3g} a day"
+        return f"{self.left:,} of {self.answers:,} answers left{rate}"
+
+    @property
+    def sentence(self) -> str:
+        """What an admin wants to know."""
+        if not self.left:
+            return "All answers are spent. Repeated questions are still answered."
+        left = (
+            f"About {wording.plural(_about(self.left), 'answer')} left"
+            if self.left > 1000
+            else (f"{wording.plural(self.left, 'answer')} left")
+        )
+        if self.per_day is None:
+            return f"{left}; not enough history for a forecast."
+        if not self.per_day:
+            return f"{left}; none were asked for in the last seven days."
+        if self.runs_out is None:
+            return f"{left}, at this rate for more than five years."
+        return f"{left}, at this rate until {wording.day(self.runs_out)}."
+
+
+def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datetime) -> Forecast:
+    """How long a task's answers last.
+
+    Args:
+        task: address with version.
+        answers: granted by the plan.
+        left: not yet spent.
+        days: what it spent on which day, oldest first; other tasks' are ignored.
+        now: the present, in UTC.
+    """
+    mine = [day for day in days if day.task == task]
+    if not left or not mine:
+        return Forecast(task, answers, left)
+    begin = max(midnight(mine[0].day), midnight((now - WINDOW).date() + timedelta(days=1)))
+    if now - begin < timedelta(days=1):
+        return Forecast(task, answers, left)
+    recent = sum(day.answers for day in mine if midnight(day.day) >= begin)
+    per_day = recent / ((now - begin) / timedelta(days=1))
+    lasts = timedelta(days=min(left / per_day, 1e6)) if per_day else _FAR
+    return Forecast(task, answers, left, per_day, now + lasts if lasts < _FAR else None)
+
+
+def _about(value: int) -> int:
+    """Three significant digits, rounded down: nobody should count on more."""
+    grain = int(10 ** max(len(str(value)) - 3, 0))
+    return value // grain * grain

@@ -1,0 +1,307 @@
+"""What would be better for the same budget, as lines that can be pasted into the plan.
+
+A proposal is made only where the numbers of the preview, or a measurement in docs/evaluation.md, say that it is better,
+and only if the task can be calibrated with it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from accounting.mechanisms import (
+    EmbeddingMeanMechanism,
+    PrototypesMechanism,
+    RnmGaussianMechanism,
+    TokenEnsembleMechanism,
+)
+from accounting.plan import CalibratedPlan, PlanError, parse_plan
+from accounting.tasks import ClassifyTask, GenerateTask, Task, unwritten
+from accounting.topics import Topics, TopicsByField, TopicsByTexts
+from service.answering.mechanisms.outlook import DEMANDING
+from service.answering.plans.calibrating import least_noise
+from service.answering.plans.preview import TaskPreview, describe
+
+_TIMES_DRAWN = (8, 4, 2)
+"""How many times what it shows a slot may draw: the more, the nearer to the question, and the dearer."""
+_FEWER_ANSWERS = (2, 5, 10, 20, 50, 100)
+_SHARE_OF_PROTOTYPES = 0.25
+_USUAL_LEAD = 0.2
+"""The share of the slots by which most questions' labels lead."""
+_BARELY_MORE = 1.5
+"""Times the slots needed as planned."""
+_TEXTS_A_TOPIC = 4
+_LONGEST_NAME = 64
+
+
+class Proposal(BaseModel):
+    """One change of one task.
+
+    Attributes:
+        task: its name.
+        why: what becomes better, in a sentence.
+        lines: YAML below the task, in place of what it says of these keys; empty for none.
+        tasks: YAML of a whole task, below ``tasks``: a further one, or in place of the one of its name; empty for none.
+    """
+
+    task: str
+    why: str
+    lines: str = ""
+    tasks: str = ""
+
+    @property
+    def pasted(self) -> list[tuple[str, str]]:
+        """Where to paste what, for people."""
+        whole = "Below `tasks`:" if self.lines else f"Below `tasks`, in place of `{self.task}`:"
+        parts = ((f"Below `{self.task}`:", self.lines), (whole, self.tasks))
+        return [(where, text) for where, text in parts if text]
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """What proposals rest on.
+
+    Attributes:
+        calibrated: the plan.
+        embeds: whether its knowledge base stores embeddings.
+        language_model: whether a language model answers; None: not known.
+    """
+
+    calibrated: CalibratedPlan
+    embeds: bool
+    language_model: bool | None
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Of the plan, by name."""
+        return self.calibrated.plan.tasks
+
+    def now(self, name: str) -> TaskPreview:
+        """The task as planned."""
+        return describe(self.tasks[name], self.calibrated.noise[name], self.calibrated.public_size)
+
+    def changed(self, name: str, **changes: Any) -> TaskPreview | None:
+        """The task with some settings in the same plan; None if that cannot be."""
+        return self.with_tasks({name: _plain(self.tasks[name]) | changes}).get(name)
+
+    def with_tasks(self, others: Mapping[str, Mapping[str, Any]]) -> Mapping[str, TaskPreview]:
+        """Some tasks in place of the plan's, or beside them, at the same budget; none if that cannot be."""
+        plan, size = self.calibrated.plan, self.calibrated.public_size
+        tasks = {name: _plain(task) for name, task in self.tasks.items()} | dict(others)
+        try:
+            changed = parse_plan(plan.model_dump(mode="json") | {"tasks": tasks})
+            noise = least_noise(changed, size)
+        except PlanError:
+            return {}
+        return {name: describe(changed.tasks[name], noise[name], size) for name in others}
+
+    def to_nearest(self, name: str, **further: Any) -> tuple[dict[str, Any], TaskPreview] | None:
+        """Settings by which slots show what is nearest, and what the task gives then.
+
+        Drawing more than is shown costs noise. A label that leads as usual must still win, or by hardly more than as
+        planned; words hardly ever stand out among exemplars at random. The last resort shows fewer of as many, which
+        costs nothing.
+        """
+        task, now = self.tasks[name], self.now(name)
+        planned = DEMANDING if now.slots_for_95_percent is None else now.slots_for_95_percent / now.ensemble
+        most = DEMANDING if isinstance(task, GenerateTask) else max(_USUAL_LEAD, _BARELY_MORE * planned)
+        wider = [] if task.max_exemplars else [{"drawn": times * task.shots} for times in _TIMES_DRAWN]
+        narrower = [{"shots": max(1, task.shots // 4), "drawn": task.shots}] if task.shots > 1 else []
+        for changes in (*wider, *narrower):
+            settings = {"order": "nearest", **changes, **further}
+            seen = self.changed(name, **settings)
+            if seen is not None and _in_reach(seen, DEMANDING if changes in narrower else min(most, DEMANDING)):
+                return settings, seen
+        return None
+
+
+def proposals(calibrated: CalibratedPlan, *, embeds: bool = True, language_model: bool | None = None) -> list[Proposal]:
+    """What would be better for the same budget. Takes a second or more for each change that is looked at.
+
+    Args:
+        calibrated: the plan.
+        embeds: whether its knowledge base stores embeddings.
+        language_model: whether a language model answers; None: not known.
+    """
+    offer = _Offer(calibrated, embeds, language_model)
+    return [one for name, task in offer.tasks.items() if not task.once for one in _of(offer, name, task)]
+
+
+def _of(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
+    now = offer.now(name)
+    if offer.embeds and task.sampling == "units" and task.order == "random":
+        yield from _nearest(offer, name, task, now)
+    if isinstance(task, ClassifyTask):
+        yield from _prior(offer, name, task)
+        if now.remedies:
+            yield from _prototypes(offer, name, task)
+    if offer.embeds and task.topics is None:
+        yield from _topics(offer, name, task)
+    if offer.language_model and isinstance(task.mechanism, RnmGaussianMechanism | EmbeddingMeanMechanism):
+        yield from _blocks(offer, name, task, now)
+    if now.remedies:
+        yield from _fewer_answers(offer, name, task, now)
+
+
+def _nearest(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
+    found = offer.to_nearest(name)
+    if found is not None:
+        settings, seen = found
+        shown, drawn = settings.get("shots", task.shots), settings["drawn"]
+        why = (
+            f"Each slot draws about {drawn} exemplars and shows the {shown} nearest to the question, which are more "
+            f"often about it. {_needs(now, seen)}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml(settings))
+    if not isinstance(task, GenerateTask) or isinstance(task.mechanism, TokenEnsembleMechanism):
+        return
+    if offer.language_model is False:
+        return  # its slots quote already
+    found = offer.to_nearest(name, slots="quote")
+    if found is not None and found[1].llm_calls < now.llm_calls:
+        why = (
+            f"Each slot says the response of its nearest exemplar, so an answer takes {found[1].llm_calls} calls of "
+            f"the model in place of {now.llm_calls}. Right for what many people wrote, wrong where a model must "
+            "transform what it reads."
+        )
+        yield Proposal(task=name, why=why, lines=_yaml(found[0]))
+
+
+def _prior(offer: _Offer, name: str, task: ClassifyTask) -> Iterator[Proposal]:
+    """Prototypes weighed against the votes: those that the plan has already, which is free, or else new ones."""
+    if task.prior_from is not None or not isinstance(task.mechanism, RnmGaussianMechanism):
+        return
+    if not task.mechanism.gives_score or task.mechanism.fitted:
+        return
+    for other, there in offer.tasks.items():
+        if isinstance(there.mechanism, PrototypesMechanism) and offer.changed(name, prior_from=other):
+            why = f"The prototypes of `{other}` take the place of zero-shot's opinion, at no cost. {_FIT_FOR_TOPICS}"
+            yield Proposal(task=name, why=why, lines=_yaml({"prior_from": other}))
+            return
+    own = f"{name[: _LONGEST_NAME - len('-prototypes')]}-prototypes"
+    if own in offer.tasks or not offer.embeds:
+        return
+    once = _once(task, _SHARE_OF_PROTOTYPES * task.share)
+    seen = offer.with_tasks({own: once, name: _plain(task) | {"prior_from": own}})
+    if seen and not seen[own].remedies and _in_reach(seen[name]):
+        why = (
+            "One release of each label's sum of embeddings, made when the plan is signed from the exemplars stored "
+            f"then, takes the place of zero-shot's opinion, which knows nothing of them. {_FIT_FOR_TOPICS}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml({"prior_from": own}), tasks=_yaml({own: once}))
+
+
+def _prototypes(offer: _Offer, name: str, task: ClassifyTask) -> Iterator[Proposal]:
+    """Prototypes in place of votes that the noise drowns."""
+    if not offer.embeds:
+        return
+    once = _once(task, task.share)
+    seen = offer.with_tasks({name: once}).get(name)
+    if seen is not None and not seen.remedies:
+        why = (
+            "The noise drowns the votes, but not each label's sum of embeddings, which is released once, when the plan "
+            f"is signed, from the exemplars stored then, and gives any number of answers. {_FIT_FOR_TOPICS}"
+        )
+        yield Proposal(task=name, why=why, tasks=_yaml({name: once}))
+
+
+_FIT_FOR_TOPICS = "Right where labels are topics, wrong where one must read, such as for a tone."
+
+
+def _once(task: ClassifyTask, share: float) -> dict[str, Any]:
+    """The same labels by prototypes."""
+    described = {"label_descriptions": dict(task.label_descriptions)} if task.label_descriptions else {}
+    return {
+        "kind": "classify",
+        "release": "once",
+        "labels": list(task.labels),
+        "label_field": task.label_field,
+        **described,
+        "prompt": {"exemplar": task.prompt.exemplar, "query": task.prompt.query},
+        "share": share,
+        "mechanism": {"type": "prototypes"},
+    }
+
+
+def _topics(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
+    """Topics for slots that draw several times what they show: among fewer, as many are on the question's topic."""
+    if task.order != "nearest" or task.drawn is None:
+        return
+    now = offer.now(name)
+    for topics in _known_topics(offer, task):
+        number = len(topics.all)
+        settings = {"topics": topics.model_dump(mode="json"), "drawn": max(task.shots, task.drawn // number)}
+        seen = offer.changed(name, **settings)
+        if seen is None or _needed(seen) > _BARELY_MORE * _needed(now):
+            continue
+        brings = f" A question brings its `{topics.field}`." if isinstance(topics, TopicsByField) else ""
+        why = (
+            f"Each of {number} topics has {task.answers:,} answers of its own, {number * task.answers:,} in all, drawn "
+            f"from the exemplars on that topic alone.{brings} {_needs(now, seen)}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml(settings))
+        return
+
+
+def _known_topics(offer: _Offer, task: Task) -> Iterator[Topics]:
+    """Those of the plan's other tasks, or centres of the public texts that the task has."""
+    yield from (other.topics for other in offer.tasks.values() if other.topics is not None)
+    if isinstance(task, ClassifyTask):
+        texts = tuple(dict.fromkeys(text for text in task.public_texts if isinstance(text, str)))
+        number = min(len(texts) // _TEXTS_A_TOPIC, task.expected // task.shots)
+        if number > 1:
+            yield TopicsByTexts(by="public_texts", number=number, texts=texts)
+
+
+def _blocks(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
+    if task.sampling == "blocks" or task.order == "nearest":
+        return
+    seen = offer.changed(name, sampling="blocks")
+    if seen is not None and seen.noise["noise_multiplier"] < now.noise["noise_multiplier"]:
+        why = (
+            "Fixed blocks of exemplars need less noise than exemplars that are drawn one by one, and the language "
+            f"model keeps their prompts in its cache. Not together with `order: nearest`. {_needs(now, seen)}"
+        )
+        yield Proposal(task=name, why=why, lines=_yaml({"sampling": "blocks"}))
+
+
+def _fewer_answers(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator[Proposal]:
+    for times in _FEWER_ANSWERS:
+        answers = task.answers // times
+        seen = offer.changed(name, answers=answers) if answers else None
+        if seen is not None and not seen.warning:
+            why = f"Fewer answers need less noise. {_needs(now, seen)}"
+            yield Proposal(task=name, why=why, lines=_yaml({"answers": answers}))
+            return
+
+
+def _in_reach(seen: TaskPreview, share: float = DEMANDING) -> bool:
+    return not seen.remedies and _needed(seen) <= share * seen.ensemble
+
+
+def _needed(seen: TaskPreview) -> float:
+    return math.inf if seen.slots_for_95_percent is None else seen.slots_for_95_percent
+
+
+def _needs(now: TaskPreview, then: TaskPreview) -> str:
+    def slots(seen: TaskPreview) -> str:
+        return "all are too few" if seen.slots_for_95_percent is None else f"{math.ceil(seen.slots_for_95_percent):,}"
+
+    return f"Needed of {then.ensemble} slots: {slots(then)}; as planned: {slots(now)}."
+
+
+def _plain(task: Task) -> dict[str, Any]:
+    return task.model_dump(mode="json", exclude=set(unwritten(task)))
+
+
+def _yaml(settings: Mapping[str, Any]) -> str:
+    """Each key on a line of its own, below it what fits on one."""
+
+    def written(key: str, value: Any) -> str:
+        flow = None if isinstance(value, dict | list) else False
+        return yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=60, default_flow_style=flow)
+
+    return "".join(written(key, value) for key, value in settings.items()).rstrip("\n")

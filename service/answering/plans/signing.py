@@ -1,0 +1,355 @@
+"""From a plan as written to a plan that is signed."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from accounting.ledger.amounts import checked
+from accounting.ledger.budgets import SignedPlan, address
+from accounting.ledger.charges import Release
+from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
+from accounting.mechanisms import TokenEnsembleMechanism
+from accounting.plan import CalibratedPlan, Plan, PlanError
+from accounting.tasks import GenerateTask, placeholders
+from accounting.topics import TopicsByField
+from exemplar_store import ExemplarStoreError, KnowledgeBase, TopicList
+from service.answering.once.making import NAME_AN_ENGINE, NotMadeError, check_readable, grain_s
+from service.answering.once.making import make as make_here
+from service.answering.plans.calibrating import calibrate
+from service.answering.plans.centres import centres
+from service.answering.stages import Stages
+from service.engines.embedding.embedder import Embed, embed_here
+from service.engines.grammar_check import grammar_problem
+from service.records.engine_record import EngineView, last_engine
+from service.records.records import Records
+from service.records.signed import read_task
+from service.records.topics import topic_list
+
+PLACEHOLDERS = ("first label", "second label")
+"""The labels of a plan that was begun for an admin, who alone knows the right ones."""
+
+
+Make = Callable[[str], object]
+"""Makes a task's one release, by its address, as :func:`release` does; raises as that does."""
+
+
+def drawn_on(records: Records, plan: Plan) -> tuple[int, ...]:
+    """Numbers of the cohorts that a plan would draw on if it was signed now.
+
+    Raises:
+        accounting.ledger.errors.UnknownBudgetError: no such knowledge base.
+    """
+    if plan.cohorts is not None:
+        return tuple(plan.cohorts)
+    not_closed = records.ledger.cohorts.not_closed(plan.knowledge_base)
+    return not_closed if plan.retain is None else not_closed[-plan.retain :]
+
+
+def check_free(records: Records, plan: Plan) -> None:
+    """Whether a plan's cohorts have enough of their lifetime budgets left, before seconds go into calibrating it.
+
+    Raises:
+        accounting.ledger.errors.BudgetExceededError: one has not; says which.
+        accounting.ledger.errors.CohortError: there is no such cohort, or it is closed.
+        accounting.ledger.errors.UnknownBudgetError: no such knowledge base.
+    """
+    asked = plan.budget
+    records.ledger.cohorts.check_free(
+        plan.knowledge_base, drawn_on(records, plan), epsilon=asked.epsilon, delta=asked.delta
+    )
+
+
+def not_free(records: Records, plan: Plan) -> str | None:
+    """What :func:`check_free` says against a plan, None if nothing."""
+    try:
+        check_free(records, plan)
+    except (BudgetExceededError, CohortError) as error:
+        return str(error)
+    return None
+
+
+def settled(records: Records, plan: Plan) -> tuple[Plan, int]:
+    """A plan that names its cohorts, so that it means the same whatever is opened or closed; and their public size.
+
+    Raises:
+        PlanError: the plan does not fit the knowledge base, which may have no such cohort.
+        exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
+    """
+    described = records.store.get(plan.knowledge_base)
+    check_fits(plan, described)
+    numbers = drawn_on(records, plan)
+    if not numbers or numbers[-1] > len(described.public_sizes):
+        has = len(described.public_sizes)
+        raise PlanError(("cohorts", f"{plan.knowledge_base} has no such cohort; its newest is number {has}"))
+    named = plan.model_copy(update={"cohorts": list(numbers), "retain": None})
+    return named, described.public_size_of(numbers)
+
+
+def check_finished(plan: Plan) -> None:
+    """Whether nothing of a plan is left as it was begun.
+
+    Raises:
+        PlanError: labels are, in which no answer would ever fall.
+    """
+    begun = [
+        (f"tasks.{name}.labels", f"{label!r} only stands for a label: write those that the exemplars have")
+        for name, task in plan.tasks.items()
+        for label in getattr(task, "labels", ())
+        if label in PLACEHOLDERS
+    ]
+    if begun:
+        raise PlanError(*begun)
+
+
+def check_new(records: Records, calibrated: CalibratedPlan, again: int | None) -> None:
+    """Whether a plan is not signed yet, or is meant to be signed again.
+
+    Raises:
+        accounting.ledger.errors.SignedAlreadyError: it is signed, and ``again`` does not name its newest version.
+    """
+    name, budget = calibrated.plan.knowledge_base, calibrated.plan.budget
+    twin = records.ledger.budgets.newest_equal(name, calibrated.model_dump_json())
+    if twin is not None and twin != again:
+        raise SignedAlreadyError(name, twin, checked(budget.epsilon, budget.delta))
+
+
+def check_engine(records: Records, plan: Plan) -> None:
+    """Whether the engine that serves, or served last, can answer by a plan's mechanisms, as far as this process knows.
+
+    Raises:
+        PlanError: it cannot; names the tasks.
+    """
+    engine = last_engine(records.database)
+    cannot = [
+        (f"tasks.{name}.{field}", problem)
+        for name, task in plan.tasks.items()
+        if engine and isinstance(task, GenerateTask) and isinstance(task.mechanism, TokenEnsembleMechanism)
+        for field, problem in _writing_problems(engine, task, task.mechanism)
+    ]
+    cannot += [
+        (f"tasks.{name}.mechanism.{field}", problem)
+        for name, task in plan.tasks.items()
+        for field in ("regex", "json_schema")
+        if (problem := grammar_problem(field, getattr(task.mechanism, field, None)))
+    ]
+    if cannot:
+        raise PlanError(*cannot)
+
+
+def _writing_problems(
+    engine: EngineView, task: GenerateTask, mechanism: TokenEnsembleMechanism
+) -> Iterator[tuple[str, str]]:
+    """Why all slots that the task may draw cannot write together: the field and the problem.
+
+    The engine looks again with its own count of tokens before it answers.
+    """
+    if not engine.writes_together:
+        yield "mechanism.type", f"{engine.name} cannot write answers by {mechanism.type}; `vllm` can"
+        return
+    slots = task.most_slots
+    if slots > engine.writing_slots:
+        yield (
+            "ensemble",
+            f"up to {slots} slots write together, and the engine has places for {engine.writing_slots}: use a smaller "
+            f"ensemble, or raise the engine's max_writing_slots to {slots}",
+        )
+    needed = slots * min(task.slot_room + mechanism.longest, engine.model_tokens)
+    if needed > engine.cache_tokens:
+        yield (
+            "slot_tokens",
+            f"{slots} slots that write together take up to {needed} tokens of the engine's cache, which has room for "
+            f"{engine.cache_tokens}: use a smaller ensemble or smaller slot_tokens, or give the engine a larger cache",
+        )
+
+
+def prepare(records: Records, plan: Plan, embed: Embed = embed_here) -> CalibratedPlan:
+    """Check a plan against its knowledge base and calibrate it. Takes seconds; spends nothing.
+
+    Args:
+        records: where the knowledge base is.
+        plan: as written.
+        embed: embeds the public texts of topics that are found by similarity, as the exemplars were.
+
+    Raises:
+        PlanError: the plan does not fit the knowledge base, or its promise cannot be kept.
+        exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
+        accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
+    """
+    check_engine(records, plan)
+    named, public_size = settled(records, plan)
+    found = centres(named.tasks, records.store.get(plan.knowledge_base), embed)
+    return calibrate(named, public_size).model_copy(update={"centres": found})
+
+
+def sign(
+    records: Records,
+    calibrated: CalibratedPlan,
+    signed_by: str,
+    *,
+    after_version: int | None = None,
+    again: int | None = None,
+    embed: Embed = embed_here,
+    make: Make | None = None,
+) -> SignedPlan:
+    """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
+
+    If it ends in between, the plan is signed and some release not made: see :func:`release`.
+
+    Args:
+        records: where it is written.
+        calibrated: from :func:`prepare`.
+        signed_by: who signs, as the audit trail names them.
+        after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
+        again: as there.
+        embed: embeds the plan's public texts, if a release is made with some.
+        make: makes the releases, in another process or with an engine; they are made here unless given.
+
+    Raises:
+        PlanError: it is not finished.
+        accounting.ledger.errors.PlansChangedError: it is not.
+        accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
+        accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
+        service.answering.once.making.NotMadeError: nothing was uploaded yet that a release could be made of, or no engine is
+            there to write it, and nothing is signed; or the plan is signed and a release not made, as the message says.
+    """
+    plan = calibrated.plan
+    check_finished(plan)
+    once = [name for name, task in plan.tasks.items() if task.once]
+    if once:  # what can be found to stand in their way now
+        check_readable(records.store, plan.knowledge_base)
+        if make is None and any(plan.tasks[name].kind == "generate" for name in once):
+            raise NotMadeError(f"an engine writes the texts of this plan: {NAME_AN_ENGINE}; nothing is signed")
+        if records.witness is not None:
+            records.witness.catch_up()
+    signed = promise(records, calibrated, signed_by, after_version=after_version, again=again)
+    for task in (address(plan.knowledge_base, name, signed.version) for name in once):
+        try:
+            make(task) if make else release(records, task, embed)
+        except (LedgerError, ExemplarStoreError, SQLAlchemyError) as error:
+            raise NotMadeError(
+                f"plan {signed.version} is signed, but the one release of {task} is not made ({error}): "
+                f"`dpicl plan release {task}` makes it, unless it was lost"
+            ) from error
+    return signed
+
+
+def promise(
+    records: Records,
+    calibrated: CalibratedPlan,
+    signed_by: str,
+    *,
+    after_version: int | None = None,
+    again: int | None = None,
+) -> SignedPlan:
+    """Write the promise alone; arguments and errors as of :func:`sign`, which has checked more."""
+    plan, topics = calibrated.plan, UnitTopics(records, calibrated)
+    return records.ledger.budgets.sign(
+        plan.knowledge_base,
+        epsilon=plan.budget.epsilon,
+        delta=plan.budget.delta,
+        accountant=plan.accountant,
+        document=calibrated.model_dump_json(),
+        tasks=plan.counters(),
+        signed_by=signed_by,
+        cohorts=calibrated.cohorts,
+        after_version=after_version,
+        again=again,
+        first=topics.lock,
+        last=topics.keep,
+    )
+
+
+class UnitTopics:
+    """Which topic each unit is on in the tasks of a plan: found before it is signed, and kept as it is.
+
+    How long finding them takes tells how many exemplars there are. It ends after a whole number of grains, which depend
+    on the public size alone.
+
+    Args:
+        records: where the exemplars are.
+        calibrated: the plan that is to be signed.
+    """
+
+    def __init__(self, records: Records, calibrated: CalibratedPlan) -> None:
+        self._store, self._calibrated = records.store, calibrated
+        self._name = calibrated.plan.knowledge_base
+        self._tasks = [name for name, task in calibrated.plan.tasks.items() if task.topics is not None]
+        self._found: dict[str, np.ndarray] = {}
+        if not self._tasks:
+            return
+        begun, grain = time.monotonic(), grain_s(calibrated.public_size)
+        for task in self._tasks:
+            self._found[task] = self._store.topics_of(self._name, self._topics(task, 0))
+        if not records.settings.latency_unpadded:
+            took = time.monotonic() - begun
+            time.sleep(grain * math.ceil(took / grain) - took)
+
+    def lock(self, connection: sa.Connection) -> None:
+        """Let no unit arrive until the plan is signed: who arrives later is given a topic on arrival."""
+        if self._found:
+            self._store.lock(connection, self._name)
+
+    def keep(self, connection: sa.Connection, version: int) -> None:
+        """Write them down, in the transaction that signs the plan."""
+        for task, found in self._found.items():
+            self._store.keep_topics(connection, self._name, self._topics(task, version), found)
+
+    def _topics(self, name: str, version: int) -> TopicList:
+        task = self._calibrated.plan.tasks[name]
+        return topic_list(task, self._calibrated.centres.get(name, ()), version, name)
+
+
+def release(records: Records, task: str, embed: Embed = embed_here, stages: Stages | None = None) -> Release:
+    """Make a signed task's one release, if signing could not; where it is made already, it is not made again.
+
+    Args:
+        records: where it is charged and stored.
+        task: its address.
+        embed: as of :func:`sign`.
+        stages: as of :func:`service.answering.once.making.make`.
+
+    Raises:
+        accounting.ledger.errors.UnknownTaskError: there is none.
+        service.answering.once.making.NotMadeError: it was charged and lost, or is being made.
+        ValueError: the task's answers are released each by itself.
+    """
+    signed = records.ledger.budgets.task(task)
+    written, _ = read_task(signed)
+    if not written.once:
+        raise ValueError(f"{task} releases each answer by itself: ask it")
+    padded = not records.settings.latency_unpadded
+    return make_here(records.ledger, records.store, signed, embed, stages, padded=padded)
+
+
+def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
+    """Whether the knowledge base has the fields the plan's prompts show.
+
+    Raises:
+        PlanError: each problem names its key.
+    """
+    problems = []
+    for name, task in plan.tasks.items():
+        shown = placeholders(task.prompt.exemplar)
+        if missing := [field for field in shown if field not in knowledge_base.fields]:
+            has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
+            problems.append((f"tasks.{name}.prompt.exemplar", has))
+        shows_texts = task.once and task.kind == "generate"  # which are compared, not the exemplars
+        if missing_topic := [field for field in task.with_topic(()) if field not in knowledge_base.fields]:
+            has = f"the knowledge base has no field {missing_topic[0]}; it has {', '.join(knowledge_base.fields)}"
+            problems.append((f"tasks.{name}.topics.field", has))
+        by_field = isinstance(task.topics, TopicsByField)
+        if task.topics is not None and not by_field and knowledge_base.embedding_dimension == 0:
+            without = f"{knowledge_base.name} stores no embeddings, by which topics are found; write `by: field`"
+            problems.append((f"tasks.{name}.topics.by", without))
+        if task.order == "nearest" and knowledge_base.embedding_dimension == 0:
+            without = f"{knowledge_base.name} stores no embeddings, by which exemplars are compared with the question"
+            problems.append((f"tasks.{name}.order", without))
+        if knowledge_base.embedded_field not in task.query_fields and not shows_texts:
+            must = f"must ask for {knowledge_base.embedded_field}, the field exemplars are compared by"
+            problems.append((f"tasks.{name}.prompt.query", must))
+    if problems:
+        raise PlanError(*problems)

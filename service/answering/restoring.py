@@ -1,0 +1,197 @@
+"""Answers to redacted texts: a profile's spans put back as text, or a model steered (:mod:`sanitization.restore`).
+
+Nothing here is private: all that arrives has left its owner already, and no knowledge base is read. What is made of a
+request depends on the request and the bundle alone; a profile beyond the bundle's is refused, not repaired.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from sanitization.restore import bundle as bundles
+from sanitization.restore.bundle import LONGEST_TEXT, Bundle, BundleError
+from sanitization.restore.spans import put_back
+from service.answering.answering import BusyError, refusal
+from service.answering.latency import on_grain
+from service.answering.queries import InvalidQueryError
+from service.engines.protocol import Engine, EngineUnavailableError, Prompt, TaskSpec, UnanswerableQueryError
+
+Mode = Literal["text", "steer"]
+_EXAMPLE: dict[str, Any] = {
+    "bundle": "clinic@1",
+    "bundle_sha256": "0" * 64,
+    "query": "Known: smoker. Reports: ___.",
+    "profile": 3,
+    "mode": "text",
+}
+
+
+class UnknownBundleError(LookupError):
+    """No such bundle is served here."""
+
+
+class BundleDiffersError(ValueError):
+    """The caller has another bundle than this service under the same name."""
+
+
+class SteeringNotServedError(ValueError):
+    """No engine here can be steered."""
+
+
+class RedactedText(BaseModel):
+    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+
+    bundle: str = Field(max_length=80)
+    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
+    query: str = Field(max_length=LONGEST_TEXT)
+    profile: int = Field(ge=0, lt=1 << 31)
+    mode: Mode = "text"
+
+
+class Steerer(Protocol):
+    """A language model whose heads bundles can steer."""
+
+    async def bundles(self) -> frozenset[str]:
+        """SHA-256 of the bundles that it has."""
+        ...
+
+    async def health(self) -> None:
+        """Return if it can answer."""
+        ...
+
+    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
+        """Probabilities of the options after a redacted text, steered by a profile; None steers nothing."""
+        ...
+
+
+@dataclass(eq=False, repr=False)
+class Restoring:
+    """Serves the bundles in a folder; new ones as they are published.
+
+    Attributes:
+        root: of :func:`sanitization.restore.bundle.publish`; None serves none.
+        engine: what answers.
+        steerer: answers instead of the engine where it has the bundle.
+        timeout_s: within which.
+        max_in_flight: answers at once; more are refused.
+        grain_s: what the engine answers leaves after a whole number of these, as it answers private questions, too; 0
+            does not wait.
+    """
+
+    root: Path | None
+    engine: Engine
+    steerer: Steerer | None = None
+    timeout_s: float = field(kw_only=True)
+    max_in_flight: int = field(kw_only=True)
+    grain_s: float = field(default=0.0, kw_only=True)
+    _known: dict[str, Bundle] = field(default_factory=dict, init=False)
+    _in_flight: int = field(default=0, init=False)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the settings name a folder of bundles."""
+        return self.root is not None
+
+    def addresses(self) -> list[str]:
+        """All bundles, by name and version."""
+        return bundles.addresses(self.root) if self.root is not None else []
+
+    def bundle(self, address: str) -> Bundle:
+        """A bundle, read and checked at its first use.
+
+        Raises:
+            UnknownBundleError: there is none, or it is damaged.
+        """
+        if address not in self._known:
+            try:
+                if self.root is None:
+                    raise BundleError(f"no bundle {address}")
+                bundle = bundles.load(bundles.folder_of(self.root, address))
+                if bundle.address != address:
+                    raise BundleError(f"no bundle {address}: its folder holds {bundle.address}")
+            except BundleError as error:
+                raise UnknownBundleError(f"{address} is no bundle that this service has") from error
+            self._known[address] = bundle
+        return self._known[address]
+
+    async def answer(self, asked: RedactedText, key_id: str) -> str:
+        """The option that the model finds most likely.
+
+        Args:
+            asked: as it arrived.
+            key_id: whose request it is; prompts of different keys share no cache.
+
+        Raises:
+            UnknownBundleError: no such bundle.
+            BundleDiffersError: it is another one than the client has.
+            SteeringNotServedError: no engine here can be steered.
+            service.answering.queries.InvalidQueryError: the text or the profile is out of range.
+            service.answering.answering.BusyError: too many answers at once.
+            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        """
+        bundle = await asyncio.to_thread(self.bundle, asked.bundle)
+        _check(asked, bundle)
+        if self._in_flight >= self.max_in_flight:
+            raise BusyError(f"{self.max_in_flight} texts are being answered; come back in a second")
+        self._in_flight += 1
+        try:
+            return await self._ask(bundle, asked, key_id)
+        finally:
+            self._in_flight -= 1
+
+    async def _ask(self, bundle: Bundle, asked: RedactedText, key_id: str) -> str:
+        spec = task_spec(bundle, key_id)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                said = await self._probabilities(bundle, asked, spec)
+        except (EngineUnavailableError, UnanswerableQueryError, TimeoutError) as error:
+            raise refusal(error)[1] from error
+        if said is None or said.shape != (len(spec.labels),):
+            raise EngineUnavailableError("the engine answers something else than a label")
+        return spec.labels[int(said.argmax())]
+
+    async def _probabilities(self, bundle: Bundle, asked: RedactedText, spec: TaskSpec) -> np.ndarray | None:
+        steerer = self.steerer
+        if steerer is None or bundle.sha256 not in await steerer.bundles():
+            if asked.mode == "steer":
+                raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
+            async with on_grain(self.grain_s):
+                return (await self.engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
+        if asked.mode == "text":
+            return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)
+        # Where nothing was taken out there is nothing to restore: the number is chance alone.
+        profile = asked.profile if bundle.manifest.placeholder in asked.query else 0
+        return await steerer.restore(spec, asked.query, bundle.sha256, profile)
+
+
+def _filled(bundle: Bundle, asked: RedactedText) -> str:
+    return put_back(asked.query, bundle.book.medoids[asked.profile], bundle.manifest.placeholder)
+
+
+def task_spec(bundle: Bundle, key_id: str) -> TaskSpec:
+    """A bundle as engines see it."""
+    prompt = bundle.manifest.prompt
+    return TaskSpec(
+        name=bundle.address,
+        labels=tuple(bundle.manifest.options),
+        prompt=Prompt(instruction="", exemplar=f"{prompt} {{label}}", query=prompt),
+        # No knowledge base can have this name. Engines salt their caches by it.
+        knowledge_base=f"bundle {bundle.sha256} asked by {key_id}",
+        asker=key_id,
+    )
+
+
+def _check(asked: RedactedText, bundle: Bundle) -> None:
+    if asked.bundle_sha256 != bundle.sha256:
+        raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
+    longest = bundle.manifest.longest_text
+    if len(asked.query) > longest:
+        raise InvalidQueryError(f"the text has {len(asked.query)} characters, and may have {longest}")
+    if not 0 <= asked.profile < bundle.book.k:
+        raise InvalidQueryError(f"profile {asked.profile} is none of the {bundle.book.k} of {asked.bundle}")

@@ -1,0 +1,1 @@
+"""The faces over HTTP: they translate requests and answers, and nothing else."""

@@ -1,0 +1,130 @@
+"""What endpoints ask for: the services, and the key that calls."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
+
+from fastapi import Depends, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from service.gateway.api.problems import Problem
+from service.operations.command import Command, Confirmation
+from service.operations.services import Services
+from service.problem_kinds import ProblemKind
+from service.records.api_keys import ApiKey
+from service.records.records import Records
+from service.records.roles import Actor, Right
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
+
+
+async def get_services(request: Request) -> Services:  # not async, it would be called in a thread
+    """The services the app was built with."""
+    return request.app.state.services
+
+
+TheServices = Annotated[Services, Depends(get_services)]
+
+
+async def given_once(request: Request) -> None:
+    """Of a parameter given twice, the framework would take the last and say nothing of the others.
+
+    Raises:
+        Problem: 422, unless the parameter takes several.
+    """
+    given = request.query_params
+    if len(given) == len(given.multi_items()):
+        return
+    operations = request.app.openapi()["paths"].get(request.scope["route"].path, {})
+    for parameter in operations.get(request.method.lower(), {}).get("parameters", ()):
+        schema = parameter["schema"]
+        several = any(option.get("type") == "array" for option in schema.get("anyOf", [schema]))
+        times = len(given.getlist(parameter["name"]))
+        if times > 1 and parameter["in"] == "query" and not several:
+            raise Problem(ProblemKind.INVALID_REQUEST, f"{parameter['name']}: given {times} times; give it once")
+
+
+async def authenticate(
+    request: Request,
+    services: TheServices,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+) -> ApiKey:
+    """The key that calls, of any role.
+
+    Raises:
+        Problem: 401 without a valid key; 429 when it sends more requests than it may.
+    """
+    challenge = {"WWW-Authenticate": "Bearer"}
+    if credentials is None:
+        raise Problem(ProblemKind.MISSING_KEY, "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
+    key = await asyncio.to_thread(services.records.keys.authenticate, credentials.credentials)
+    if key is None:
+        raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown, was revoked or has expired", headers=challenge)
+    await _limit(request, services, key)
+    return key
+
+
+async def _limit(request: Request, services: Services, key: ApiKey) -> None:
+    """Refuse a key that is too quick; tell every other what it has left (draft-ietf-httpapi-ratelimit-headers)."""
+    policies, states = [], []
+    if key.quota is not None:
+        policies.append(f'"answers";q={key.quota}')
+        states.append(f'"answers";r={max(0, key.quota - key.charged)}')
+    wait_s = None
+    if key.rate_per_minute is not None:
+        rate = await asyncio.to_thread(services.records.rates.take, f"key {key.id}", key.rate_per_minute)
+        policies.append(f'"requests";q={key.rate_per_minute};w=60')
+        states.append(f'"requests";r={rate.left};t={math.ceil(rate.full_in_s)}')
+        wait_s = rate.wait_s
+    if policies:
+        headers = (("ratelimit-policy", policies), ("ratelimit", states))
+        request.state.limits = [(name.encode(), ", ".join(items).encode()) for name, items in headers]
+    if wait_s is not None:
+        raise Problem(
+            ProblemKind.RATE_LIMITED,
+            f"this key may send {key.rate_per_minute} requests a minute; wait for Retry-After seconds",
+            retry_after_s=wait_s,
+        )
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever calls, with a right that the endpoint needs; does commands on the services' records."""
+
+    actor: Actor
+    services: Services
+
+    async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do a command beside the event loop; see :meth:`service.operations.command.Command.aside`."""
+        return await command.aside(self.actor, self.services.records, *args, **kwargs)
+
+
+def _with(right: Right) -> Callable[[ApiKey, Services], Awaitable[Caller]]:
+    async def check(key: Annotated[ApiKey, Depends(authenticate)], services: TheServices) -> Caller:
+        key.actor.require(right)  # before anything is said of the request's body
+        return Caller(key.actor, services)
+
+    return check
+
+
+AnyKey = Annotated[Caller, Depends(_with(Right.SEE))]
+AnalystKey = Annotated[Caller, Depends(_with(Right.ASK))]
+TrialKey = Annotated[Caller, Depends(_with(Right.TRY))]
+AuditKey = Annotated[Caller, Depends(_with(Right.AUDIT))]
+Admin = Annotated[Caller, Depends(_with(Right.DECIDE))]
+
+
+async def _confirmed(
+    confirm: Annotated[
+        list[Confirmation], Query(max_length=10, description="What you confirm, if the request was refused without it.")
+    ] = [],  # noqa: B006
+) -> frozenset[Confirmation]:
+    return frozenset(confirm)
+
+
+Confirmed = Annotated[frozenset[Confirmation], Depends(_confirmed)]

@@ -1,0 +1,135 @@
+"""Plans: previewed for free, signed for ever."""
+
+import asyncio
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Query, Request, Response
+
+from accounting.plan import PlanError
+from service.answering.plans.signing import prepare
+from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
+from service.gateway.api.document import PLAN
+from service.gateway.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.gateway.api.once import OnceRoute, once
+from service.gateway.api.paging import Page, Paging
+from service.gateway.api.problems import may_meet
+from service.gateway.bodies import body_within, streams_body
+from service.operations import plans
+from service.operations.plans import PlanResult, SignedPlanView
+from service.problem_kinds import ProblemKind
+
+router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"], route_class=OnceRoute)
+
+_MAX_PLAN_BYTES = 1024 * 1024
+CLASSIFY: dict[str, Any] = {
+    "knowledge_base": "support",
+    "budget": {"epsilon": 2, "delta": 1e-4},
+    "tasks": {
+        "queue": {
+            "kind": "classify",
+            "labels": ["Billing", "Technical"],
+            "prompt": {"exemplar": "Ticket: {text}\nQueue: {label}", "query": "Ticket: {text}\nQueue:"},
+            "shots": 4,
+            "ensemble": 40,
+            "answers": 500,
+            "mechanism": {"type": "rnm_gaussian", "vote": "soft"},
+        }
+    },
+}
+GENERATE = {
+    **CLASSIFY,
+    "tasks": {
+        "reply": {
+            "kind": "generate",
+            "response_field": "reply",
+            "prompt": {"exemplar": "Ticket: {text}\nReply: {reply}", "query": "Ticket: {text}\nReply:"},
+            "public_answers": ["A refund takes five working days.", "You can change your address under Settings."],
+            "shots": 4,
+            "ensemble": 40,
+            "answers": 50,
+            "mechanism": {"type": "keyword_ptr", "k_min": 1, "k_max": 8},
+        }
+    },
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/yaml": {"schema": {"type": "string"}, "example": yaml.safe_dump(CLASSIFY, sort_keys=False)},
+            "application/json": {
+                "schema": PLAN,
+                "examples": {"labels": {"value": CLASSIFY}, "free text": {"value": GENERATE}},
+            },
+        },
+    }
+}
+
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A dry run's preview.", "model": PlanResult},
+    **may_meet(
+        ProblemKind.BUDGET_EXCEEDED,
+        ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
+        ProblemKind.RELEASE_NOT_MADE,
+        ProblemKind.INVALID_PLAN,
+        ProblemKind.UNCONFIRMED,
+        ProblemKind.PLAN_SIGNED_ALREADY,
+    ),
+}
+
+
+@router.post("", status_code=201, summary="Preview or sign a plan", openapi_extra=_BODY, responses=_RESPONSES)
+@streams_body
+async def sign_plan(
+    knowledge_base: KnowledgeBaseName,
+    request: Request,
+    response: Response,
+    caller: Admin,
+    confirmed: Confirmed,
+    dry_run: Annotated[bool, Query(description="Only compute and show the plan; spends nothing.")] = False,
+    again: Annotated[
+        int | None,
+        Query(
+            ge=1,
+            lt=2**31,
+            description="Take the budget of a plan that is signed already once more: the version of the newest signed "
+            "plan that is the same.",
+        ),
+    ] = None,
+) -> PlanResult:
+    """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
+
+    A plan that is signed already is refused and takes nothing, unless `again` names it.
+    Releases that are made once are made before this answers, which takes a second or more, and minutes where an engine
+    writes texts.
+    """
+    records = caller.services.records
+    text = await _text(request)
+    if not dry_run:
+        await once(request, text.encode())
+    plan = await asyncio.to_thread(plans.read, text, knowledge_base)
+    calibrated = await asyncio.to_thread(prepare, records, plan)
+    if dry_run:
+        response.status_code = 200
+        services = caller.services
+        embed, grains = services.embedder.embed, services.grains
+        return await caller.do(plans.preview, calibrated, grains=grains, better=True, otherwise=True, embed=embed)
+    return await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
+
+
+@router.get("", summary="List the signed plans", responses=NO_KNOWLEDGE_BASE)
+async def list_plans(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: Paging) -> Page[SignedPlanView]:
+    """Every plan signed for the knowledge base, oldest first."""
+    page = window.cut(await caller.do(plans.list_, knowledge_base), lambda plan: str(plan.version))
+    names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
+    return Page(data=[SignedPlanView.of(plan, names) for plan in page.data], has_more=page.has_more, next=page.next)
+
+
+async def _text(request: Request) -> str:
+    too_large = PlanError(("", f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
+    body = await body_within(request, _MAX_PLAN_BYTES, too_large)
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise PlanError(("", "a plan is UTF-8 text")) from None

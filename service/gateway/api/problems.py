@@ -1,0 +1,241 @@
+"""Errors as RFC 9457 problem details that also carry an OpenAI ``error`` object, and pages that explain their kinds.
+
+A problem says what to do. It never says anything of private data: after a charge every failure looks the same, and
+nothing invites a blind retry (``x-should-retry: false``).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+import structlog
+from fastapi import APIRouter, FastAPI, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from accounting.ledger.errors import SignedAlreadyError
+from accounting.ledger.witness import WitnessUnavailableError
+from accounting.plan import PlanError
+from service.answering.answering import BusyError, StillAnsweringError
+from service.engines.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
+from service.engines.protocol import EngineUnavailableError
+from service.operations.command import UnconfirmedError
+from service.operations.refusals import KIND_OF
+from service.problem_kinds import ProblemKind
+from service.records.database import UNAVAILABLE
+from service.records.requests_once import InProgressError
+from service.records.telemetry.routes import route_pattern
+
+log = structlog.get_logger()
+router = APIRouter(prefix="/problems", tags=["problems"])
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class OpenAIError(BaseModel):
+    """The same as OpenAI's clients expect it."""
+
+    message: str
+    type: str = Field(examples=["insufficient_quota"])
+    code: str = Field(examples=["answers_exhausted"])
+
+
+class ProblemDocument(BaseModel):
+    """An error: problem details (RFC 9457) that also carry an OpenAI `error` object."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(
+        examples=["/problems/answers-exhausted"], description="Names the kind of problem, and leads to its explanation."
+    )
+    title: str = Field(examples=[ProblemKind.ANSWERS_EXHAUSTED.title])
+    status: int = Field(examples=[ProblemKind.ANSWERS_EXHAUSTED.status])
+    detail: str = Field(description="What is wrong, and what to do.")
+    problems: list[str] = Field(default=[], description="One by one, where several things are wrong.")
+    error: OpenAIError
+
+
+@dataclass(eq=False)
+class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
+    """An error of a kind.
+
+    Attributes:
+        kind: what callers can act on.
+        detail: what is wrong and what to do.
+        status: HTTP status code; unless given, the kind's.
+        retry_after_s: whole seconds after which the same request may succeed.
+        headers: further ones of the response.
+        extra: further public members of the problem document.
+    """
+
+    kind: ProblemKind
+    detail: str
+    _: KW_ONLY
+    status: int = 0
+    retry_after_s: float | None = None
+    headers: Mapping[str, str] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.status = self.status or self.kind.status
+
+    def document(self, base: str) -> dict[str, Any]:
+        """The problem document.
+
+        Args:
+            base: what ``type`` begins with (:attr:`service.settings.Settings.problem_base`).
+        """
+        code = self.kind.slug.replace("-", "_")
+        openai_type = "server_error" if self.status >= 500 else _OPENAI_TYPES.get(self.status, "invalid_request_error")
+        return {
+            "type": base + self.kind.slug,
+            "title": self.kind.title,
+            "status": self.status,
+            "detail": self.detail,
+            **self.extra,
+            "error": {"message": self.detail, "type": openai_type, "code": code},
+        }
+
+    def response(self, scope: Scope) -> JSONResponse:
+        """The problem as an HTTP response to this request, whose state then has its slug as ``problem``."""
+        scope.setdefault("state", {})["problem"] = self.kind.slug
+        base = scope["app"].state.services.records.settings.problem_base
+        headers = dict(self.headers or {})
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(math.ceil(self.retry_after_s))
+        elif self.status in (402, 409) or self.status >= 500:
+            headers.setdefault("x-should-retry", "false")
+        return JSONResponse(self.document(base), self.status, headers, MEDIA_TYPE)
+
+
+def may_meet(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of an operation that may be refused for these reasons."""
+    explained: dict[int | str, list[str]] = {}
+    for kind in kinds:
+        explained.setdefault(kind.status, []).append(kind.explanation)
+    return {status: {"description": " ".join(said)} for status, said in explained.items()}
+
+
+class ProblemKindView(BaseModel):
+    """A kind of problem."""
+
+    title: str
+    status: int | None = Field(description="HTTP status code; null for several.")
+    explanation: str = Field(description="What is wrong, whether anything was charged or changed, and what to do.")
+
+
+_KINDS = {kind.slug: kind for kind in ProblemKind}
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such kind of problem."}}
+
+
+@router.get("/{kind}", summary="Explain a kind of problem", responses=_UNKNOWN)
+async def explain_problem(kind: Annotated[str, Path(examples=["answers-exhausted"])]) -> ProblemKindView:
+    """For everybody, without a key."""
+    if (known := _KINDS.get(kind)) is None:
+        raise Problem(ProblemKind.NOT_FOUND, f"there is no kind of problem named {kind!r}")
+    return ProblemKindView(title=known.title, status=known.status or None, explanation=known.explanation)
+
+
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+_RETRY_AFTER_S: dict[type[Exception], float] = {
+    EngineUnavailableError: 5,
+    WitnessUnavailableError: 5,
+    StillAnsweringError: 2,
+    BusyError: 1,
+    InProgressError: 5,
+    SanitizersUnavailableError: 60,
+}
+_DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
+_FRAMEWORKS_OWN = {
+    400: ProblemKind.UNREADABLE_BODY,
+    404: ProblemKind.NOT_FOUND,
+    405: ProblemKind.METHOD_NOT_ALLOWED,
+}
+"""Its refusals by status."""
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the app a problem document."""
+    for exception in KIND_OF:
+        app.add_exception_handler(exception, partial(_known, exception))
+
+    @app.exception_handler(Problem)
+    def problem(request: Request, error: Problem) -> JSONResponse:
+        return error.response(request.scope)
+
+    def database_down(request: Request, error: Exception) -> JSONResponse:
+        log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
+        return Problem(ProblemKind.DATABASE_UNAVAILABLE, _DATABASE_DOWN).response(request.scope)
+
+    for exception in UNAVAILABLE:
+        app.add_exception_handler(exception, database_down)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        problems = [_invalid(detail) for detail in error.errors()]
+        problem = Problem(ProblemKind.INVALID_REQUEST, "; ".join(problems), extra={"problems": problems})
+        return problem.response(request.scope)
+
+    @app.exception_handler(HTTPException)
+    def http(request: Request, error: HTTPException) -> JSONResponse:
+        kind = _FRAMEWORKS_OWN.get(error.status_code, ProblemKind.HTTP_ERROR)
+        headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+        detail = _nowhere(request) if error.status_code == 404 else str(error.detail)
+        return Problem(kind, detail, status=error.status_code, headers=headers).response(request.scope)
+
+
+def _known(exception: type[Exception], request: Request, error: Exception) -> JSONResponse:
+    extra: dict[str, Any] = {}
+    match error:
+        case PlanError():
+            extra = {"problems": [str(problem) for problem in error.problems]}
+        case UnconfirmedError():
+            extra = {"confirm": error.confirmation, "problems": error.doubts}
+        case SignedAlreadyError():
+            extra = {"again": error.version}
+        case EpsilonNotAttainableError():
+            extra = {"least": error.least, "largest": error.largest}
+    problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
+    return problem.response(request.scope)
+
+
+def _nowhere(request: Request) -> str:
+    """What to do about an address that does not exist."""
+    path = request.url.path
+    if _routes(request, f"/v1{path}"):
+        return f"there is no {path}, but there is /v1{path}: let the base URL end in /v1"
+    if path.startswith("/v1/") and _routes(request, path.removeprefix("/v1")):
+        return f"there is no {path}, but there is {path.removeprefix('/v1')}: leave /v1 out of the base URL"
+    return f"there is no {path}; /openapi.json lists the addresses of the API, and the dashboard is at /admin/"
+
+
+def _routes(request: Request, path: str) -> list[BaseRoute]:
+    scope = {**request.scope, "path": path}
+    return [route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE]
+
+
+def _allowed(request: Request) -> str:
+    """The methods of all routes at this address: the framework names those of the first one."""
+    here = _routes(request, request.url.path)
+    return ", ".join(sorted({method for route in here for method in getattr(route, "methods", None) or ()}))
+
+
+def _invalid(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors: where, and what is wrong (in our own words where a validator of ours says it)."""
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']} at character {error['loc'][1] + 1}"
+    if error["loc"] == ("body",):
+        return "the body must be a JSON object, sent with Content-Type: application/json"
+    place = ".".join(str(part) for part in error["loc"] if part != "body")
+    return f"{place}: {error['msg'].removeprefix('Value error, ')}"

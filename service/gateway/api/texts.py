@@ -1,0 +1,79 @@
+"""Texts in, texts that may leave out; redacted texts in, answers out; and the bundles that clients redact with.
+
+Texts to sanitise come in clear: they have to trust this service, and the way to it.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from service.answering.restoring import RedactedText, UnknownBundleError
+from service.gateway.api.dependencies import AnalystKey, AnyKey
+from service.gateway.api.once import OnceRoute, changes_nothing
+from service.gateway.api.problems import Problem, may_meet
+from service.operations import restoring, sanitising
+from service.operations.restoring import Bundles, BundleView, RestoredAnswer
+from service.operations.sanitising import SanitizedTexts, TextsToSanitize
+from service.problem_kinds import ProblemKind
+
+router = APIRouter(prefix="/v1", tags=["texts"], route_class=OnceRoute)
+
+
+@router.post(
+    "/sanitize",
+    summary="Sanitise texts",
+    responses=may_meet(
+        ProblemKind.WRONG_ROLE,
+        ProblemKind.TEXT_BUDGET_EXHAUSTED,
+        ProblemKind.EPSILON_NOT_ATTAINABLE,
+        ProblemKind.SANITIZER_UNAVAILABLE,
+    ),
+)
+async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
+    """Replace the words of texts at random, before they leave for a model that you do not trust.
+
+    The same text of the same key always becomes the same, and is charged once. All texts are sanitised or none.
+    """
+    return await sanitising.sanitize.aside(
+        caller.actor, caller.services.sanitizers, caller.services.records.texts, body
+    )
+
+
+@router.post(
+    "/restore/answers",
+    summary="Answer a redacted text",
+    responses=may_meet(
+        ProblemKind.WRONG_ROLE,
+        ProblemKind.UNKNOWN_BUNDLE,
+        ProblemKind.BUNDLE_DIFFERS,
+        ProblemKind.STEERING_NOT_SERVED,
+        ProblemKind.INVALID_QUERY,
+        ProblemKind.BUSY,
+        ProblemKind.ENGINE_UNAVAILABLE,
+        ProblemKind.UNUSABLE_REPLY,
+    ),
+)
+@changes_nothing
+async def answer_redacted_text(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:
+    """Answer as if the spans that were taken out had been what the profile says.
+
+    Redact and draw with the Python client or `dpicl restore ask`, where the text is: this service never sees the spans.
+    """
+    return await restoring.answer(caller.actor, caller.services.restoring, body)
+
+
+@router.get("/restore/bundles", summary="List bundles")
+async def list_bundles(caller: AnyKey) -> Bundles:
+    """All bundles that are served, by name and version."""
+    return await restoring.list_bundles.aside(caller.actor, caller.services.restoring)
+
+
+@router.get(
+    "/restore/bundles/{bundle}", summary="Get a bundle", responses={404: {"description": "There is no such bundle."}}
+)
+async def get_bundle(bundle: Annotated[str, Path(examples=["clinic@1"], max_length=80)], caller: AnyKey) -> BundleView:
+    """The bundle as it was signed. Its vectors stay here: clients need none."""
+    try:
+        return BundleView.of(await restoring.bundle.aside(caller.actor, caller.services.restoring, bundle))
+    except UnknownBundleError as error:
+        raise Problem(ProblemKind.UNKNOWN_BUNDLE, str(error), status=404) from error

@@ -1,0 +1,144 @@
+"""The audit trail: read in sentences, replayed, and exported."""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
+
+from starlette.responses import Response, StreamingResponse
+
+from accounting.ledger.events import KINDS
+from accounting.ledger.trail import AuditEvent
+from service.gateway.dashboard.computing import Computations
+from service.gateway.dashboard.pages import Pages, Visit, whole
+from service.operations import audit as commands
+from service.operations.fields import FieldError
+from service.records.api_keys import called
+from service.records.roles import Right
+
+pages = Pages()
+
+_PER_PAGE = 9  # on a phone, two screens
+_WAIT_S = 20.0
+_POLL_S = 1.0
+_MOST_HEADS = 100
+_KINDS = [(kind, particulars.title) for kind, particulars in KINDS.items()]
+_replays = Computations("audit-replay", kept=20)
+
+
+@pages.get("/audit", needs=Right.AUDIT)
+async def audit(visit: Visit) -> Response:
+    """Events, the newest first, and what can be done with all of them."""
+    filters = {name: visit.asked(name) for name in ("kind", "knowledge_base", "key", "day")}
+    day = None
+    try:
+        if filters["day"]:
+            day = datetime.strptime(filters["day"], "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        visit.status, visit.problems = 422, {"day": "Write the day as 2027-03-14."}
+    context = await asyncio.to_thread(_read, visit, filters, day, whole(visit.asked("before"), 17))
+    chosen = {name: value for name, value in filters.items() if value}
+    return visit.page("audit.html", here="audit", filters=filters, chosen=chosen, kinds=_KINDS, **context)
+
+
+@pages.get("/audit/export", needs=Right.AUDIT)
+async def export(visit: Visit) -> Response:
+    """The whole trail, a line of JSON each: `dpicl audit verify` replays it anywhere."""
+    named = f'attachment; filename="dpicl-audit-{datetime.now(UTC):%Y-%m-%d}.ndjson"'
+    return StreamingResponse(
+        commands.export(visit.actor, visit.services.records),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": named},
+    )
+
+
+@pages.get("/audit/verify", needs=Right.AUDIT)
+async def verify(visit: Visit) -> Response:
+    """The newest event's hash, and the form that replays the trail."""
+    return await _replayed(visit)
+
+
+@pages.post("/audit/verify", needs=Right.AUDIT, again=verify)
+async def replay(visit: Visit) -> Response:
+    """Replay the trail as it is now; while that takes long, say so, and be asked again for the same replay."""
+    heads = visit.field("heads").split()
+    if len(heads) > _MOST_HEADS or any(len(head) != 64 or set(head) - set("0123456789abcdef") for head in heads):
+        why = f"a hash is 64 of the characters 0-9 and a-f. Give at most {_MOST_HEADS}, with spaces between them"
+        raise FieldError("heads", why)
+    recompute = visit.field("recompute") == "yes"
+    job = visit.field("job") or secrets.token_urlsafe(16)
+    records = visit.services.records
+    report = await _replays.result(
+        job,
+        (visit.actor.id, job),
+        lambda: commands.replay(visit.actor, records, heads, recompute=recompute),
+        _POLL_S if visit.is_htmx else _WAIT_S,
+        insist=False,
+    )
+    if report is None:
+        return await _replayed(visit, job=job, recompute=recompute)
+    _replays.leave(job)
+    return await _replayed(visit, report=report, recompute=recompute)
+
+
+async def _replayed(visit: Visit, **context: Any) -> Response:
+    template = "audit_replay.html" if visit.is_htmx and context else "audit_verify.html"
+    shown = {"job": None, "report": None, "recompute": True} | context
+    head = await asyncio.to_thread(visit.services.records.audit.head)
+    return visit.page(template, here="audit", heads=visit.field("heads"), head=head, **shown)
+
+
+def _read(visit: Visit, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:
+    records = visit.services.records
+    keys = records.keys.list()
+    names = {key.id: key.name for key in keys}
+    shown = told_apart(names)
+    events = commands.events(
+        visit.actor,
+        records,
+        before=before,
+        limit=_PER_PAGE + 1,
+        kinds=[filters["kind"]] if filters["kind"] else None,
+        knowledge_base=filters["knowledge_base"] or None,
+        by=[filters["key"]] if filters["key"] else None,
+        since=day,
+        until=day + timedelta(days=1) if day and day.date() < date.max else None,
+        newest_first=True,
+    )
+    return {
+        "events": [in_words(event, names) for event in events[:_PER_PAGE]],
+        "older": events[_PER_PAGE - 1].sequence if len(events) > _PER_PAGE else None,
+        "first_page": before is None,
+        "key_choices": [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],
+        "knowledge_base_choices": [(described.name, described.name) for described in records.store.list()],
+    }
+
+
+class EventInWords(NamedTuple):
+    """An event of the trail, its kind in words, and what happened."""
+
+    event: AuditEvent
+    title: str
+    sentence: str
+
+
+def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
+    """An event in words: keys by their names and ids. One that only a newer version knows goes by its kind."""
+
+    def named(actor: str) -> str:
+        if not actor:
+            return "The command line"
+        return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
+
+    particulars = event.particulars
+    if particulars is None:
+        return EventInWords(event, event.kind, f"{event.kind}.")
+    return EventInWords(event, particulars.title, particulars.sentence(named))
+
+
+def told_apart(key_names: Mapping[str, str]) -> dict[str, str]:
+    """What to call keys where no two may look alike, by id: their names, and beside one that several have the id."""
+    times = Counter(key_names.values())
+    return {key: name if times[name] == 1 else called(key, key_names) for key, name in key_names.items()}

@@ -1,0 +1,61 @@
+"""Budgets of their own for cohorts, and shared by groups of knowledge bases: opened, closed and joined for ever."""
+
+from starlette.responses import Response
+
+from service.gateway.dashboard.knowledge_base import HOME, tab
+from service.gateway.dashboard.pages import Pages, Visit
+from service.operations import budgets as commands
+from service.operations import knowledge_bases
+from service.operations.budgets import NewCohort, NewGroup
+from service.records.roles import Right
+
+pages = Pages()
+
+_COHORTS = HOME + "/cohorts"
+
+
+@pages.get(_COHORTS, needs=Right.BROWSE)
+async def cohorts(visit: Visit) -> Response:
+    """What is left of each cohort's budget, and which plans draw on it."""
+    return await tab(visit, "cohorts", cohorts=await visit.do(commands.list_cohorts, visit.path("name")))
+
+
+@pages.post(_COHORTS, again=cohorts)
+async def open_cohort(visit: Visit) -> Response:
+    """Open a cohort with its lifetime budget, or say what is wrong, field by field."""
+    name = visit.path("name")
+    opened = await visit.do(commands.open_cohort, name, visit.read(NewCohort), visit.confirmed)
+    done = f"Cohort {opened.cohort} is open: people who arrive for the first time from now on belong to it, for ever."
+    return visit.redirect(_COHORTS.format(name=name), done=done)
+
+
+@pages.post(_COHORTS + "/{number:number}/close", again=cohorts)
+async def close_cohort(visit: Visit) -> Response:
+    """Keep new plans away from a cohort."""
+    name, number = visit.path("name"), visit.path("number")
+    await visit.do(commands.close_cohort, name, number)
+    return visit.redirect(_COHORTS.format(name=name), done=f"Cohort {number} is closed: no further plan draws on it.")
+
+
+@pages.get("/groups", needs=Right.BROWSE)
+async def groups(visit: Visit) -> Response:
+    """Every group and what is left of its budget."""
+    listed = await visit.do(commands.list_groups)
+    grouped = {name for group in listed for name in group.knowledge_bases}
+    alone = [view.name for view in await visit.do(knowledge_bases.list_) if view.name not in grouped]
+    return visit.page("groups.html", here="overview", groups=listed, alone=alone)
+
+
+@pages.post("/groups", again=groups, about="name")
+async def make_group(visit: Visit) -> Response:
+    """Make a group with its lifetime budget, or say what is wrong, field by field."""
+    made = await visit.do(commands.make_group, visit.read(NewGroup))
+    return visit.redirect("/groups", done=f"Group “{made.group}” has its budget. Next: put knowledge bases into it.")
+
+
+@pages.post("/groups/{group}/join", again=groups)
+async def join_group(visit: Visit) -> Response:
+    """Put a knowledge base into a group, with every plan that it has signed."""
+    group, name = visit.path("group"), visit.field("knowledge_base")
+    await visit.do(commands.join_group, group, name)
+    return visit.redirect("/groups", done=f"“{name}” shares the budget of group “{group}” from now on.")

@@ -1,0 +1,223 @@
+"""Charts as plain SVG, drawn here: no script, and text that keeps its size on a phone.
+
+A chart is what the macro ``figure`` in ``templates/chart.html`` draws: the lines stretch with the page,
+the labels are HTML around them. Below each chart its numbers are a table, for readers without pictures.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeVar
+
+from service.answering import wording
+
+WIDTH, HEIGHT = 1000, 400
+STYLES = 6
+"""How many series can be told apart, by colour and by dashes."""
+
+_MOST_ROWS = 60
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis.
+
+    Attributes:
+        label: what it measures, with its unit.
+        low: where it begins.
+        high: where it ends.
+        log: whether it is logarithmic (both ends above 0).
+        words: how a number on it is written.
+        ticks: how many labels to aim for.
+    """
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+    words: Callable[[float], str] = wording.figure
+    ticks: int = 5
+
+    def share(self, value: float) -> float:
+        """Where a value lies between the ends: 0 to 1, never outside."""
+        low, high, value = self.low, self.high, max(value, self.low)
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+    def labels(self) -> list[str]:
+        """Evenly spaced labels, both ends among them."""
+        steps = self.ticks - 1
+        if self.log:
+            return [self.words(self.low * (self.high / self.low) ** (i / steps)) for i in range(self.ticks)]
+        return [self.words(self.low + (self.high - self.low) * i / steps) for i in range(self.ticks)]
+
+
+def counting(label: str, highest: float, words: Callable[[float], str] = wording.figure) -> Axis:
+    """An axis from 0 up to a round number that is at least ``highest``."""
+    step = 10 ** math.floor(math.log10(max(highest, 1e-9) / 4))
+    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if factor * step * 4 >= highest)
+    return Axis(label, 0, 4 * step, words=words)
+
+
+def calendar(label: str, first: date, last: date) -> Axis:
+    """An axis of days; a day's number is :meth:`date.toordinal`."""
+    span = max(last.toordinal() - first.toordinal(), 1)
+    shown = "%b %Y" if span > 700 else "%b"
+
+    def words(value: float) -> str:
+        day = date.fromordinal(round(value))
+        return f"{day:{shown}}" if span > 700 else f"{day.day} {day:{shown}}"
+
+    return Axis(label, first.toordinal(), first.toordinal() + span, words=words, ticks=min(4, span + 1))
+
+
+def clock(label: str, first: datetime, last: datetime) -> Axis:
+    """An axis of hours and minutes; a moment's number is :func:`place`."""
+
+    def words(value: float) -> str:
+        return f"{datetime.min.replace(tzinfo=UTC) + timedelta(days=value - 1, seconds=0.5):%H:%M}"
+
+    return Axis(label, place(first), place(last), words=words, ticks=3)
+
+
+def place(moment: datetime) -> float:
+    """A moment in UTC on an axis of days: the day's ordinal, and how much of the day has gone."""
+    return moment.toordinal() + (moment - moment.replace(hour=0, minute=0, second=0, microsecond=0)) / timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series of (x, y); ``foretold`` for what is expected rather than known, ``style`` 1 to 6 to be told apart."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    style: int = 1
+    foretold: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on an axis that means something, such as where a budget ends."""
+
+    name: str
+    x: float | None = None
+    y: float | None = None
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over two axes.
+
+    Attributes:
+        title: what it shows, above it.
+        summary: what it says, in a sentence: this is what a screen reader reads.
+        lines: the series.
+        x: horizontal axis.
+        y: vertical axis.
+        marks: places worth a line of their own, each named in the legend.
+    """
+
+    title: str
+    summary: str
+    lines: Sequence[Line]
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark] = ()
+
+    def path(self, line: Line) -> str:
+        """A line as SVG draws it."""
+        return "M" + "L".join(f"{self._across(x)} {self._down(y)}" for x, y in line.points)
+
+    def mark_path(self, mark: Mark) -> str:
+        """A mark as SVG draws it."""
+        if mark.x is not None:
+            return f"M{self._across(mark.x)} 0V{HEIGHT}"
+        return "" if mark.y is None else f"M0 {self._down(mark.y)}H{WIDTH}"
+
+    def _across(self, x: float) -> str:
+        return f"{WIDTH * self.x.share(x):.1f}"
+
+    def _down(self, y: float) -> str:
+        return f"{HEIGHT * (1 - self.y.share(y)):.1f}"
+
+    @property
+    def header(self) -> list[str]:
+        """Of the table of its numbers."""
+        return ["Series", self.x.label, self.y.label]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Of that table."""
+        return [
+            [line.name, self.x.words(x), self.y.words(y)]
+            for line in self.lines
+            for x, y in _evenly(line.points, _MOST_ROWS)
+        ]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Stacked bars, side by side.
+
+    Attributes:
+        title: as of :class:`LineChart`.
+        summary: as of :class:`LineChart`.
+        label: what a bar stands for.
+        names: of each bar.
+        series: (name, a height for each bar); at most :data:`STYLES` of them.
+        y: vertical axis, from 0.
+    """
+
+    title: str
+    summary: str
+    label: str
+    names: Sequence[str]
+    series: Sequence[tuple[str, Sequence[float]]]
+    y: Axis
+
+    @property
+    def x_ticks(self) -> list[str]:
+        """Labels of the x axis, which stand between its ticks."""
+        return _evenly(self.names, 4)
+
+    @property
+    def paths(self) -> list[str]:
+        """Each series as SVG draws it, on top of those before."""
+        wide = WIDTH / len(self.names)
+        gap = min(0.25 * wide, 12)
+        paths, tops = [], [0.0] * len(self.names)
+        for _, heights in self.series:
+            path = ""
+            for i, height in enumerate(heights):
+                if height:
+                    bottom, tops[i] = tops[i], tops[i] + height
+                    low, high = HEIGHT * (1 - self.y.share(bottom)), HEIGHT * (1 - self.y.share(tops[i]))
+                    path += f"M{i * wide + gap / 2:.1f} {low:.1f}h{wide - gap:.1f}V{high:.1f}h-{wide - gap:.1f}z"
+            paths.append(path)
+        return paths
+
+    @property
+    def header(self) -> list[str]:
+        """Of the table of its numbers."""
+        return [self.label, *(name for name, _ in self.series)]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Of that table."""
+        columns = zip(*(heights for _, heights in self.series), strict=True)
+        return [
+            [name, *map(self.y.words, column)] for name, column in zip(self.names, columns, strict=True) if any(column)
+        ]
+
+
+Chart = LineChart | BarChart
+
+
+def _evenly(values: Sequence[_T], most: int) -> list[_T]:
+    """At most so many of the values, evenly, the first and the last among them."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]

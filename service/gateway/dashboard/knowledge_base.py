@@ -1,0 +1,221 @@
+"""A knowledge base's pages: how it is created, its budget, plans, usage, releases, exemplars and settings."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.responses import Response
+
+import exemplar_store
+from accounting.ledger import events
+from accounting.ledger.history import History
+from service.answering.plans.forecast import RULE
+from service.answering.plans.preview import preview
+from service.gateway.dashboard.audit import in_words, told_apart
+from service.gateway.dashboard.overview import summarise
+from service.gateway.dashboard.pages import Pages, Visit
+from service.gateway.dashboard.usage import charged_by_day, first_day, totals
+from service.operations import answers, audit, budgets, knowledge_bases, plans
+from service.operations import exemplars as exemplar_commands
+from service.operations.command import Confirmation
+from service.operations.exemplars import Upload
+from service.operations.fields import FieldError
+from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.records.api_keys import called
+from service.records.roles import Right
+from service.records.signed import read_signed
+from service.sources.uploads import rows_of
+
+pages = Pages()
+
+HOME = "/knowledge-bases/{name}"
+
+_ENDINGS = ("csv", "jsonl", "ndjson")
+_ADVICE = "save the file as UTF-8, or use `dpicl kb ingest` with --encoding"
+_RELEASES = 12
+_CHANGES = 12
+_CHANGED = (
+    *(events.ExemplarsIngested, events.UnitForgotten, events.CohortOpened, events.CohortClosed),
+    *(events.KnowledgeBaseArchived, events.RemoteEngineChanged),
+)
+
+
+@pages.get("/new-knowledge-base")
+async def blank(visit: Visit) -> Response:
+    """The form."""
+    return visit.page("new_knowledge_base.html", here="overview")
+
+
+@pages.post("/new-knowledge-base", again=blank, about="name")
+async def create(visit: Visit) -> Response:
+    """Create a knowledge base with its lifetime budget, or say what is wrong, field by field."""
+    wanted = visit.read(NewKnowledgeBase)
+    await visit.do(knowledge_bases.create, wanted, visit.confirmed)
+    done = f"“{wanted.name}” was created with its lifetime budget. Next: upload its exemplars."
+    return visit.redirect(f"/knowledge-bases/{wanted.name}/exemplars", done=done)
+
+
+@pages.get(HOME, needs=Right.BROWSE)
+async def budget(visit: Visit) -> Response:
+    """What is promised, used and free, and how long the answers last."""
+    records, name = visit.services.records, visit.path("name")
+    await visit.do(knowledge_bases.describe, name)
+    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
+    listed = await visit.do(budgets.list_groups)
+    return await tab(
+        visit,
+        "budget",
+        summary=summary,
+        group=next((group for group in listed if group.group == summary.budget.group), None),
+        rule=RULE,
+    )
+
+
+@pages.get(HOME + "/plans", needs=Right.BROWSE)
+@pages.get(HOME + "/plans/{version:number}", needs=Right.BROWSE)
+async def signed_plans(visit: Visit) -> Response:
+    """A signed plan and what it gives; the newest unless the address names one."""
+    records, name = visit.services.records, visit.path("name")
+    signed = await visit.do(plans.list_, name)
+    version = visit.request.path_params.get("version", signed[-1].version if signed else None)
+    plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
+    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
+    names = await asyncio.to_thread(plans.names, visit.actor, records)
+    return await tab(
+        visit,
+        "plans",
+        summary=summary,
+        plan=plan,
+        calibrated=plan and read_signed(plan.document),
+        preview=preview,
+        called=lambda actor: called(actor, names),
+        versions=[listed.version for listed in reversed(signed)],
+        latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
+    )
+
+
+@pages.get(HOME + "/usage", needs=Right.BROWSE)
+async def usage(visit: Visit) -> Response:
+    """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
+    records, name = visit.services.records, visit.path("name")
+    today, history = datetime.now(UTC).date(), History(records.database)
+    spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
+    names = told_apart(await asyncio.to_thread(plans.names, visit.actor, records))
+    by = "key" if visit.asked("by") == "key" else "task"
+    named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".", 1)[-1])
+    return await tab(
+        visit,
+        "usage",
+        by=by,
+        charged=charged_by_day(spent, named, today),
+        totals=totals(spent, names),
+        fallbacks=await asyncio.to_thread(history.fallbacks, knowledge_base=name),
+        refusals=await asyncio.to_thread(records.ledger.refusals, name),
+        key_names=names,
+    )
+
+
+@pages.get(HOME + "/releases", needs=Right.AUDIT)
+async def releases(visit: Visit) -> Response:
+    """Answers that left, newest first."""
+    name, after = visit.path("name"), visit.asked("after") or None
+    listed = await visit.do(answers.list_releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
+    older = listed[_RELEASES - 1].id if len(listed) > _RELEASES else None
+    return await tab(visit, "releases", releases=listed[:_RELEASES], older=older, first_page=after is None)
+
+
+@pages.get(HOME + "/exemplars", needs=Right.AUDIT)
+async def exemplars(visit: Visit) -> Response:
+    """Files are uploaded here; what is stored is never shown, only what was done."""
+    records, kinds = visit.services.records, [kind.kind for kind in _CHANGED]
+    newest = {"limit": _CHANGES, "newest_first": True}
+    changes = await visit.do(audit.events, kinds=kinds, knowledge_base=visit.path("name"), **newest)
+    names = await asyncio.to_thread(plans.names, visit.actor, records)
+    return await tab(visit, "exemplars", changes=[in_words(event, names) for event in changes])
+
+
+@pages.post(HOME + "/exemplars", again=exemplars, about="file", uploads=True)
+async def upload(visit: Visit) -> Response:
+    """Store a file of exemplars, all of it or nothing."""
+    name, services = visit.path("name"), visit.services
+    file = visit.form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
+        raise FieldError("file", "choose a file first")
+    suffix = file.filename.rpartition(".")[2].lower()
+    if suffix not in _ENDINGS:
+        raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
+    body, how = await file.read(), visit.read(Upload)
+    try:
+        read = rows_of(body, json_lines=suffix != "csv", advice=_ADVICE)
+    except ValueError as error:
+        raise FieldError("file", str(error)) from None
+    try:
+        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed_many)
+    except exemplar_store.BadRowError as error:
+        raise FieldError("file", str(error)) from error
+    except exemplar_store.UnitTooLargeError:  # whose own words count units
+        most, size = exemplar_store.MAX_EXEMPLARS_PER_UNIT, exemplar_store.MAX_UNIT_BYTES
+        why = f"a unit would have more than {most:,} exemplars, or more than {size:,} bytes of text"
+        raise FieldError("file", why) from None
+    done = "Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing."
+    done = f"{done} {stored.notice}" if stored.notice else done
+    return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
+
+
+@pages.post(HOME + "/forget", again=exemplars, about="unit")
+async def forget(visit: Visit) -> Response:
+    """Delete a unit, once the admin has confirmed; neither the answer nor the audit trail says which."""
+    name, unit = visit.path("name"), visit.field("unit")
+    if not unit or visit.field("sure") != "yes":
+        raise FieldError("unit", "enter the unit’s id, and tick the box")
+    await visit.do(exemplar_commands.forget, name, unit)
+    done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."
+    return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
+
+
+@pages.get(HOME + "/settings", needs=Right.BROWSE)
+async def settings(visit: Visit) -> Response:
+    """How it was created, and its end."""
+    return await tab(visit, "settings")
+
+
+@pages.post(HOME + "/remote-engine")
+async def change_remote_engine(visit: Visit) -> Response:
+    """Allow or forbid an engine outside the deployment."""
+    name, allowed = visit.path("name"), visit.field("remote_engine") == "yes"
+    wanted = KnowledgeBaseChange(remote_engine=allowed)
+    await visit.do(knowledge_bases.change, name, wanted)
+    what = "exemplars may be shown to" if allowed else "no exemplar goes to"
+    done = f"From the next query on, {what} an engine outside this deployment."
+    return visit.redirect(f"{HOME.format(name=name)}/settings", done=done)
+
+
+@pages.post(HOME + "/archive", again=settings, about="name")
+async def archive(visit: Visit) -> Response:
+    """Take nothing new any more, once its name is typed."""
+    name = visit.path("name")
+    if visit.field("name") != name:
+        raise FieldError("name", f"to archive it, write its name, {name}, exactly")
+    await visit.do(knowledge_bases.archive, name, {Confirmation.FOR_EVER})
+    return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
+
+
+@pages.post(HOME + "/delete", again=settings)
+async def delete(visit: Visit) -> Response:
+    """Delete it, if it is empty."""
+    name = visit.path("name")
+    await visit.do(knowledge_bases.delete, name)
+    return visit.redirect("/", done=f"“{name}” is deleted, and its name is free.")
+
+
+async def tab(visit: Visit, name: str, **context: Any) -> Response:
+    """One of the pages, with what all of them show.
+
+    Args:
+        visit: whose path names the knowledge base.
+        name: of its template.
+        context: what this page shows.
+    """
+    described = await visit.do(knowledge_bases.describe, visit.path("name"))
+    return visit.page(f"knowledge_base/{name}.html", here="overview", tab=name, kb=described, **context)

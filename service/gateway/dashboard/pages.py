@@ -1,0 +1,364 @@
+"""What every page shares: its routes, who looks at it, and what came of its forms.
+
+A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. Anybody not signed in never
+reaches one, and neither does a form that was not sent from our own page by the one who is signed in. A page is for
+admins alone unless it says which lesser right it needs.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_origin
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from pydantic import BaseModel, ValidationError
+from starlette.convertors import IntegerConvertor, register_url_convertor
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from service.gateway.bodies import streams_body
+from service.gateway.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError, check_ours, read_form
+from service.gateway.dashboard.security import is_https
+from service.gateway.dashboard.templating import render
+from service.operations.command import Command, Confirmation, UnconfirmedError
+from service.operations.fields import problems, sentence
+from service.operations.refusals import KIND_OF, REFUSALS
+from service.operations.services import Services
+from service.records.records import Records
+from service.records.roles import Actor, Right, may
+from service.records.sessions import Session
+
+M = TypeVar("M", bound=BaseModel)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COOKIE = "dpicl_session"
+VOUCHER = "dpicl_id_token"
+SIGN_OUT = "/sign-out"
+THEME = "dpicl_theme"
+THEMES = ("auto", "light", "dark")
+_NOTICE = "dpicl_notice"
+
+
+class _Number(IntegerConvertor):
+    """Of a plan or a cohort: few enough digits for a database's integer."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("number", _Number())
+
+
+class NotSignedInError(Exception):
+    """Nobody is, or not any more."""
+
+
+class WrongFieldsError(ValueError):
+    """Nothing was done.
+
+    Attributes:
+        problems: what is wrong, a sentence for each field.
+    """
+
+    def __init__(self, problems: dict[str, str]):
+        super().__init__(" ".join(problems.values()))
+        self.problems = problems
+
+
+class Visit:
+    """One request, of somebody who is signed in (``session``), or on the sign-in page (None).
+
+    Attributes:
+        request: as it came.
+        signed_in: the session, if there is one.
+        form: of a POST, checked to come from our page.
+        problems: what is wrong with its fields, a sentence each.
+        doubts: what has to be confirmed, a sentence each.
+        refused: why nothing was done, without its end; of the form as a whole.
+        status: of the page that says so.
+    """
+
+    def __init__(self, request: Request, session: Session | None):
+        self.request = request
+        self.form = FormData()
+        self.problems: dict[str, str] = {}
+        self.doubts: Sequence[str] = ()
+        self.refused = ""
+        self.status = 200
+        self.signed_in = session
+
+    @property
+    def services(self) -> Services:
+        """The services the application was built with."""
+        return self.request.app.state.services
+
+    @property
+    def session(self) -> Session:
+        """Who is signed in."""
+        if self.signed_in is None:
+            raise LookupError("nobody is signed in here")
+        return self.signed_in
+
+    @property
+    def actor(self) -> Actor:
+        """Whoever is signed in."""
+        return self.session.actor
+
+    async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do a command on the services' records; see :meth:`service.operations.command.Command.aside`."""
+        return await command.aside(self.actor, self.services.records, *args, **kwargs)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the signed-in person may change things; what changes something is left out for others."""
+        return self._may(Right.DECIDE)
+
+    @property
+    def audits(self) -> bool:
+        """Whether the signed-in person may read the audit trail and the releases."""
+        return self._may(Right.AUDIT)
+
+    def _may(self, right: Right) -> bool:
+        return self.signed_in is not None and may(self.signed_in.actor.role, right)
+
+    @property
+    def is_htmx(self) -> bool:
+        """Whether htmx asks, for a part of a page."""
+        return self.request.headers.get("hx-request") == "true"
+
+    @cached_property
+    def root(self) -> str:
+        """Where the dashboard is mounted, without the final slash."""
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host of our addresses, as the browser has them."""
+        return f"{'https' if is_https(self.request) else 'http'}://{self.request.url.netloc}"
+
+    def path(self, name: str) -> Any:
+        """A part of the address, as its route names it."""
+        return self.request.path_params[name]
+
+    def url(self, path: str, **query: Any) -> str:
+        """The address of a page of the dashboard.
+
+        Args:
+            path: such as ``/keys``; quote names in it with :func:`urllib.parse.quote`.
+            query: what follows the question mark; None is left out.
+        """
+        given = {name: value for name, value in query.items() if value is not None}
+        return f"{self.root}{path}" + (f"?{urlencode(given)}" if given else "")
+
+    def asked(self, name: str) -> str:
+        """What the address says after the question mark; empty where it does not."""
+        return self.request.query_params.get(name, "")
+
+    def field(self, name: str, default: str = "") -> str:
+        """A field of the form, without white space around it; ``default`` where the form has none."""
+        value = self.form.get(name, default)
+        return value.strip() if isinstance(value, str) else ""
+
+    def fields(self, name: str) -> list[str]:
+        """All values of a field that may be repeated."""
+        return [value for value in self.form.getlist(name) if isinstance(value, str)]
+
+    def read(self, model: type[M], **given: Any) -> M:
+        """The form as an input. An empty field is left out, or null where it must be said; a list has commas or spaces.
+
+        Args:
+            model: the input.
+            given: fields that the form writes in another way.
+
+        Raises:
+            WrongFieldsError: it is none.
+        """
+        for name, field in model.model_fields.items():
+            if name in given:
+                continue
+            if not (text := self.field(name)):
+                if field.is_required() and type(None) in get_args(field.annotation):
+                    given[name] = None
+            elif get_origin(field.annotation) is list:
+                given[name] = text.replace(",", " ").split()
+            else:
+                given[name] = text if field.annotation is str else text.replace(",", "")
+        try:
+            return model.model_validate(given, strict=False)
+        except ValidationError as error:
+            raise WrongFieldsError(problems(error, model)) from None
+
+    @contextmanager
+    def refusals(self, about: str = "") -> Iterator[None]:
+        """Note what is refused within, for a page that shows the form again.
+
+        Args:
+            about: the field that a refusal is about which names none; empty: the form as a whole.
+        """
+        try:
+            yield
+        except UnconfirmedError as error:
+            self.status, self.doubts = 422, error.doubts
+        except WrongFieldsError as error:
+            self.status, self.problems = 422, error.problems
+        except REFUSALS as error:
+            self.status = next(KIND_OF[kind].status for kind in type(error).__mro__ if kind in KIND_OF)
+            if field := getattr(error, "field", None) or about:
+                self.problems = {field: sentence(getattr(error, "why", str(error)))}
+            else:
+                self.refused = str(error).removesuffix(".")
+
+    @property
+    def confirmed(self) -> set[Confirmation]:
+        """What the form confirms."""
+        return {confirmation for confirmation in Confirmation if confirmation in self.fields("confirm")}
+
+    @property
+    def theme(self) -> str:
+        """What was chosen: auto, light or dark."""
+        theme = self.request.cookies.get(THEME, "auto")
+        return theme if theme in THEMES else "auto"
+
+    @cached_property
+    def notice(self) -> tuple[str, str] | None:
+        """What came of the form sent before: ("done" or "refused", sentence)."""
+        kind, _, sentence = unquote(self.request.cookies.get(_NOTICE, "")).partition(":")
+        return (kind, sentence) if kind in ("done", "refused") and sentence else None
+
+    def page(self, template: str, status: int | None = None, **context: Any) -> Response:
+        """Render a template. A part of a page, for htmx, has no other status than 200, or htmx would not show it."""
+        status = status or (200 if self.is_htmx else self.status)
+        response = HTMLResponse(render(template, visit=self, url=self.url, **context), status)
+        if self.notice and not self.is_htmx:
+            response.delete_cookie(_NOTICE, path=self.root or "/")
+        return response
+
+    def redirect(self, path: str, *, done: str | None = None, refused: str | None = None) -> Response:
+        """Send the browser to a page (by GET), which shows a sentence on what came of it."""
+        response = RedirectResponse(self.url(path), 303)
+        if sentence := done or refused:
+            # A cookie and not the address, so that nobody can word a notice by sending a link.
+            self.keep(response, _NOTICE, quote(f"{'done' if done else 'refused'}:{sentence}"), 60)
+        return response
+
+    def keep(
+        self,
+        response: Response,
+        name: str,
+        value: str,
+        max_age: int | None = None,
+        *,
+        path: str | None = None,
+        samesite: Literal["lax", "strict"] = "strict",
+    ) -> None:
+        """Have the browser keep a cookie, without ``max_age`` until it is closed."""
+        response.set_cookie(
+            name,
+            value,
+            max_age=max_age,
+            path=path or self.root or "/",
+            secure=is_https(self.request),
+            httponly=True,
+            samesite=samesite,
+        )
+
+    def forget(self, response: Response) -> None:
+        """Take back the cookies of the session."""
+        response.delete_cookie(COOKIE, path=self.root or "/")
+        response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
+
+    def inside(self, address: str) -> str | None:
+        """The path within the dashboard that an address of it leads to, with its query; None for any other address."""
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc or "\\" in address or not parts.path.startswith(f"{self.root}/"):
+            return None
+        return parts.path.removeprefix(self.root) + (f"?{parts.query}" if parts.query else "")
+
+
+def whole(written: str, digits: int = 9) -> int | None:
+    """A whole number, if it is one that a database's integers hold."""
+    return int(written) if written.isascii() and written.isdigit() and len(written) <= digits else None
+
+
+Handler = Callable[[Visit], Awaitable[Response]]
+
+
+class Pages:
+    """Routes of a page.
+
+    Attributes:
+        routes: for the application, in the order they were added.
+    """
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+
+    def get(self, path: str, *, needs: Right = Right.DECIDE) -> Callable[[Handler], Handler]:
+        """A page.
+
+        Args:
+            path: where it is.
+            needs: what the signed-in person must be able to do.
+        """
+
+        def add(handler: Handler) -> Handler:
+            async def endpoint(request: Request) -> Response:
+                return await handler(Visit(request, await _session(request, needs)))
+
+            self.routes.append(Route(path, endpoint, methods=["GET"]))
+            return handler
+
+        return add
+
+    def post(
+        self,
+        path: str,
+        *,
+        needs: Right = Right.DECIDE,
+        again: Handler | None = None,
+        about: str = "",
+        uploads: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """What a form does, for somebody signed in who sent it from our page.
+
+        Args:
+            path: where it is sent.
+            needs: what the signed-in person must be able to do.
+            again: the page that shows the form again, with what was wrong with it.
+            about: as of :meth:`Visit.refusals`.
+            uploads: whether it brings a file, and may be larger than the gate in front of the application lets in.
+        """
+
+        def add(handler: Handler) -> Handler:
+            async def endpoint(request: Request) -> Response:
+                check_ours(request)
+                session = await _session(request, needs)
+                visit = Visit(request, session)
+                file_bytes = visit.services.records.settings.max_upload_bytes if uploads else 0
+                visit.form = await read_form(request, MAX_FORM_BYTES + file_bytes)
+                if not hmac.compare_digest(visit.field("csrf").encode(), session.csrf.encode()):
+                    raise FormError(NOT_OURS, 403)
+                if again is None:
+                    return await handler(visit)
+                with visit.refusals(about):
+                    return await handler(visit)
+                return await again(visit)
+
+            self.routes.append(Route(path, streams_body(endpoint) if uploads else endpoint, methods=["POST"]))
+            return handler
+
+        return add
+
+
+async def _session(request: Request, needs: Right) -> Session:
+    token = request.cookies.get(COOKIE)
+    session: Session | None = await asyncio.to_thread(request.app.state.sessions.find, token) if token else None
+    if session is None:
+        raise NotSignedInError
+    request.state.session = session
+    session.actor.require(needs)
+    return session

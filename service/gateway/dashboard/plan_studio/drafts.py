@@ -1,0 +1,136 @@
+"""Plans to start from, as YAML: made for a knowledge base from its public description, or signed before."""
+
+from collections.abc import Mapping
+from decimal import ROUND_DOWN, Context, Decimal
+from typing import Any
+
+import yaml
+
+from accounting.ledger.cohorts import CohortStatus
+from accounting.tasks import unwritten
+from exemplar_store import KnowledgeBase
+from service.answering.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
+from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
+from service.answering.mechanisms.rnm_gaussian import RnmGaussianAdapter
+from service.answering.plans.signing import PLACEHOLDERS
+from service.gateway.dashboard.templating import render_text
+from service.records.engine_record import EngineView
+from service.records.signed import read_signed
+
+KINDS = {
+    "labels": "one of some labels",
+    "recall": "a text that recalls what many exemplars say; takes seconds, even without a GPU",
+    "text": "a text that a language model works out from exemplars; needs a GPU",
+}
+_CHOICES = ("kind", "task", "answer_field", "labels", "instruction", "epsilon", "answers")
+_SHOTS, _ENSEMBLE = 4, 100
+_MOST_DRAWN = 32
+_ENOUGH_FOR_A_LABEL = 200
+"""Exemplars of a label, of which a sum stands out of its noise at an ordinary ε."""
+_USUAL: dict[str, type[Adapter[Any, Any]]] = {
+    "labels": RnmGaussianAdapter,
+    "recall": KeywordPtrAdapter,
+    "text": KeywordPtrAdapter,
+}
+_ANSWERS = {"labels": 500, "recall": 20, "text": 20}
+"""Words need far less noise than labels."""
+
+
+def chosen(query: Mapping[str, str]) -> dict[str, str]:
+    """The common case, as a form asks for it, in an address; whatever is empty gets a sensible value."""
+    choices = {name: query.get(name, "").strip() for name in _CHOICES}
+    return choices if choices["kind"] in KINDS else choices | {"kind": "labels"}
+
+
+def starting_text(
+    described: KnowledgeBase, status: CohortStatus, choices: Mapping[str, str], engine: EngineView | None = None
+) -> str:
+    """A plan in YAML that can be signed as it is, but for the labels, which nobody may read from the exemplars.
+
+    If it has prototypes, exemplars must be stored before it is signed.
+
+    Half of what is free of the budget, so that a later plan has some. A slot draws as many exemplars as leave a unit
+    seldom in an answer, and where embeddings are stored shows those that are nearest to the question.
+
+    Prototypes, made once, take the place of zero-shot's opinion of labels where no language model has one, and where
+    labels have exemplars enough. Blocks are drawn for a language model that cannot be shown what is nearest.
+
+    Args:
+        described: for its fields, its public size, and whether it stores embeddings.
+        status: for what is free.
+        choices: what the admin wants, from :func:`chosen`.
+        engine: what answers; None if that is not known, which means the engine without a language model.
+    """
+    embedded, usual = described.embedded_field, _USUAL[choices["kind"]]
+    others = [field for field in reversed(described.fields) if field != embedded]
+    answer = choices["answer_field"] or (others[0] if others else "label")
+    size, nearest = described.public_size, described.embedding_dimension != 0
+    ensemble = min(_ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
+    labels = [label.strip() for label in choices["labels"].replace("\n", ",").split(",") if label.strip()]
+    labels = labels or list(PLACEHOLDERS)
+    reads, quote = engine is not None and engine.is_llm, nearest and choices["kind"] == "recall"
+    drawn = max(1, min(_SHOTS, size // ensemble), min(_MOST_DRAWN, size // (10 * ensemble)) if nearest else 0)
+    is_label = choices["kind"] == "labels"
+    return render_text(
+        "starting_plan.yaml",
+        kb=described,
+        choices=choices,
+        epsilon=choices["epsilon"] or _half(status.free_epsilon),
+        delta=_half(status.free_delta),
+        answer=answer,
+        asked=[field for field in described.fields if field != answer],
+        labels=labels,
+        answers=choices["answers"] or _ANSWERS[choices["kind"]],
+        nearest=nearest,
+        quote=quote,
+        drawn=drawn,
+        shots=1 if quote else min(_SHOTS, max(1, drawn // 2)) if nearest else drawn,
+        blocks=is_label and reads and not nearest,
+        prototypes=is_label and nearest and not reads and size >= _ENOUGH_FOR_A_LABEL * len(labels),
+        prior="prototypes" if choices["task"] != "prototypes" else "prior",
+        ensemble=ensemble,
+        usual=usual,
+        others=[
+            adapter
+            for adapter in ADAPTERS.values()
+            if adapter.schema.kind == usual.schema.kind
+            and issubclass(adapter, AnswerAdapter)
+            and adapter is not usual
+            and not (quote and adapter.schema.written_together)
+        ],
+        mechanism=_mechanism,
+    )
+
+
+def _mechanism(adapter: type[Adapter[Any, Any]]) -> str:
+    written = adapter.example.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump({"mechanism": written}, default_flow_style=None, sort_keys=False, width=200).rstrip()
+
+
+def signed_text(document: str) -> str:
+    """A signed plan as YAML, to be changed.
+
+    Args:
+        document: of :class:`accounting.ledger.budgets.SignedPlan`.
+    """
+    plan = read_signed(document).plan
+    left_out: Any = {"tasks": {name: unwritten(task) for name, task in plan.tasks.items()}}
+    written = plan.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
+    return yaml.dump(written, Dumper=_Readable, sort_keys=False, allow_unicode=True)
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _lines(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _lines)
+
+
+def _half(free: Decimal) -> str:
+    """Half, rounded down to two digits."""
+    half = Context(prec=2, rounding=ROUND_DOWN).create_decimal(max(free, Decimal(0)) / 2).normalize()
+    return f"{half:f}" if half >= Decimal("0.001") else f"{half:e}"

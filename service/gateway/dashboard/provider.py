@@ -1,0 +1,192 @@
+"""Signing in with an OpenID Connect provider: the authorization code flow, with PKCE and a nonce, by Authlib's client.
+
+The provider's description and keys are fetched anew for each sign-in: sign-ins are rare, and providers change keys.
+Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
+RP-Initiated Logout 1.0, section 2.
+"""
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOAuth2App
+from joserfc.errors import ClaimError, JoseError, MissingClaimError
+
+from service.gateway.dashboard.sign_in import Attempt, SignInRefusedError
+from service.records.roles import MAY, Role
+from service.records.sessions import Person
+from service.settings import Settings
+
+_SKEW_S = 60
+_TIMEOUT_S = 10.0
+_LONGEST = 190
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")  # NUL and halves of surrogate pairs, which cannot be stored
+_ASYMMETRIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_METHODS = ("client_secret_basic", "client_secret_post")
+
+
+class Provider:
+    """The provider that the settings name.
+
+    Args:
+        settings: with ``oidc_issuer``.
+
+    Raises:
+        ValueError: the secret or the certificates of authorities cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.issuer = settings.oidc_issuer or ""
+        self._client_id = settings.oidc_client_id or ""
+        self._secret = settings.oidc_secret
+        self._roles = settings.oidc_roles
+        try:
+            self._certificates = httpx2.create_ssl_context()  # read once: a sign-in opens five clients
+        except OSError as error:
+            raise ValueError(f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from None
+
+    async def begin(self, redirect_uri: str, going: str) -> tuple[str, Attempt]:
+        """Where the browser goes to sign in, and what it must keep meanwhile.
+
+        Args:
+            redirect_uri: where the provider sends the browser back to.
+            going: where it goes then.
+
+        Raises:
+            SignInRefusedError: the provider cannot be reached, or is another.
+        """
+        with _refusals():
+            client = await self._client()
+            begun = await client.create_authorization_url(redirect_uri)
+        return begun["url"], Attempt(begun["state"], begun["nonce"], begun["code_verifier"], going)
+
+    async def person(self, attempt: Attempt, answer: Mapping[str, str], redirect_uri: str) -> tuple[Person, str]:
+        """Who signed in, once the provider sent the browser back, and the ID token that says so.
+
+        Args:
+            attempt: as it was begun.
+            answer: what the provider added to the address.
+            redirect_uri: as given before.
+
+        Raises:
+            SignInRefusedError: it is nobody who may.
+        """
+        if not secrets.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
+            raise SignInRefusedError("This answer belongs to another sign-in. Start again.")
+        if answer.get("iss", self.issuer) != self.issuer:
+            raise SignInRefusedError("This answer comes from another provider. Start again.")
+        if "error" in answer:
+            raise SignInRefusedError(f"The provider did not sign you in: {answer['error'][:100]}.")
+        options = {"iss": {"value": self.issuer}, "aud": {"value": self._client_id}}  # a token must have both
+        with _refusals():
+            client = await self._client()
+            code = answer.get("code", "")
+            tokens = await client.fetch_access_token(redirect_uri, code=code, code_verifier=attempt.verifier)
+            claims = await client.parse_id_token(tokens, attempt.nonce, claims_options=options, leeway=_SKEW_S)
+        if claims is None:
+            raise SignInRefusedError("The provider sent no ID token.", 502)
+        return self._person(claims), tokens["id_token"]
+
+    async def sign_out_address(self, id_token: str | None, back: str) -> str | None:
+        """Where the browser goes to sign out at the provider, too; None if it has no such place.
+
+        Args:
+            id_token: of the sign-in, by which the provider knows who it is; None: it asks them.
+            back: where the provider sends the browser then, if it knows that address.
+
+        Raises:
+            SignInRefusedError: the provider cannot be reached, or is another.
+        """
+        with _refusals():
+            client = await self._client()
+            if not client.server_metadata.get("end_session_endpoint"):
+                return None
+            leaving = await client.create_logout_url(back, id_token, client_id=self._client_id)
+        return leaving["url"]
+
+    async def _client(self) -> StarletteOAuth2App:
+        """Authlib's, which knows the provider as it describes itself now."""
+        client = OAuth().register(
+            "provider",
+            client_id=self._client_id,
+            client_secret=self._secret,
+            server_metadata_url=f"{self.issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_kwargs={
+                "scope": "openid profile email",
+                "code_challenge_method": "S256",
+                "timeout": _TIMEOUT_S,
+                "verify": self._certificates,
+            },
+        )
+        described = await client.load_server_metadata()
+        if described.get("issuer") != self.issuer:
+            raise SignInRefusedError(
+                f"The provider calls itself {described.get('issuer')!r}, not {self.issuer!r}; DPICL_OIDC_ISSUER must "
+                "say exactly that.",
+                502,
+            )
+        if missing := [name for name in _ENDPOINTS if not described.get(name)]:
+            raise SignInRefusedError(f"The provider’s description lacks {', '.join(missing)}.", 502)
+        offered = described.get("token_endpoint_auth_methods_supported", _METHODS)
+        ours = [method for method in _METHODS if method in offered] or _METHODS
+        described["token_endpoint_auth_method"] = ours[0]
+        # Nor may it say that a public key serves as a secret, or that nothing need be signed.
+        algorithms = _ASYMMETRIC & {*described.get("id_token_signing_alg_values_supported", ["RS256"])}
+        described["id_token_signing_alg_values_supported"] = sorted(algorithms)
+        return client
+
+    def _person(self, claims: Mapping[str, Any]) -> Person:
+        name = next((str(claims[key]) for key in ("name", "preferred_username", "email") if claims.get(key)), "")
+        person = Person(self.issuer, str(claims["sub"]), name[:200], self._role(claims))
+        if len(person.by) > _LONGEST:
+            raise SignInRefusedError(
+                f"The provider’s names for itself and for you have more than {_LONGEST} characters."
+            )
+        if _NO_CHARACTER.search(f"{person.by}{person.name}"):
+            raise SignInRefusedError("The provider’s name for you contains characters that cannot be stored.")
+        return person
+
+    def _role(self, claims: Mapping[str, Any]) -> Role:
+        """The role that may the most of those that the claims give."""
+        roles_given = set()
+        for claim, roles in self._roles.items():
+            said = claims.get(claim, [])
+            for value in said if isinstance(said, list) else [said]:
+                if isinstance(value, str) and value in roles:
+                    roles_given.add(roles[value])
+        if not roles_given:
+            raise SignInRefusedError(
+                f"You are known to the provider, but nothing in {' or '.join(self._roles)} gives you a role here. "
+                "An operator can map it with DPICL_OIDC_ROLES."
+            )
+        return max(roles_given, key=lambda role: len(MAY[role]))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What goes wrong with a provider, in words. What it says of errors may be private, so only their kind is told."""
+    try:
+        yield
+    except httpx2.HTTPStatusError as error:
+        raise SignInRefusedError(f"The provider refused ({error.response.status_code}). Start again.", 502) from None
+    except OAuthError as error:
+        raise SignInRefusedError(f"The provider refused ({str(error.error)[:100]}). Start again.", 502) from None
+    except ClaimError as error:
+        if error.claim in ("exp", "nbf", "iat") and not isinstance(error, MissingClaimError):
+            raise SignInRefusedError(
+                "The provider’s ID token is not valid at this time. If you have just signed in, the clocks of the "
+                f"provider and of this service differ by more than {_SKEW_S} seconds."
+            ) from None
+        raise SignInRefusedError(f"The provider’s ID token is not for this sign-in: {error}.") from None
+    except JoseError as error:
+        raise SignInRefusedError(f"The provider’s ID token is not genuine ({type(error).__name__}).") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise SignInRefusedError(
+            f"The provider cannot be reached, or does not answer as one ({type(error).__name__}). Try again, or sign "
+            "in with a key.",
+            503,
+        ) from None

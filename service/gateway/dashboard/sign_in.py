@@ -1,0 +1,237 @@
+"""Signing in with a key or a provider, signing out, and how the pages look."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from service.answering.wording import lasting
+from service.gateway.dashboard.forms import check_ours, read_form
+from service.gateway.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
+from service.records.roles import Right, may
+
+if TYPE_CHECKING:
+    from service.gateway.dashboard.provider import Provider
+
+pages = Pages()
+
+_MAX_BYTES = 4096
+_CALLBACK = "/sign-in/callback"
+_ATTEMPT = "dpicl_sign_in"
+_LONGEST_COOKIE = 3800  # browsers drop one whose name, value and attributes exceed 4,096 bytes
+# A key has 256 random bits, so this stops no guessing that could succeed; it keeps the attempts from being a load.
+_PER_ADDRESS = {"per_minute": 10, "burst": 10}
+_OVERALL = {"per_minute": 120, "burst": 60}
+
+
+class SignInRefusedError(Exception):
+    """The provider, or what it says, lets nobody in; the message is for the person who wanted in.
+
+    Attributes:
+        status: of the page that says so.
+        wait_s: how long to wait before the next attempt.
+    """
+
+    def __init__(self, message: str, status: int = 403, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.wait_s = wait_s
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A sign-in that was begun here and goes on at a provider: what only this browser has, to finish it with.
+
+    Attributes:
+        state: tells the provider's answer from one that somebody else asked for.
+        nonce: ties the provider's word to this attempt.
+        verifier: shows the provider that who asked is who fetches its word.
+        going: where to go then.
+    """
+
+    state: str
+    nonce: str
+    verifier: str
+    going: str
+
+    @classmethod
+    def read(cls, kept: str) -> Attempt:
+        """From what :attr:`kept` was.
+
+        Raises:
+            SignInRefusedError: it is nothing, or something else.
+        """
+        match kept.split(".", 3):
+            case [state, nonce, verifier, going] if state and nonce and verifier:
+                return cls(state, nonce, verifier, unquote(going))
+        raise SignInRefusedError("This sign-in was begun in another browser, or over ten minutes ago. Start again.")
+
+    @property
+    def kept(self) -> str:
+        """For a cookie."""
+        return ".".join((self.state, self.nonce, self.verifier, quote(self.going, safe="")))
+
+
+def _open_to_all(method: str, path: str) -> Callable[[Handler], Handler]:
+    """A page for people who are not signed in; who is refused sees the sign-in page again, which says why."""
+
+    def add(handler: Handler) -> Handler:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, None)
+            if method == "POST":
+                check_ours(request)
+                visit.form = await read_form(request, _MAX_BYTES)
+            try:
+                return await handler(visit)
+            except SignInRefusedError as error:
+                visit.status, visit.refused = error.status, str(error)
+                response = await show(visit)
+                if error.wait_s:
+                    response.headers["Retry-After"] = str(math.ceil(error.wait_s))
+                else:
+                    _keep_attempt(visit, response, "")
+                return response
+
+        pages.routes.append(Route(path, endpoint, methods=[method]))
+        return handler
+
+    return add
+
+
+@_open_to_all("GET", "/sign-in")
+async def show(visit: Visit) -> Response:
+    """The sign-in page."""
+    issuer = visit.services.records.settings.oidc_issuer
+    provider = urlsplit(issuer).hostname if issuer else None
+    return visit.page("sign_in.html", going=visit.field("next", visit.asked("next")), provider=provider)
+
+
+@_open_to_all("POST", "/sign-in")
+async def sign_in(visit: Visit) -> Response:
+    """Exchange a key for a session."""
+    await asyncio.to_thread(_check_rate, visit)
+    records = visit.services.records
+    key = await asyncio.to_thread(records.keys.authenticate, visit.field("key"))
+    if key is None:
+        raise SignInRefusedError("This key is unknown, was revoked or has expired.", 401)
+    if not may(key.role, Right.BROWSE):
+        raise SignInRefusedError(
+            f"“{key.name}” is an analyst’s key: it asks questions over the API. The dashboard is for the keys of "
+            "admins, auditors and viewers, which cannot ask."
+        )
+    token = await asyncio.to_thread(visit.request.app.state.sessions.start, key)
+    await asyncio.to_thread(records.rates.forget_idle)
+    response = visit.redirect(visit.inside(visit.root + visit.field("next")) or "/")
+    visit.keep(response, COOKIE, token)
+    return response
+
+
+@_open_to_all("GET", "/sign-in/provider")
+async def to_provider(visit: Visit) -> Response:
+    """Send the browser to the provider of the settings."""
+    provider = _provider(visit)
+    await asyncio.to_thread(_check_rate, visit)
+    going = visit.inside(visit.root + visit.asked("next")) or "/"
+    address, attempt = await provider.begin(_absolute(visit, _CALLBACK), going)
+    response = RedirectResponse(address, 303)
+    _keep_attempt(visit, response, attempt.kept)
+    return response
+
+
+@_open_to_all("GET", _CALLBACK)
+async def from_provider(visit: Visit) -> Response:
+    """Sign in the person who comes back from the provider with its word for it."""
+    provider, request = _provider(visit), visit.request
+    await asyncio.to_thread(_check_rate, visit)
+    attempt = Attempt.read(request.cookies.get(_ATTEMPT, ""))
+    person, id_token = await provider.person(attempt, request.query_params, _absolute(visit, _CALLBACK))
+    token = await asyncio.to_thread(request.app.state.sessions.start, person)
+    # Not by a redirect: the provider began this navigation, so the browser would keep the cookie back.
+    response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
+    visit.keep(response, COOKIE, token)
+    if len(id_token) <= _LONGEST_COOKIE:
+        visit.keep(response, VOUCHER, id_token, path=visit.url(SIGN_OUT))
+    else:  # nor one from before
+        response.delete_cookie(VOUCHER, path=visit.url(SIGN_OUT))
+    _keep_attempt(visit, response, "")
+    return response
+
+
+@_open_to_all("POST", "/theme")
+async def theme(visit: Visit) -> Response:
+    """Choose light or dark, or what the system has; kept for a year."""
+    response = visit.redirect(visit.inside(visit.field("back")) or "/")
+    chosen = visit.field("theme")
+    visit.keep(response, THEME, chosen if chosen in THEMES else "auto", 365 * 24 * 3600)
+    return response
+
+
+@pages.post(SIGN_OUT, needs=Right.BROWSE)
+async def sign_out(visit: Visit) -> Response:
+    """End the session; of somebody who came from the provider, there too if it lets people sign out."""
+    cookies = visit.request.cookies
+    await asyncio.to_thread(visit.request.app.state.sessions.end, cookies[COOKIE])
+    response, elsewhere = visit.redirect("/sign-in", done="You are signed out."), None
+    try:
+        if visit.actor.kind == "person":
+            elsewhere = await _provider(visit).sign_out_address(cookies.get(VOUCHER), _absolute(visit, "/sign-in"))
+    except SignInRefusedError as error:
+        problem = f"You are signed out here, and perhaps not at the provider: {error}"
+        response = visit.redirect("/sign-in", refused=problem)
+    if elsewhere is not None:
+        # Not by a redirect: the policy lets no form lead to another site, and redirects count as the form's.
+        response = Visit(visit.request, None).page("signed_out.html", elsewhere=elsewhere)
+    visit.forget(response)
+    return response
+
+
+def _keep_attempt(visit: Visit, response: Response, attempt: str) -> None:
+    """Keep what a sign-in that was begun must be finished with until the provider sends the browser back."""
+    visit.keep(response, _ATTEMPT, attempt, 600 if attempt else 0, path=visit.url(_CALLBACK), samesite="lax")
+
+
+def _provider(visit: Visit) -> Provider:
+    provider: Provider | None = visit.request.app.state.provider
+    if provider is None:
+        raise HTTPException(404)
+    return provider
+
+
+def _absolute(visit: Visit, path: str) -> str:
+    """An address that the provider sends the browser back to; it knows the right ones, and refuses any other."""
+    return visit.origin + visit.url(path)
+
+
+def _check_rate(visit: Visit) -> None:
+    """Whether there were few attempts from this address and from all.
+
+    Raises:
+        SignInRefusedError: there were too many.
+    """
+    client = visit.request.client
+    rates = visit.services.records.rates
+    # The address as the service sees it: behind a proxy all share one. A header that names another can be forged.
+    mine = rates.take(f"sign-in {_neighbourhood(client.host if client else '?')}", **_PER_ADDRESS)
+    if wait_s := mine.wait_s or rates.take("sign-in", **_OVERALL).wait_s:
+        raise SignInRefusedError(f"Too many attempts. Try again in {lasting(wait_s)}.", 429, wait_s)
+
+
+def _neighbourhood(host: str) -> str:
+    """Whose attempts count as one's: of IPv6 a network of 64 bits, since one machine may have all of its addresses."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64)
+    return str(address)

@@ -1,0 +1,215 @@
+"""What OpenAI's clients send, and the question in it.
+
+What the API means and a signed plan cannot do is refused with a reason (several choices, tools, a system message that
+would have to change the prompt): an answer is charged, so a question that would be misread must not be asked. What
+only tunes a model's sampling changes nothing here and is accepted and ignored.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import CoreSchema, core_schema
+
+from service.answering.queries import InvalidQueryError
+from service.gateway.api.answers import AbstainBelow
+from service.gateway.api.problems import Problem
+from service.problem_kinds import ProblemKind
+
+
+class Only:
+    """Marks a parameter that is understood and cannot be granted: values that ask for nothing pass, others are refused.
+
+    Args:
+        neutral: what passes, besides None.
+        why: the reason, for callers that send something else.
+    """
+
+    def __init__(self, *neutral: Any, why: str):
+        self._neutral = neutral
+        self._why = why
+
+    def _check(self, value: Any) -> Any:
+        same_kind = [
+            neutral for neutral in (None, *self._neutral) if isinstance(neutral, bool) == isinstance(value, bool)
+        ]
+        if value not in same_kind:
+            raise ValueError(self._why)
+        return value
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
+        return {
+            "anyOf": [_schema_of(value) for value in (None, *self._neutral)],
+            "description": f"Anything else is refused: {self._why}.",
+        }
+
+
+def _schema_of(value: Any) -> dict[str, Any]:
+    """The JSON schema of a value alone. It names the type, too, by which generated clients go."""
+    match value:
+        case None:
+            return {"type": "null"}
+        case bool():
+            return {"type": "boolean", "enum": [value]}
+        case int():
+            return {"type": "integer", "enum": [value]}
+        case str():
+            return {"type": "string", "enum": [value]}
+        case list():
+            (of,) = [_schema_of(one) for one in value] or [{}]
+            return {"type": "array", "items": of, "minItems": len(value), "maxItems": len(value)}
+        case dict():
+            return {
+                "type": "object",
+                "properties": {name: _schema_of(one) for name, one in value.items()},
+                "required": list(value),
+                "additionalProperties": False,
+            }
+    raise TypeError(f"{value!r} has no JSON schema here")
+
+
+_NO_TOOLS = "an answer is one release, no tool can be called"
+_NO_SCORES = "tokens have no probabilities here; dp_icl has a label's score, or its probability"
+_AS_RELEASED = "the answer is released as it is; shape it on your side"
+
+
+class StrictBody(BaseModel):
+    """A part of a body: no silent conversions."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Ignored(StrictBody):
+    """Parameters that are accepted and change nothing: the task's signed plan says how an answer comes about."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    service_tier: str | None = None
+    parallel_tool_calls: bool | None = None
+    store: bool | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class Part(StrictBody):
+    """A piece of a message."""
+
+    type: str = Field(examples=["text"])
+    text: str | None = None
+
+
+class Message(StrictBody):
+    """A message: a text, or parts that are all text. Members besides these are ignored."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[Part] | None = None
+
+
+class StreamOptions(StrictBody):
+    """How to stream."""
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(Ignored):
+    """A question. The newest message, which must be the user's, is the query."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "support.queue",
+                    "messages": [{"role": "user", "content": "I was charged twice for my subscription in March."}],
+                }
+            ]
+        },
+    )
+
+    model: str = Field(
+        pattern=r"^[^\x00]{1,200}$", description="A task: `knowledge_base.task`, or `knowledge_base.task@version`."
+    )
+    messages: list[Message] = Field(min_length=1)
+    abstain_below: AbstainBelow = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[Any, Only(1, why="a question has one answer")] = None
+    tools: Annotated[Any, Only([], why=_NO_TOOLS)] = None
+    tool_choice: Annotated[Any, Only("none", "auto", why=_NO_TOOLS)] = None
+    functions: Annotated[Any, Only([], why=_NO_TOOLS)] = None
+    function_call: Annotated[Any, Only("none", "auto", why=_NO_TOOLS)] = None
+    response_format: Annotated[Any, Only({"type": "text"}, why=_AS_RELEASED)] = None
+    stop: Annotated[Any, Only([], why=_AS_RELEASED)] = None
+    logit_bias: Annotated[Any, Only({}, why="the plan's labels and mechanism decide, nothing can be favoured")] = None
+    logprobs: Annotated[Any, Only(False, why=_NO_SCORES)] = None
+    top_logprobs: Annotated[Any, Only(0, why=_NO_SCORES)] = None
+    modalities: Annotated[Any, Only(["text"], why="answers are text")] = None
+    audio: Annotated[Any, Only(why="answers are text")] = None
+    prediction: Annotated[Any, Only(why=_AS_RELEASED)] = None
+    web_search_options: Annotated[Any, Only(why="answers come from the knowledge base alone")] = None
+
+
+def newest_message(messages: list[Message], *, ignore_context: bool) -> str:
+    """The text of the newest message.
+
+    Raises:
+        Problem: 422, there are others that would have to be ignored, and the caller did not allow it.
+        InvalidQueryError: the newest is not the user's, or not text.
+    """
+    *context, newest = messages
+    if newest.role != "user":
+        raise InvalidQueryError(f"the last message is the {newest.role}'s: the query is the user's last message")
+    if not ignore_context and any(_says_something(message) for message in context):
+        raise Problem(ProblemKind.CONTEXT_NOT_SUPPORTED, _NO_CONTEXT)
+    if isinstance(newest.content, str):
+        return newest.content
+    parts = newest.content or []
+    if other := [part.type for part in parts if part.type != "text" or part.text is None]:
+        raise InvalidQueryError(f"the message holds {', '.join(other)}: a query is text")
+    return "\n".join(str(part.text) for part in parts)
+
+
+_NO_CONTEXT = (
+    "a question is answered by itself, under the prompt its task was signed with: system messages and earlier turns "
+    "cannot be heeded. Send the newest user message alone (in a chat, start a new one); or send the header "
+    "'x-dpicl-context: ignore' if what came before may be ignored"
+)
+
+
+def _says_something(message: Message) -> bool:
+    return bool(message.content.strip() if isinstance(message.content, str) else message.content)
+
+
+def query_in(text: str, fields: tuple[str, ...]) -> str | Mapping[str, str]:
+    """What a text asks of a task with these fields: itself, or of a task with several fields the object it writes.
+
+    Raises:
+        InvalidQueryError: there are several, and the text is no JSON object of strings.
+    """
+    if len(fields) == 1:
+        return text
+    wanted = f"this task needs the fields {', '.join(fields)}: send them as a JSON object in the message's text"
+    try:
+        query = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidQueryError(wanted) from None
+    if not isinstance(query, dict) or not all(isinstance(value, str) for value in query.values()):
+        raise InvalidQueryError(f"{wanted}, each a string")
+    return query

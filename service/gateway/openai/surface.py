@@ -1,0 +1,252 @@
+"""The part of OpenAI's API that programs and chat interfaces need to ask a task: a task is a model."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, cast
+
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from accounting.ledger.budgets import SignedPlan, address
+from accounting.ledger.quotas import in_scope
+from service.gateway.api.answers import (
+    ASKING_RESPONSES,
+    NO_TASK,
+    AnswerView,
+    MayAsk,
+    TaskAddress,
+    TaskView,
+    answers_left,
+    task_view,
+)
+from service.gateway.api.dependencies import AnyKey
+from service.gateway.openai.requests import ChatRequest, newest_message, query_in
+from service.records.records import Records
+from service.records.signed import read_signed
+
+router = APIRouter(prefix="/v1", tags=["openai"])
+
+
+class ReplyMessage(BaseModel):
+    """The label or the text; of an abstention neither, and `refusal` says so."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None = Field(examples=["Billing"])
+    refusal: str | None = None
+
+
+class Choice(BaseModel):
+    """The one answer."""
+
+    index: Literal[0] = 0
+    message: ReplyMessage
+    logprobs: None = None
+    finish_reason: Literal["stop"] = "stop"
+
+
+class Usage(BaseModel):
+    """Always zero: tokens are not what an answer costs here, and counting those of private prompts would tell of them.
+
+    What it cost is in `dp_icl.cost`.
+    """
+
+    prompt_tokens: Literal[0] = 0
+    completion_tokens: Literal[0] = 0
+    total_tokens: Literal[0] = 0
+
+
+class ChatCompletion(BaseModel):
+    """An answer in OpenAI's shape; `dp_icl` holds the answer with its cost in ours. `id` is the release's."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str = Field(examples=["support.queue@1"])
+    choices: list[Choice]
+    usage: Usage = Usage()
+    dp_icl: AnswerView
+
+
+class Delta(BaseModel):
+    """What a chunk adds to the message."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: str | None = None
+
+
+class ChunkChoice(BaseModel):
+    """The one answer, in a chunk."""
+
+    index: Literal[0]
+    delta: Delta
+    logprobs: None
+    finish_reason: Literal["stop"] | None
+
+
+class ChatCompletionChunk(BaseModel):
+    """The data of an event of a stream. `dp_icl` comes with the end, `usage` in a chunk of its own where it is asked
+    for.
+    """
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str = Field(examples=["support.queue@1"])
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+    dp_icl: AnswerView | None = None
+
+
+_EVENTS = {
+    "schema": {
+        "type": "object",
+        "description": "With `stream`: one of the server-sent events.",
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "anyOf": [
+                    {
+                        "type": "string",
+                        "contentMediaType": "application/json",
+                        "contentSchema": {"$ref": "#/components/schemas/ChatCompletionChunk"},
+                    },
+                    {"type": "string", "const": "[DONE]", "description": "The last."},
+                ]
+            }
+        },
+    },
+    "example": "data: {...}\n\ndata: [DONE]\n\n",
+}
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": _EVENTS}}}
+
+
+@router.post(
+    "/chat/completions",
+    summary="Ask, in OpenAI's shape",
+    response_model=ChatCompletion,
+    responses={**ASKING_RESPONSES, **_STREAM},
+)
+async def create_chat_completion(
+    body: ChatRequest,
+    asking: MayAsk,
+    response: Response,
+    x_dpicl_context: Annotated[
+        Literal["refuse", "ignore"],
+        Header(description="What to do with earlier messages: a question is answered on its own."),
+    ] = "refuse",
+) -> ChatCompletion | StreamingResponse:
+    """The newest user message is the query; a task that asks for several fields takes them as a JSON object in it.
+
+    With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
+    """
+    text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
+    signed = await asyncio.to_thread(asking.caller.services.records.ledger.budgets.task, body.model)
+    fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
+    completion = _completion(await asking(signed.address, query_in(text, fields), body.abstain_below))
+    if not body.stream:
+        return completion
+    with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    # A response made here does not take over the headers that dependencies have set.
+    headers = {**response.headers, "cache-control": "no-store"}
+    return StreamingResponse(_events(completion, with_usage), headers=headers, media_type="text/event-stream")
+
+
+def _completion(answer: AnswerView) -> ChatCompletion:
+    message = ReplyMessage(content=answer.label or answer.realigned or answer.text)
+    if answer.abstained:
+        sure = f"a score of {answer.score}" if answer.probability is None else f"a probability of {answer.probability}"
+        message = ReplyMessage(content=None, refusal=f"Abstained: the label has {sure}, less than the threshold.")
+    return ChatCompletion(
+        id=answer.id,
+        created=int(answer.created_at.timestamp()),
+        model=answer.task,
+        choices=[Choice(message=message)],
+        dp_icl=answer,
+    )
+
+
+def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:
+    """The completion as server-sent events: its text, its end with our members, its usage if wanted, and the mark."""
+    whole = completion.model_dump(mode="json")
+    head = {name: whole[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    head |= {"usage": None} if with_usage else {}
+
+    def event(**members: Any) -> str:
+        return f"data: {json.dumps(head | members)}\n\n"
+
+    def choice(delta: dict[str, str | None], finish_reason: str | None) -> list[dict[str, Any]]:
+        return [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}]
+
+    message = whole["choices"][0]["message"]
+    refused = {"refusal": message["refusal"]} if message["refusal"] else {}
+    yield event(choices=choice({"role": "assistant", "content": message["content"], **refused}, None))
+    yield event(choices=choice({}, "stop"), dp_icl=whole["dp_icl"])
+    if with_usage:
+        yield event(choices=[], usage=whole["usage"])
+    yield "data: [DONE]\n\n"
+
+
+class Model(BaseModel):
+    """A task as a model. `id` without a version is the task of the newest plan; `dp_icl` describes it."""
+
+    id: str = Field(examples=["support.queue"])
+    object: Literal["model"] = "model"
+    created: int = Field(description="When the plan was signed, in seconds since 1970.")
+    owned_by: str = Field(examples=["support"], description="The knowledge base.")
+    dp_icl: TaskView
+
+
+class Models(BaseModel):
+    """All of them: OpenAI's clients ask for no second page."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+@router.get("/models", summary="List the tasks, in OpenAI's shape")
+async def list_models(caller: AnyKey) -> Models:
+    """Every task that the key is for, by name; a task that a newer plan replaced, with its version."""
+    models = await asyncio.to_thread(_models, caller.services.records)
+    return Models(data=[model for model in models if in_scope(caller.actor.scope, model.id)])
+
+
+@router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses=NO_TASK)
+async def get_model(model: TaskAddress, caller: AnyKey) -> Model:
+    """The task, under the requested name."""
+    ledger = caller.services.records.ledger
+    signed = await asyncio.to_thread(ledger.budgets.task, model)
+    return _model(model, signed.plan, signed.name, await asyncio.to_thread(answers_left, ledger, signed))
+
+
+def _models(records: Records) -> list[Model]:
+    models: list[Model] = []
+    for budget in records.ledger.budgets.statuses():
+        left: dict[str, int | dict[str, int]] = {}
+        for counted in budget.tasks:
+            whole = address(budget.knowledge_base, counted.name, counted.version)
+            if counted.topic is None:
+                left[whole] = counted.left
+            else:
+                left[whole] = {**cast(dict[str, int], left.get(whole, {})), counted.topic: counted.left}
+        named: set[str] = set()
+        for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
+            for name in read_signed(plan.document).plan.tasks:
+                short = f"{plan.knowledge_base}.{name}"
+                full = address(plan.knowledge_base, name, plan.version)
+                if full in left:  # else the plan was signed after its tasks were read
+                    models.append(_model(full if name in named else short, plan, name, left[full]))
+                    named.add(name)
+    return models
+
+
+def _model(model_id: str, plan: SignedPlan, name: str, left: int | dict[str, int]) -> Model:
+    task = read_signed(plan.document).plan.tasks[name]
+    return Model(
+        id=model_id,
+        created=int(plan.signed_at.timestamp()),
+        owned_by=plan.knowledge_base,
+        dp_icl=task_view(address(plan.knowledge_base, name, plan.version), task, left),
+    )

@@ -1,0 +1,171 @@
+"""Lifetime budgets: their numbers, what is left of them, and who shares one: cohorts and groups.
+
+A cohort is people by when they arrived, with a budget of its own. Knowledge bases in a group may hold the same people.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from accounting.ledger.errors import UnknownBudgetError
+from accounting.plan import SMALLEST_DELTA
+from service.answering.plans.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, budget_report
+from service.operations.command import Confirmation, check_confirmed, command
+from service.operations.fields import NAME, Name, inputs
+from service.records.engine_record import EngineView, last_engine
+from service.records.records import Records
+from service.records.roles import Actor, Right
+
+LARGEST_EPSILON = 10.0
+SMALLEST_SIZE = 100
+
+Epsilon = Annotated[float, Field(gt=0, le=1000, description="Lifetime ε: all plans together promise at most this.")]
+Delta = Annotated[
+    float, Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ, well below one over the number of units.")
+]
+PublicSize = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=1_000_000_000,
+        description="About how many exemplars it will hold, as a figure you are willing to publish. Sampling "
+        "probabilities rest on it; it is never computed from the exemplars.",
+    ),
+]
+
+
+def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
+    """What is weak about a lifetime budget that can never be changed, a sentence each."""
+    weak = []
+    if epsilon > LARGEST_EPSILON:
+        weak.append(
+            f"ε = {epsilon:g} is weak: one person's data may change the odds of anything visible by a factor of "
+            f"e^{epsilon:g}. 1 is strong, 8 is common."
+        )
+    if delta * public_size > 1:
+        weak.append(
+            f"δ = {delta:g} is weak: publishing a random person's data outright would keep it. Choose far less than "
+            f"1/{public_size}."
+        )
+    if public_size < SMALLEST_SIZE:
+        weak.append(
+            f"A public size of {public_size} is small: noise that hides one of so few exemplars hides the answers, too."
+        )
+    return weak
+
+
+class BudgetsView(BaseModel):
+    """Every knowledge base's budget, and the engine that answers."""
+
+    engine: EngineView | None
+    knowledge_bases: list[KnowledgeBaseBudget]
+
+
+@command(Right.SEE)
+def read(_actor: Actor, records: Records) -> BudgetsView:
+    """Every knowledge base's budget, by name."""
+    return BudgetsView(engine=last_engine(records.database), knowledge_bases=budget_report(records))
+
+
+class NewCohort(BaseModel):
+    """A cohort to open."""
+
+    model_config = inputs(epsilon=8, delta=1e-4, public_size=600)
+    epsilon: Epsilon
+    delta: Delta
+    public_size: PublicSize
+
+
+class CohortView(CohortBudget):
+    """What is public of a cohort."""
+
+    public_size: int = Field(description="Exemplars that were declared when it was opened.")
+    plans: list[int] = Field(description="Versions of the signed plans that draw on it.")
+
+
+@command(Right.DECIDE)
+def open_cohort(
+    actor: Actor, records: Records, name: str, wanted: NewCohort, confirmed: Collection[Confirmation] = ()
+) -> CohortView:
+    """Open a cohort: people who arrive for the first time from now on belong to it, for ever.
+
+    Raises:
+        UnconfirmedError: its budget is a weak promise.
+        exemplar_store.UnrecognisedUnitsError: somebody who was there once would not be recognised.
+        accounting.ledger.errors.CohortError: the knowledge base is archived.
+    """
+    weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
+    check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
+    number = records.open_cohort(name, **wanted.model_dump(), by=actor.id)
+    return list_cohorts(actor, records, name)[number - 1]
+
+
+@command(Right.SEE)
+def list_cohorts(_actor: Actor, records: Records, name: str) -> list[CohortView]:
+    """Each with its budget, and what is left of it; the last is the one that people arrive to."""
+    sizes = records.store.get(name).public_sizes
+    budgets = records.ledger.budgets
+    signed = budgets.plans(name)
+    return [
+        CohortView(
+            **CohortBudget.of(status).model_dump(),
+            public_size=size,
+            plans=[plan.version for plan in signed if status.number in plan.cohorts],
+        )
+        for status, size in zip(budgets.status(name).cohorts, sizes, strict=False)  # one may be opened just now
+    ]
+
+
+@command(Right.DECIDE)
+def close_cohort(actor: Actor, records: Records, name: str, number: int) -> CohortView:
+    """Let no further plan draw on a cohort, for ever. Plans that are signed go on.
+
+    Raises:
+        accounting.ledger.errors.CohortError: there is none of this number, or it is closed, or the newest.
+    """
+    records.store.get(name)
+    records.ledger.cohorts.close(name, number, by=actor.id)
+    return list_cohorts(actor, records, name)[number - 1]
+
+
+class NewGroup(BaseModel):
+    """A group to make."""
+
+    model_config = inputs(name="care", epsilon=10, delta=1e-4)
+    name: Name
+    epsilon: Epsilon
+    delta: Delta
+
+
+@command(Right.DECIDE)
+def make_group(actor: Actor, records: Records, wanted: NewGroup) -> GroupBudget:
+    """Make a group with a budget that can never be changed.
+
+    Raises:
+        accounting.ledger.errors.GroupError: there is one of this name.
+    """
+    records.ledger.groups.open(wanted.name, wanted.epsilon, wanted.delta, by=actor.id)
+    return GroupBudget.of(records.ledger.groups.status(wanted.name))
+
+
+@command(Right.SEE)
+def list_groups(_actor: Actor, records: Records) -> list[GroupBudget]:
+    """Each with its knowledge bases, its budget, and what is left of it."""
+    return [GroupBudget.of(status) for status in records.ledger.groups.statuses()]
+
+
+@command(Right.DECIDE)
+def join_group(actor: Actor, records: Records, group: str, name: str) -> GroupBudget:
+    """Put a knowledge base into a group, for ever, with every plan that it has signed.
+
+    Raises:
+        accounting.ledger.errors.GroupError: it is in one already, or the group has too little left for its plans.
+        accounting.ledger.errors.UnknownGroupError: no group has this name.
+        accounting.ledger.errors.UnknownBudgetError: no knowledge base has this name.
+    """
+    if not re.fullmatch(NAME, name):  # PostgreSQL cannot look up a NUL character
+        raise UnknownBudgetError(f"there is no knowledge base {name!r}")
+    records.ledger.groups.join(group, name, by=actor.id)
+    return GroupBudget.of(records.ledger.groups.status(group))

@@ -1,0 +1,105 @@
+"""What makes a function a command: it is declared once, with the right that it needs."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from accounting.ledger import trail
+from service.engines.private_threads import privately
+from service.records.roles import Actor, Right
+
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Command(Generic[P, T_co]):
+    """A function whose first argument is the actor, who must have a right.
+
+    Attributes:
+        needs: that right.
+    """
+
+    def __init__(self, function: Callable[Concatenate[Actor, P], T_co], needs: Right, private: bool):
+        self.needs = needs
+        self._function = function
+        self._private = private
+        update_wrapper(self, function)
+
+    def __call__(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Do it.
+
+        Raises:
+            service.records.roles.NotAllowedError: the actor lacks the right.
+        """
+        actor.require(self.needs)
+        return self._function(actor, *args, **kwargs)
+
+    async def aside(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Do it beside the event loop; if it reads private data, in a thread whose work no other request waits for."""
+        if self._private:
+            return await privately(trail.carried(lambda: self(actor, *args, **kwargs)))
+        return await asyncio.to_thread(self, actor, *args, **kwargs)
+
+
+COMMANDS: dict[str, Command[..., Any]] = {}
+"""Every command, such as ``keys.create``, once its module is imported."""
+
+
+def command(
+    needs: Right, *, private: bool = False
+) -> Callable[[Callable[Concatenate[Actor, P], T_co]], Command[P, T_co]]:
+    """Declare a command.
+
+    Args:
+        needs: what its actor must be able to do.
+        private: whether it reads private data.
+    """
+
+    def declare(function: Callable[Concatenate[Actor, P], T_co]) -> Command[P, T_co]:
+        declared = Command(function, needs, private)
+        COMMANDS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = declared
+        return declared
+
+    return declare
+
+
+class Confirmation(StrEnum):
+    """Something that an actor must say is meant.
+
+    Attributes:
+        FOR_EVER: what cannot be undone.
+        LOCK_OUT: nobody could sign in any more.
+        WEAK_PROMISE: a lifetime budget that protects hardly anyone, or a public size too small for answers.
+        WORSE_THAN_FREE: a plan whose answers are expected to be no better than free ones.
+    """
+
+    FOR_EVER = "for_ever"
+    LOCK_OUT = "lock_out"
+    WEAK_PROMISE = "weak_promise"
+    WORSE_THAN_FREE = "worse_than_free"
+
+
+class UnconfirmedError(ValueError):
+    """Nothing was done: the actor did not confirm something.
+
+    Attributes:
+        confirmation: what.
+        doubts: why it has to be confirmed, a sentence each.
+    """
+
+    def __init__(self, confirmation: Confirmation, doubts: Collection[str]):
+        super().__init__(" ".join(doubts))
+        self.confirmation = confirmation
+        self.doubts = tuple(doubts)
+
+
+def check_confirmed(confirmation: Confirmation, doubts: Collection[str], given: Collection[Confirmation]) -> None:
+    """Whether doubts, if there are any, were confirmed.
+
+    Raises:
+        UnconfirmedError: they were not.
+    """
+    if doubts and confirmation not in given:
+        raise UnconfirmedError(confirmation, doubts)

@@ -1,0 +1,172 @@
+"""API keys: made, listed, limited, rotated and revoked."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
+
+from accounting.ledger.errors import did_you_mean
+from accounting.topics import parts
+from service.operations.command import Confirmation, check_confirmed, command
+from service.operations.fields import FieldError, Printable, Scope, inputs
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
+from service.records.records import Records
+from service.records.roles import Actor, Right, Role, a, may
+
+Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
+RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
+
+
+class NewKey(BaseModel):
+    """A key to make."""
+
+    model_config = inputs(name="ana", role="analyst", quota=500, rate_per_minute=60, scope=["support"])
+    name: Printable = Field(
+        max_length=100,
+        description="Its owner, a person or a program, in printable characters.",
+    )
+    role: Role = Field(description="Analysts ask, viewers look, auditors also read the audit trail, admins decide.")
+    quota: Quota = None
+    rate_per_minute: RatePerMinute = None
+    scope: list[Scope] = Field(
+        default=[],
+        max_length=100,
+        description="Knowledge bases and tasks that an analyst's key may ask, such as support or support.queue, "
+        "which must exist. Empty: all.",
+    )
+    expires_in_days: int | None = Field(
+        default=None, ge=1, le=LONGEST_LIFE.days, description="Days after which it is refused. null: never."
+    )
+
+    @field_validator("quota", "scope")
+    @classmethod
+    def _for_who_asks(cls, value: object, info: ValidationInfo) -> object:
+        role = info.data.get("role")
+        if value and role is not None and not may(role, Right.ASK):
+            raise ValueError(f"{a(role)} cannot ask questions, so leave this empty")
+        return value
+
+
+class KeyLimits(BaseModel):
+    """A key's limits, both of them; null is no limit."""
+
+    model_config = inputs(quota=1000, rate_per_minute=None)
+    quota: Quota
+    rate_per_minute: RatePerMinute
+
+
+class Rotation(BaseModel):
+    """How a key's token is replaced."""
+
+    model_config = inputs(overlap_hours=24)
+    overlap_hours: int = Field(
+        default=0,
+        ge=0,
+        le=LONGEST_OVERLAP // timedelta(hours=1),
+        description="How long the token before stands, too. 0: it is refused at once.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatedKey(ApiKey):
+    """A key with its secret, shown this once."""
+
+    token: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What revoking a key would do to the admin who revokes it.
+
+    Attributes:
+        key: the key.
+        own: whether they are signed in with it.
+        last_admin: whether no other admin key is left.
+    """
+
+    key: ApiKey
+    own: bool
+    last_admin: bool
+
+    @property
+    def locks_out(self) -> bool:
+        """Whether it shuts somebody out of the dashboard."""
+        return self.own or self.last_admin
+
+
+@command(Right.DECIDE)
+def create(actor: Actor, records: Records, wanted: NewKey) -> CreatedKey:
+    """Make a key. Nobody can see its token again.
+
+    Raises:
+        FieldError: its scope names a knowledge base or a task that does not exist.
+    """
+    _check_scope(records, wanted.scope)
+    days = wanted.expires_in_days
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    limits = wanted.model_dump(exclude={"expires_in_days"})
+    key, token = records.keys.create(**limits, expires_at=expires_at, by=actor.id)
+    return CreatedKey(**vars(key), token=token)
+
+
+def _check_scope(records: Records, scope: Sequence[str]) -> None:
+    """A mistyped scope would refuse every question of its key, and say so only then."""
+    names = [described.name for described in records.store.list()]
+    for one in scope:
+        knowledge_base, _, task = one.partition(".")
+        if knowledge_base not in names:
+            meant = did_you_mean(knowledge_base, names)
+            raise FieldError("scope", f"there is no knowledge base {knowledge_base!r}{meant}")
+        known = {parts(name)[0] for plan in records.ledger.budgets.plans(knowledge_base) for name, _ in plan.tasks}
+        if task and task not in known:
+            has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
+            raise FieldError(
+                "scope",
+                f"there is no task {one!r}{did_you_mean(task, known)}; {has}. Sign the task's plan first, or name "
+                f"all of {knowledge_base!r}",
+            )
+
+
+@command(Right.DECIDE)
+def list_(_actor: Actor, records: Records) -> builtins.list[ApiKey]:
+    """All keys, including revoked ones, oldest first."""
+    return records.keys.list()
+
+
+@command(Right.DECIDE)
+def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> ApiKey:
+    """Replace a key's limits. What it was charged stays charged."""
+    return records.keys.limit(key_id, quota=wanted.quota, rate_per_minute=wanted.rate_per_minute, by=actor.id)
+
+
+@command(Right.DECIDE)
+def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> CreatedKey:
+    """Give a key another token; as it was seen, so that two people do not do it at once."""
+    key, token = records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
+    return CreatedKey(**vars(key), token=token)
+
+
+@command(Right.DECIDE)
+def standing(actor: Actor, records: Records, key_id: str) -> Standing:
+    """A key, and whom revoking it would lock out."""
+    key, now = records.keys.get(key_id), datetime.now(UTC)
+    admins = [key.id for key in records.keys.list() if key.role == "admin" and key.status(now) == "valid"]
+    return Standing(key, key.id == actor.id, admins == [key.id])
+
+
+@command(Right.DECIDE)
+def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[Confirmation] = ()) -> None:
+    """Revoke a key for good. What it spent stays spent.
+
+    Raises:
+        UnconfirmedError: it is the last admin key; only an account on the service's machine could make another.
+    """
+    if actor.kind != "account" and standing(actor, records, key_id).last_admin:
+        doubt = "It is the only admin key: without it, only `dpicl keys create` on the service's machine makes another."
+        check_confirmed(Confirmation.LOCK_OUT, [doubt], confirmed)
+    records.keys.revoke(key_id, actor.id)

@@ -1,0 +1,146 @@
+"""Knowledge bases: created with a lifetime budget, listed, changed, archived, and deleted while they are empty."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection
+from datetime import datetime
+from typing import Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from accounting.ledger.budgets import BudgetStatus
+from exemplar_store import KnowledgeBase, default_response_field
+from service.operations.budgets import Delta, Epsilon, PublicSize, weaknesses
+from service.operations.command import Confirmation, check_confirmed, command
+from service.operations.fields import Name, inputs
+from service.records.records import Records
+from service.records.roles import Actor, Right
+
+_REMOTE_ENGINE = (
+    "Whether exemplars may be shown, in clear text, to a language model outside the deployment. Privacy towards that "
+    "one is not what the budget is about."
+)
+
+
+class NewKnowledgeBase(BaseModel):
+    """A knowledge base to create."""
+
+    model_config = inputs(name="support", epsilon=8, delta=1e-4, public_size=600)
+    name: Name
+    epsilon: Epsilon
+    delta: Delta
+    public_size: PublicSize
+    fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
+    embedded_field: str | None = Field(
+        default=None, description="The field by which exemplars and queries are compared. Left out: the first."
+    )
+    response_field: str | None = Field(
+        default=None,
+        description="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice "
+        "as long, such answers of `nearest_exemplar` a fraction. Left out: `response`, if that is a field beside the "
+        "embedded one. Null or empty: none.",
+    )
+    remote_engine: bool = Field(default=False, description=_REMOTE_ENGINE)
+
+    @model_validator(mode="after")
+    def _default_fields(self) -> Self:
+        if self.embedded_field is None and self.fields:
+            self.embedded_field = self.fields[0]
+        if "response_field" in self.model_fields_set:
+            self.response_field = self.response_field or None
+        else:
+            self.response_field = default_response_field(self.fields, self.embedded_field or "")
+        return self
+
+
+class KnowledgeBaseChange(BaseModel):
+    """What can be changed of a knowledge base."""
+
+    model_config = inputs(remote_engine=True)
+    remote_engine: bool = Field(description=_REMOTE_ENGINE)
+
+
+class KnowledgeBaseView(BaseModel):
+    """What is public of a knowledge base."""
+
+    name: str
+    public_size: int
+    fields: list[str]
+    embedded_field: str
+    response_field: str | None = Field(description="The field that text answers come from; null for none.")
+    remote_engine: bool
+    created_at: datetime
+    archived_at: datetime | None = Field(description="It takes nothing new since; null: it does.")
+
+    @classmethod
+    def of(cls, described: KnowledgeBase, status: BudgetStatus) -> KnowledgeBaseView:
+        """A knowledge base as it may be shown."""
+        shown = {name: getattr(described, name) for name in cls.model_fields if name != "archived_at"}
+        return cls(**shown, archived_at=status.archived_at)
+
+
+@command(Right.DECIDE)
+def create(
+    actor: Actor, records: Records, wanted: NewKnowledgeBase, confirmed: Collection[Confirmation] = ()
+) -> KnowledgeBaseView:
+    """Create a knowledge base. Its lifetime budget is a promise to the people in the data and cannot be changed.
+
+    Raises:
+        UnconfirmedError: it is a weak promise.
+        exemplar_store.InvalidKnowledgeBaseError: it cannot be as described.
+        exemplar_store.KnowledgeBaseExistsError: there is one of this name.
+        accounting.ledger.errors.BudgetExistsError: there was one of this name, with another budget.
+        accounting.ledger.errors.KnowledgeBaseArchivedError: there was one of this name, which was archived.
+    """
+    weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
+    check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
+    records.create_knowledge_base(**wanted.model_dump(), by=actor.id)
+    return describe(actor, records, wanted.name)
+
+
+@command(Right.SEE)
+def list_(_actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
+    """What is public of each, by name."""
+    described = records.store.list()
+    status = {status.knowledge_base: status for status in records.ledger.budgets.statuses()}
+    return [KnowledgeBaseView.of(base, status[base.name]) for base in described]
+
+
+@command(Right.SEE)
+def describe(_actor: Actor, records: Records, name: str) -> KnowledgeBaseView:
+    """What is public of it."""
+    return KnowledgeBaseView.of(records.store.get(name), records.ledger.budgets.status(name))
+
+
+@command(Right.DECIDE)
+def change(actor: Actor, records: Records, name: str, wanted: KnowledgeBaseChange) -> KnowledgeBaseView:
+    """Allow or forbid a remote engine from the next query on. What it was shown before cannot be taken back."""
+    records.allow_remote_engine(name, wanted.remote_engine, by=actor.id)
+    return describe(actor, records, name)
+
+
+@command(Right.DECIDE)
+def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Confirmation] = ()) -> KnowledgeBaseView:
+    """Take no plan, cohort or exemplar any more, for ever. Units can still be forgotten.
+
+    Raises:
+        UnconfirmedError: nobody said that this is meant.
+        accounting.ledger.errors.KnowledgeBaseArchivedError: it is archived already.
+    """
+    records.store.get(name)
+    doubt = f"{name} will take no plan, cohort or exemplar any more, for ever. Signed plans go on."
+    check_confirmed(Confirmation.FOR_EVER, [doubt], confirmed)
+    records.ledger.cohorts.archive(name, by=actor.id)
+    return describe(actor, records, name)
+
+
+@command(Right.DECIDE)
+def delete(actor: Actor, records: Records, name: str) -> None:
+    """Delete a knowledge base that is empty: no plan was ever signed, and no exemplar uploaded. Its name is free then.
+
+    Raises:
+        exemplar_store.KnowledgeBaseNotEmptyError: it has, or had, exemplars.
+        accounting.ledger.errors.NotEmptyError: it has a plan or a group, or an upload to it was begun.
+    """
+    records.delete_knowledge_base(name, by=actor.id)

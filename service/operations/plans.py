@@ -1,0 +1,198 @@
+"""Plans: previewed for free, and signed."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+from accounting.ledger.budgets import SignedPlan, address
+from accounting.ledger.charges import Release
+from accounting.ledger.errors import PlansChangedError
+from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from accounting.topics import parts
+from service.answering.latency import Grains
+from service.answering.plans import alternatives, exported, proposals, signing
+from service.answering.plans.expected_latency import LatencyEstimate, expected_latency
+from service.answering.plans.preview import PlanPreview, TaskPreview
+from service.answering.plans.preview import preview as describe
+from service.answering.plans.proposals import Proposal
+from service.answering.plans.topic_preview import with_topics
+from service.answering.stages import Stages
+from service.engines.embedding.embedder import Embed, embed_here
+from service.operations.command import Confirmation, check_confirmed, command
+from service.operations.fields import ABSENT
+from service.records.engine_record import EngineView, last_engine
+from service.records.records import Records
+from service.records.roles import Actor, Right, may
+from service.records.signed import read_signed
+
+_NAME = "What people call that key; null if it is none, or you may not audit."
+
+
+class SignedPlanView(BaseModel):
+    """A signed plan and what it gives."""
+
+    version: int
+    digest: str
+    signed_by: str = Field(description="A key's id, a person, or a name of the command line.")
+    signed_by_name: str | None = Field(description=_NAME)
+    signed_at: datetime
+    tasks: list[str]
+    preview: PlanPreview
+
+    @classmethod
+    def of(cls, signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
+        """A signed plan, for somebody who may know these names of keys, by id."""
+        of_tasks = dict.fromkeys(parts(name)[0] for name, _ in signed.tasks)
+        tasks = [address(signed.knowledge_base, name, signed.version) for name in of_tasks]
+        described = describe(read_signed(signed.document))
+        name = names.get(signed.signed_by)
+        return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)
+
+
+class PlanResult(BaseModel):
+    """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
+
+    Attributes:
+        alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+        proposals: of a dry run: what would be better for the same budget.
+        exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
+    """
+
+    engine: EngineView | None
+    preview: PlanPreview
+    alternatives: dict[str, list[TaskPreview]] | None = Field(**ABSENT)
+    proposals: builtins.list[Proposal] | None = Field(**ABSENT)
+    exceeds: str | None = Field(**ABSENT)
+    latency: dict[str, LatencyEstimate] | None = Field(
+        **ABSENT,
+        description="Of a dry run, by task: an estimate of how long answers would take, from a task that this service "
+        "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
+        "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
+    )
+    signed: SignedPlanView | None
+
+
+def read(text: str, knowledge_base: str) -> Plan:
+    """A plan for a knowledge base, as written.
+
+    Raises:
+        PlanError: it is none, or for another one.
+    """
+    plan = load_plan(text)
+    if plan.knowledge_base != knowledge_base:
+        raise PlanError(("knowledge_base", f"the plan is for {plan.knowledge_base}, this is {knowledge_base}"))
+    return plan
+
+
+@command(Right.DECIDE)
+def preview(
+    _actor: Actor,
+    records: Records | None,
+    calibrated: CalibratedPlan,
+    *,
+    grains: Grains | None = None,
+    better: bool = False,
+    otherwise: bool = False,
+    embed: Embed = embed_here,
+) -> PlanResult:
+    """What a plan would give. Spends nothing.
+
+    Args:
+        records: where its knowledge base is; None if there is none yet.
+        calibrated: from :func:`service.answering.plans.signing.prepare`.
+        grains: what was measured here; without it latency is not estimated.
+        better: also find what would be better for the same budget, and what each topic costs, which takes seconds.
+        otherwise: also compute what its budget would give otherwise, which takes seconds.
+        embed: embeds the plan's public texts, if it has topics that are found by similarity.
+    """
+    plan, described = calibrated.plan, describe(calibrated)
+    if better:
+        described = with_topics(described, calibrated, embed)
+    latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
+    engine = last_engine(records.database) if records else None
+    return PlanResult(
+        engine=engine,
+        preview=described,
+        alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
+        proposals=_better(records, calibrated, engine) if better else None,
+        exceeds=signing.not_free(records, plan) if records else None,
+        latency=latency or None,
+        signed=None,
+    )
+
+
+def _better(records: Records | None, calibrated: CalibratedPlan, engine: EngineView | None) -> builtins.list[Proposal]:
+    embeds = records is None or records.store.get(calibrated.plan.knowledge_base).embedding_dimension != 0
+    return proposals.proposals(calibrated, embeds=embeds, language_model=engine.is_llm if engine else None)
+
+
+@command(Right.DECIDE, private=True)
+def sign(
+    actor: Actor,
+    records: Records,
+    calibrated: CalibratedPlan,
+    confirmed: Collection[Confirmation] = (),
+    *,
+    after_version: int | None = None,
+    again: int | None = None,
+    make: signing.Make | None = None,
+) -> PlanResult:
+    """Sign a plan. Repeating the call has no further effect.
+
+    Args:
+        records: where it is written.
+        calibrated: from :func:`service.answering.plans.signing.prepare`.
+        confirmed: what the actor says is meant.
+        after_version: only if this is the newest plan's version.
+        again: version of the newest signed plan that is equal to this one, if its budget is to be taken once more.
+        make: as of :func:`service.answering.plans.signing.sign`.
+
+    Raises:
+        UnconfirmedError: its answers are not expected to be worth their price.
+        PlanError: it is not finished.
+        accounting.ledger.errors.PlansChangedError: another plan was signed since.
+        accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
+        accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
+        service.answering.once.making.NotMadeError: as of :func:`service.answering.plans.signing.sign`.
+    """
+    signing.check_finished(calibrated.plan)
+    described = describe(calibrated)
+    check_confirmed(Confirmation.WORSE_THAN_FREE, described.warnings, confirmed)
+    result = PlanResult(engine=last_engine(records.database), preview=described, signed=None)
+    try:
+        signed = signing.sign(records, calibrated, actor.id, after_version=after_version, again=again, make=make)
+    except PlansChangedError:
+        listed = records.ledger.budgets.plans(calibrated.plan.knowledge_base)
+        twins = [plan for plan in listed if plan.version - 1 == after_version and plan.digest == calibrated.digest]
+        if not twins:
+            raise
+        (signed,) = twins
+    return result.model_copy(update={"signed": SignedPlanView.of(signed, names(actor, records))})
+
+
+@command(Right.SEE)
+def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list[SignedPlan]:
+    """Every plan signed for a knowledge base, oldest first."""
+    records.store.get(knowledge_base)
+    return records.ledger.budgets.plans(knowledge_base)
+
+
+@command(Right.DECIDE, private=True)
+def release(_actor: Actor, records: Records, task: str, *, stages: Stages | None = None) -> Release:
+    """Make a task's one release, if signing could not; errors as of :func:`service.answering.plans.signing.release`."""
+    return signing.release(records, task, stages=stages)
+
+
+@command(Right.SEE)
+def export(_actor: Actor, records: Records, task: str) -> tuple[bytes, exported.Certificate]:
+    """The public exemplars that a task has chosen, with a certificate: see :func:`service.answering.plans.exported.export`."""
+    return exported.export(records, task)
+
+
+def names(actor: Actor, records: Records) -> Mapping[str, str]:
+    """Names of keys by id, for readers who may know them: a key's name is often a person's."""
+    return records.keys.names() if may(actor.role, Right.AUDIT) else {}

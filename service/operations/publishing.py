@@ -1,0 +1,43 @@
+"""A trained bundle, signed and put where services find it."""
+
+from pathlib import Path
+
+from accounting.ledger.events import BundlePublished
+from sanitization.restore import publishing
+from sanitization.restore.bundle import Bundle, signing_key
+from service.operations.command import command
+from service.records.records import Records, audited
+from service.records.roles import Actor, Right
+
+
+@command(Right.DECIDE)
+def publish(actor: Actor, records: Records, folder: Path, key: Path, margin: float) -> Bundle:
+    """Publish a finished job's bundle; the audit trail says so.
+
+    Args:
+        actor: who publishes.
+        records: whose settings say where to.
+        folder: the job's.
+        key: file of an Ed25519 private key, PEM.
+        margin: by what share of answers profiles must beat their controls.
+
+    Raises:
+        ValueError: the settings name no folder for bundles; or the job is not finished, or its profiles restore too
+            little.
+    """
+    root = records.settings.restore_bundles
+    if root is None:
+        raise ValueError("set DPICL_RESTORE_BUNDLES to the folder that the service reads")
+    with records.database.begin() as connection:  # an event that cannot be stored is an error before anybody is told
+        made = publishing.publish(folder, root, signing_key(key), margin)
+        declared = made.manifest.declared
+        happened = BundlePublished(
+            bundle=made.address,
+            sha256=made.sha256,
+            data=declared.data,
+            data_sha256=declared.sha256,
+            declared_by=declared.by,
+            by=actor.id,
+        )
+        audited(happened)(connection)
+    return made

@@ -1,0 +1,94 @@
+"""Texts in, texts that may leave out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, StringConstraints, model_validator
+
+from sanitization.response import LARGEST_EPSILON
+from sanitization.tokens import Keepable
+from sanitization.whole import WholeName, kept
+from service.engines.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers
+from service.operations.command import command
+from service.operations.fields import ABSENT, Printable, inputs
+from service.records.roles import Actor, Right
+from service.records.text_ledger import TextLedger
+
+MOST_TEXTS = 256
+STEP = 0.5
+"""Callers' ε is rounded down to a multiple of it, or each caller could have tables made without end."""
+_EXAMPLE: dict[str, Any] = {"texts": ["My landlord in Boston keeps the deposit of 1,250 dollars."], "epsilon": 8}
+
+
+class TextsToSanitize(BaseModel):
+    """What to sanitise, and how."""
+
+    model_config = inputs(**_EXAMPLE)
+
+    texts: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
+    mechanism: Literal["medoid_rr", "nearest_rr", WholeName] = Field(
+        default="medoid_rr", description="`whole_rr` makes of each text one of the operator's public texts."
+    )
+    epsilon: float = Field(
+        default=8.0,
+        gt=0,
+        description=f"The most that ε of a word may be, or with `whole_rr` of a text; in steps of {STEP:g}.",
+    )
+    keep: list[Keepable] | None = Field(
+        default=None,
+        description="What is released as it is: unless given, stopwords and punctuation, and with `whole_rr` nothing.",
+    )
+    conversation: Annotated[Printable, StringConstraints(max_length=200)] | None = Field(
+        default=None, description="A name under which the cost is counted, too."
+    )
+
+    @model_validator(mode="after")
+    def _keeps_what_it_can(self) -> TextsToSanitize:
+        kept(self.mechanism, self.keep)
+        return self
+
+
+class SanitizedView(BaseModel):
+    """A text that may leave."""
+
+    text: str
+    tokens: int = Field(description="With `whole_rr` one.")
+    epsilon_token: float
+    epsilon_text: float = Field(description="The sum of ε over its words. Kept tokens and numbers cost nothing.")
+
+
+class TextLedgerView(BaseModel):
+    """What your key's texts cost. Texts sanitised before are free."""
+
+    charged: float = Field(description="ε of those of these texts that are new.")
+    epsilon: float = Field(description="ε of all your key's texts so far.")
+    conversation_epsilon: float | None = Field(**ABSENT, description="ε of this conversation's texts so far.")
+    cap: float | None = Field(description="The most that `epsilon` may be.")
+
+
+class SanitizedTexts(BaseModel):
+    """Texts that may leave, with what is promised. Nothing says which words were changed."""
+
+    items: list[SanitizedView]
+    guarantee: str
+    released_as_public: list[str]
+    artifact: dict[str, Any] = Field(description="All that the law of the outputs depends on, by SHA-256; its audit.")
+    ledger: TextLedgerView
+
+
+@command(Right.ASK)
+def sanitize(actor: Actor, sanitizers: Sanitizers, texts: TextLedger, wanted: TextsToSanitize) -> SanitizedTexts:
+    """Sanitise texts, all or none: the same text of the same actor always becomes the same, and is charged once."""
+    if not STEP <= wanted.epsilon <= LARGEST_EPSILON:
+        raise EpsilonNotAttainableError(wanted.epsilon, STEP)
+    sanitizer = sanitizers.open(wanted.mechanism, STEP * (wanted.epsilon // STEP), wanted.keep)
+    done, cost = texts.sanitize(sanitizer, wanted.texts, owner=actor.id, conversation=wanted.conversation or "")
+    conversation = None if wanted.conversation is None else texts.cost(actor.id, wanted.conversation).epsilon
+    return SanitizedTexts(
+        items=[SanitizedView(**sanitised.document()) for sanitised in done],
+        **sanitizer.document(),
+        ledger=TextLedgerView(
+            charged=cost.epsilon, epsilon=texts.cost(actor.id).epsilon, conversation_epsilon=conversation, cap=texts.cap
+        ),
+    )

@@ -1,0 +1,131 @@
+"""A task of a plan, signed or not, tried on public exemplars: free, and no private exemplar is read."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accounting.plan import CalibratedPlan
+from service.answering.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
+from service.operations.command import command
+from service.operations.fields import ABSENT
+from service.records.engine_record import EngineView
+from service.records.roles import Actor, Right
+
+_EXAMPLE: dict[str, Any] = {
+    "query": "I was charged twice for my subscription in March.",
+    "exemplars": [
+        {"text": "My invoice shows the wrong company name.", "label": "Billing"},
+        {"text": "The app crashes when I open the settings.", "label": "Technical"},
+    ],
+}
+
+
+class Trying(BaseModel):
+    """What to try a task on."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
+
+    query: str | dict[str, str]
+    exemplars: list[dict[str, Any]] = Field(
+        min_length=1,
+        max_length=MAX_EXEMPLARS,
+        description="Exemplars that you declare public by sending them: nothing protects them, and a remote engine "
+        "sees them. Each has the fields that the task's prompt shows; others are ignored.",
+    )
+    repeats: int = Field(default=20, ge=1, le=MAX_REPEATS, description="How many times noise is drawn, for `agreeing`.")
+
+
+class Said(BaseModel):
+    """An answer: a label, or a text with the words it is made of."""
+
+    label: str | None = Field(**ABSENT)
+    score: float | None = Field(**ABSENT)
+    scores: dict[str, float] | None = Field(**ABSENT)
+    probability: float | None = Field(**ABSENT)
+    probabilities: dict[str, float] | None = Field(**ABSENT)
+    text: str | None = Field(**ABSENT)
+    keywords: list[str] | None = Field(**ABSENT)
+    fallback: bool | None = Field(**ABSENT)
+    method: str | None = Field(**ABSENT)
+
+
+class StandIn(BaseModel):
+    """How far the exemplars supplied can stand in for a knowledge base."""
+
+    supplied: int
+    public_size: int = Field(description="Exemplars that the knowledge base declares.")
+    expected_per_answer: int = Field(description="Exemplars that an answer draws on average.")
+    caution: str
+
+
+class TrialView(Said):
+    """An answer as the mechanism gave it, with the plan's noise, and what may be told since nothing here is private."""
+
+    preview: Literal[True] = True
+    task: str = Field(examples=["support.queue@1"])
+    noiseless: Said = Field(description="The answer of the same slots without noise.")
+    support: dict[str, float] = Field(description="Support for it and for the others by `measure`, largest first.")
+    measure: Literal["votes", "slots", "mean similarity"] = Field(
+        description="Votes by label; slots by word; or by candidate its mean similarity to the slots' answers."
+    )
+    repeats: int
+    agreeing: float = Field(description="Share of the repeats, each with its own noise, that gave `noiseless`.")
+    falling_back: float | None = Field(
+        **ABSENT, description="Of a mechanism that may fall back: share of the repeats that did."
+    )
+    slots: int = Field(description="Slots drawn.")
+    answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")
+    exemplars: StandIn
+    engine: EngineView
+
+    @classmethod
+    def of(cls, task: str, trial: Trial) -> TrialView:
+        """A trial of a task at this address."""
+        return cls(
+            **trial.answer,
+            task=task,
+            noiseless=Said(**trial.consensus.answer),
+            # No last digits: where what shares a batch on a GPU may move them, they could tell of other queries.
+            support={answer: round(speaks, 2) for answer, speaks in trial.consensus.support.items()},
+            measure=trial.consensus.measure,
+            repeats=trial.repeats,
+            agreeing=trial.agreeing / trial.repeats,
+            falling_back=None if trial.fallbacks is None else trial.fallbacks / trial.repeats,
+            slots=trial.slots,
+            answered=trial.answered,
+            exemplars=StandIn(
+                supplied=trial.supplied,
+                public_size=trial.public_size,
+                expected_per_answer=trial.expected,
+                caution=trial.caution,
+            ),
+            engine=EngineView.of(trial.engine),
+        )
+
+
+@command(Right.TRY)
+async def try_(
+    actor: Actor,
+    trials: Trials,
+    calibrated: CalibratedPlan,
+    task: str,
+    trying: Trying,
+    embedded_field: str,
+    response_field: str | None,
+) -> Trial:
+    """Try a plan's task; arguments and errors as of :meth:`service.answering.trials.trials.Trials.try_task`.
+
+    Nothing is remembered of what an account on the machine asks an engine of its own.
+    """
+    return await trials.try_task(
+        calibrated,
+        task,
+        trying.query,
+        trying.exemplars,
+        embedded_field=embedded_field,
+        response_field=response_field,
+        repeats=trying.repeats,
+        asker="" if actor.kind == "account" else actor.id,
+    )

@@ -1,1 +1,0 @@
-"""One query, from the charge to the stored release."""

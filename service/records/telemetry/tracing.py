@@ -1,0 +1,146 @@
+"""Optional traces, by OpenTelemetry: one span per HTTP request, and none within.
+
+A span says which route was asked by which method, how it ended, and how long the caller waited. Spans of a query's
+stages would tell how long the engine took over a private sample; the request's own time is padded. No address, no
+header, no text and no exception goes into a span. Uploads and deletions have none: how they end and how long they take
+depends on what is stored.
+
+Active where ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set; the other ``OTEL_...`` variables are OpenTelemetry's own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.records.telemetry.routes import concerns_exemplars, route_pattern
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+class TracingNotInstalledError(ValueError):
+    """Traces are asked for, and OpenTelemetry is missing."""
+
+
+class Tracing:
+    """Makes and sends spans.
+
+    Args:
+        provider: OpenTelemetry's.
+    """
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("dpicl", version("dp-icl"))
+        self._propagator = TraceContextTextMapPropagator()
+
+    def record(self, scope: Scope, status: int, started_ns: int) -> None:
+        """Make the span of a request that has been answered.
+
+        Args:
+            scope: the request's, routed.
+            status: of the response.
+            started_ns: when it came, in nanoseconds since 1970.
+        """
+        from opentelemetry.trace import SpanKind, StatusCode
+
+        route = route_pattern(scope)
+        if concerns_exemplars(route):
+            return
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"  # a method can be any text, too
+        attributes: dict[str, str | int] = {"http.request.method": method, "http.response.status_code": status}
+        if route is not None:
+            attributes["http.route"] = route
+        if (name := scope.get("state", {}).get("request_id")) is not None:
+            attributes["dpicl.request_id"] = name
+        span = self._tracer.start_span(
+            f"{method} {route}" if route else method,
+            # The caller's `tracestate` stays out: it is text of theirs.
+            self._propagator.extract({"traceparent": Headers(scope=scope).get("traceparent", "")}),
+            SpanKind.SERVER,
+            attributes,
+            start_time=started_ns,
+        )
+        if status >= 500:
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+    def close(self) -> None:
+        """Send what was not sent yet."""
+        self._provider.shutdown()
+
+
+class Traced:
+    """The outermost ASGI middleware, where traces are wanted."""
+
+    def __init__(self, app: ASGIApp, *, tracing: Tracing):
+        self._app = app
+        self._tracing = tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_ns = time.time_ns()
+        status = 500
+
+        async def noted_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted_send)
+        finally:
+            self._tracing.record(scope, status, started_ns)
+
+
+def open_tracing() -> Tracing | None:
+    """What the environment asks for; None: no traces.
+
+    Raises:
+        TracingNotInstalledError: OpenTelemetry is missing.
+    """
+    if not check_tracing():
+        return None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    ours = Resource({"service.name": "dp-icl", "service.version": version("dp-icl")})
+    provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider)
+
+
+def check_tracing() -> bool:
+    """Whether traces are asked for.
+
+    Raises:
+        TracingNotInstalledError: traces are asked for, and OpenTelemetry is missing.
+    """
+    asked = [name for name in ENDPOINTS if os.environ.get(name)]
+    if not asked:
+        return False
+    try:
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter
+        import opentelemetry.sdk.trace  # noqa: F401
+    except ImportError as error:
+        raise TracingNotInstalledError(
+            f"{asked[0]} is set and OpenTelemetry is not installed: pip install 'dp-icl[otel]', or unset the variable"
+        ) from error
+    return True

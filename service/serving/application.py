@@ -1,0 +1,370 @@
+"""The Ray Serve application: an HTTP ingress, the engine and the embedder, each scaling by itself.
+
+``service.serving.application:build`` is what a Serve config's ``import_path`` names, here and on KubeRay. Serve passes the
+config's ``args`` as plain values and accepts unknown ones silently, so they are checked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from ray import serve
+from ray.serve import Application
+from ray.serve.handle import DeploymentHandle
+
+from accounting.ledger.errors import LedgerError
+from exemplar_store import ExemplarStoreError, PackedSlots
+from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
+from service.engines.embedding.embedder import Embedder
+from service.engines.factory import open_engine
+from service.engines.private_threads import privately
+from service.engines.protocol import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
+from service.records.telemetry.logs import configure_logs
+from service.serving.deployments import call, calling, deployment, or_refusal
+from service.serving.local_ray import keep_to_loopback, require_whole_messages
+from service.serving.restore_engine import RemoteSteerer, RestoreEngine
+
+if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
+    from fastapi import FastAPI
+
+    from exemplar_store import Slot
+    from service.answering.latency import Measured
+    from service.operations.services import Apart, Services
+
+
+class ApplicationArgs(BaseModel):
+    """The ``args`` of a Serve config. Secrets and the database are no part of it: they come from the environment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    engine: EngineConfig = NearestExemplarConfig()
+    embedder_threads: int = Field(default=1, ge=1)
+    """Threads of each embedder replica."""
+    restore: VllmConfig | None = None
+    """The language model that bundles steer, in a deployment of its own, ``RestoreEngine``."""
+
+
+@deployment
+class EmbedderDeployment:
+    """Sentence embeddings."""
+
+    def __init__(self, threads: int):
+        configure_logs()
+        keep_to_loopback()
+        self._embedder = Embedder(threads=threads)
+        self._answered = False  # since Serve last asked how it does
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit-norm float32 embeddings of shape (n, d)."""
+        embeddings = await asyncio.to_thread(self._embedder.embed, texts)
+        self._answered = True
+        return embeddings
+
+    async def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.engines.embedding.embedder.TextEmbedder`; of an upload."""
+        embeddings = await asyncio.to_thread(self._embedder.embed_many, texts)
+        self._answered = True
+        return embeddings
+
+    async def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        """See :class:`service.engines.embedding.embedder.TextEmbedder`; work that depends on the number of texts only."""
+        embeddings = await privately(lambda: self._embedder.embed_bounded(texts))
+        self._answered = True
+        return embeddings
+
+    async def alive(self) -> None:
+        """Return at once, whatever is being embedded."""
+
+    async def check_health(self) -> None:
+        """Serve restarts a replica whose model no longer answers. A busy one is not asked: that would wait in line."""
+        if not self._answered:
+            await self.embed(["health"])
+        self._answered = False
+
+
+class RemoteEmbedder:
+    """The embedder deployment as a blocking function, for worker threads."""
+
+    def __init__(self, handle: DeploymentHandle[Any]):
+        self._handle = handle
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit-norm float32 embeddings of shape (n, d).
+
+        Raises:
+            EngineUnavailableError: the deployment does not answer.
+        """
+        with calling("embedder"):
+            return self._handle.embed.remote(list(texts)).result()
+
+    def embed_many(self, texts: Sequence[str]) -> np.ndarray:
+        """See :class:`service.engines.embedding.embedder.TextEmbedder`.
+
+        Raises:
+            EngineUnavailableError: the deployment does not answer.
+        """
+        with calling("embedder"):
+            return self._handle.embed_many.remote(list(texts)).result()
+
+    def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        """See :class:`service.engines.embedding.embedder.TextEmbedder`.
+
+        Raises:
+            EngineUnavailableError: the deployment does not answer.
+        """
+        with calling("embedder"):
+            return self._handle.embed_bounded.remote(list(texts)).result()
+
+
+@deployment
+class EngineDeployment:
+    """An engine. One call carries all slots of a query."""
+
+    def __init__(self, config: EngineConfig, embedder: DeploymentHandle[Any]):
+        configure_logs()
+        keep_to_loopback()
+        self._engine = open_engine(config, RemoteEmbedder(embedder))
+        self._language_model = config.is_llm
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call a method of the engine; returns a refusal, since Serve would log a raised one."""
+        return await or_refusal(getattr(self._engine, method)(*args))
+
+    async def ask_privately(self, method: str, *args: Any) -> Any:
+        """Call one that reads exemplars; None if it fails, since Serve would log a traceback, which may quote them."""
+        try:
+            return await getattr(self._engine, method)(
+                *(arg.slots() if isinstance(arg, PackedSlots) else arg for arg in args)
+            )
+        except Exception:
+            return None
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> Any:
+        """See :class:`service.engines.protocol.SetsRoomAside`; a replica does not know what others set aside."""
+        if (replicas := serve.get_replica_context().world_size) > 1:
+            what = "blocks are not kept by" if blocks else "slots do not write together on"
+            return f"{what} {replicas} engine replicas: run one, on more or larger GPUs"
+        return await self.ask("room", task, tokens, blocks, most)
+
+    async def check_health(self) -> None:
+        """Serve replaces a replica whose model has died; a new one would mend neither a remote one nor the embedder."""
+        if self._language_model and not (await self._engine.describe()).remote:
+            await self._engine.health()
+
+    def __del__(self) -> None:
+        """Called by Serve when the replica stops, and by Python when the constructor failed."""
+        if hasattr(self, "_engine"):
+            self._engine.close()
+
+
+class RemoteEngine:
+    """The engine deployment as a :class:`service.engines.protocol.Engine`; healthy while the embedder is, too."""
+
+    def __init__(self, handle: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
+        self._handle = handle
+        self._embedder = embedder
+        self._info: EngineInfo | None = None
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """Ask without exemplars."""
+        return await self._ask("zero_shot", task, query)
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Sequence[Output | None]:
+        """Ask once per slot; no output if that fails, and the pipeline asks slot by slot."""
+        packed = await privately(lambda: PackedSlots.of(slots))
+        return await self._call("ask_privately", "contributions", task, query, packed, zero_shot) or []
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """Let the slots write one answer."""
+        packed = await privately(lambda: PackedSlots.of(slots))
+        text: str | None = await self._call("ask_privately", "write", task, query, packed, zero_shot)
+        if text is None:
+            raise EngineUnavailableError("the engine could not write an answer")
+        return text
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """Make a sentence of released words."""
+        return await self._ask("reconstruct", task, query, keywords, ordered, zero_shot)
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """Set room aside."""
+        return await self._call("room", task, tokens, blocks, most)
+
+    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
+        """Take places for slots that write together."""
+        turn: str = await self._ask("turn", task, tokens, takes_s)
+        return turn
+
+    async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
+        """Read blocks ahead."""
+        packed = await privately(lambda: PackedSlots.of(blocks))
+        kept: str | None = await self._call("ask_privately", "keep", task, packed)
+        if kept is None:
+            raise EngineUnavailableError("the engine could not read exemplars ahead")
+        return kept
+
+    async def describe(self) -> EngineInfo:
+        """The engine as it runs; all replicas run the same."""
+        if self._info is None:
+            self._info = await self._ask("describe")
+        return self._info
+
+    async def health(self) -> None:
+        """Return when both deployments answer."""
+        await asyncio.gather(self._ask("health"), call("embedder", self._embedder, "alive"))
+
+    def close(self) -> None:
+        """Serve stops the deployment."""
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        return await self._call("ask", method, *args)
+
+    async def _call(self, *args: Any) -> Any:
+        return await call("engine deployment", self._handle, *args)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The deployments that a process with the records works with.
+
+    Attributes:
+        config: the engine's.
+        engine: what answers.
+        embedder: sentence embeddings.
+        local: then answers slots instead of the engine.
+    """
+
+    config: EngineConfig
+    engine: DeploymentHandle[Any]
+    embedder: DeploymentHandle[Any]
+    local: DeploymentHandle[Any] | None
+
+
+def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart: Apart | None = None) -> Services:
+    """The records that the environment names, beside the other deployments."""
+    from service.operations.services import open_services
+    from service.records.records import open_records
+    from service.settings import Settings
+
+    configure_logs()
+    keep_to_loopback()
+    require_whole_messages()
+    return open_services(
+        open_records(Settings()),
+        RemoteEngine(beside.engine, beside.embedder),
+        RemoteEmbedder(beside.embedder),
+        sanitize=getattr(beside.config, "sanitize", None),
+        local=None if beside.local is None else RemoteEngine(beside.local, beside.embedder),
+        realign=getattr(beside.config, "realign", None),
+        steerer=None if restore is None else RemoteSteerer(restore),
+        apart=apart,
+    )
+
+
+@deployment
+class PrivateWork:
+    """Reads whole knowledge bases, for one-time releases.
+
+    No request waits for this process's interpreter, so none tells how long that takes. What fails is returned without
+    its reason if that may depend on what was read: Serve would log a raised one with its traceback.
+    """
+
+    def __init__(self, beside: Beside):
+        self._services = _open(beside)
+
+    async def make(self, task: str) -> str | None:
+        """Make a task's one release; why it is not made, if it is not."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            await privately(lambda: self._services.make(task))
+        except (LedgerError, ExemplarStoreError, SQLAlchemyError) as refusal:
+            return str(refusal)
+        except Exception:
+            return "making it failed"
+        return None
+
+
+class RemotePrivateWork:
+    """That deployment as :class:`service.operations.services.Apart`."""
+
+    def __init__(self, handle: DeploymentHandle[Any]):
+        self._handle = handle
+
+    def make(self, task: str) -> None:
+        """Make a task's one release. Blocks.
+
+        Raises:
+            service.answering.once.making.NotMadeError: it is not made, or nobody knows: the deployment does not answer.
+        """
+        from service.answering.once.making import NotMadeError
+
+        try:
+            with calling("deployment for private work"):
+                problem: str | None = self._handle.make.remote(task).result()
+        except EngineUnavailableError as error:
+            problem = str(error)
+        if problem is not None:
+            raise NotMadeError(problem)
+
+
+_OTHER_PLACES = 32
+"""Requests an ingress replica works on besides questions in flight."""
+
+
+@deployment
+@serve.ingress()
+class Ingress:
+    """HTTP, the query pipeline and the database pool."""
+
+    def __init__(self, beside: Beside, work: DeploymentHandle[Any], restore: DeploymentHandle[Any] | None):
+        from service.gateway.api.gate import Doors
+
+        self._services = _open(beside, restore=restore, apart=RemotePrivateWork(work))
+        self._doors = Doors(self._services.records.settings.max_queries_in_flight + _OTHER_PLACES)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Called by Serve after the constructor."""
+        from service.serving.web import create_app
+
+        return create_app(self._services, proxy_answers_name=True, doors=self._doors)
+
+    async def latencies(self) -> Sequence[Measured]:
+        """Every task's latency grain, and what was measured to choose or check it."""
+        await asyncio.to_thread(self._services.sanitizers.wait)
+        return await self._services.grains.all()
+
+    async def drain(self) -> None:
+        """Before Serve stops its deployments, all at once: refuse new requests, finish all that is charged."""
+        await self._doors.close()
+        await self._services.answering.drain()
+
+
+def build(args: dict[str, Any]) -> Application:
+    """Build the application from a Serve config's ``args``.
+
+    Raises:
+        pydantic.ValidationError: unknown or ill-typed args.
+    """
+    # Ray's decorator is not typed for classes, hence the ignored attributes.
+    checked = ApplicationArgs.model_validate(args)
+    embedder = EmbedderDeployment.bind(checked.embedder_threads)  # type: ignore[attr-defined]
+    engine = EngineDeployment.bind(checked.engine, embedder)  # type: ignore[attr-defined]
+    local = restore = None
+    if isinstance(checked.engine, OpenAiCompatibleConfig) and checked.engine.exemplars == "local":
+        beside = EngineDeployment.options(name="LocalEngine", ray_actor_options={"num_cpus": 0.2})  # type: ignore[attr-defined]
+        local = beside.bind(NearestExemplarConfig(), embedder)
+    if checked.restore is not None:
+        restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
+    others = Beside(checked.engine, engine, embedder, local)  # Serve puts handles where applications are
+    work = PrivateWork.bind(others)  # type: ignore[attr-defined]
+    return Ingress.bind(others, work, restore)  # type: ignore[attr-defined]

@@ -1,0 +1,57 @@
+"""One-time releases by way of the deployment that reads whole knowledge bases, without Ray's processes."""
+
+from pathlib import Path
+
+import pytest
+from ray import serve
+
+from exemplar_store import ExemplarStore
+from service.answering.once.making import NotMadeError, charge_once
+from service.answering.plans.signing import promise, sign
+from service.operations.services import Services, open_services
+from service.records.records import Records, open_records
+from service.serving.application import PrivateWork, RemotePrivateWork
+from service.settings import Settings
+from tests.service.answering.test_once import PLAN as ONCE
+from tests.service.answering.test_once import alone, noisy, task_of
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+PRIVATE = "a red toy"
+
+
+class Work(PrivateWork.func_or_class):
+    """The deployment, with an engine for tests."""
+
+    def __init__(self, settings: Settings):
+        self._services = open_services(open_records(settings), MajorityEngine(), EMBEDDER)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return make_records(tmp_path, epsilon=200)
+
+
+@pytest.fixture
+def apart(records: Records) -> Services:
+    """An ingress's services."""
+    handle = serve.run(serve.deployment(Work).bind(records.settings), _local_testing_mode=True)
+    return open_services(records, MajorityEngine(), EMBEDDER, apart=RemotePrivateWork(handle))
+
+
+def fail(*_args, **_options):
+    raise RuntimeError(PRIVATE)
+
+
+def test_why_it_cannot_be_made_is_said(records: Records, apart: Services) -> None:
+    promise(records, noisy(alone(ONCE)), "test")
+    charge_once(records.ledger, task_of(records))
+    with pytest.raises(NotMadeError, match="is being made; if that fails it is lost"):
+        apart.make("toys.for-ever")
+
+
+def test_what_may_depend_on_exemplars_is_not_said(records, apart: Services, monkeypatch, caplog, capfd) -> None:
+    monkeypatch.setattr(ExemplarStore, "every_unit", fail)
+    with pytest.raises(NotMadeError, match=r"plan 1 is signed, but .*making it failed") as caught:
+        sign(records, noisy(alone(ONCE)), "test", make=apart.make)
+    said = "".join(capfd.readouterr()) + caplog.text
+    assert PRIVATE not in said + str(caught.value)

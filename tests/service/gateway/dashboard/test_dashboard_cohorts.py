@@ -1,0 +1,37 @@
+"""Cohorts in the dashboard: what is left of each, and opened and closed for good."""
+
+import re
+
+from tests.service.gateway.dashboard.dashboard_browser import Browser, words
+
+HOME = "/knowledge-bases/toys/cohorts"
+NEW = {"epsilon": "5", "delta": "1e-5", "public_size": "1,000"}
+
+
+def cohorts(browser: Browser) -> list[tuple[float, bool]]:
+    found = browser.services.records.ledger.budgets.status("toys").cohorts
+    return [(float(one.epsilon), one.closed_at is not None) for one in found]
+
+
+def test_cohorts_are_opened_listed_and_closed(browser: Browser) -> None:
+    page = browser.get(HOME).text
+    assert "Close cohort" not in page  # the newest stays open
+    assert re.search(r'<form[^>]*/cohorts"[^>]*data-confirm="[^"]', page)
+    weak = browser.post(HOME, NEW | {"epsilon": "30"})
+    assert (weak.status_code, 'value="weak_promise"' in weak.text) == (422, True)
+    assert browser.done(HOME, NEW) == HOME
+    page = browser.get(HOME).text
+    assert "Cohort 2 people arrive here Free for further plans ε 5 , δ 1e-5" in words(page)
+    assert re.search(r'<form[^>]*/cohorts/1/close"[^>]*data-confirm="[^"]', page)
+    assert browser.done(f"{HOME}/1/close") == HOME
+    assert cohorts(browser) == [(8, True), (5, False)]
+    opened, closed = browser.services.records.audit.events(newest_first=True, limit=2)[::-1]
+    assert {opened.particulars.by, closed.particulars.by} == {browser.key.id}
+
+
+def test_what_cannot_be_says_why(browser: Browser) -> None:
+    page = browser.refused(HOME, NEW | {"public_size": "0"}, "public_size")
+    assert 'value="1e-5"' in page  # what was written stays
+    page = browser.post(f"{HOME}/1/close")
+    assert (page.status_code, "is the newest" in words(page.text)) == (409, True)
+    assert cohorts(browser) == [(8, False)]

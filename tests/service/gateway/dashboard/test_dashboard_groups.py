@@ -1,0 +1,30 @@
+"""Groups in the dashboard: made, joined and seen, by the rules of the ledger."""
+
+import re
+
+from tests.service.gateway.dashboard.dashboard_browser import Browser, words
+
+CARE = {"name": "care", "epsilon": "5", "delta": "1.5e-4"}
+
+
+def test_a_group_is_made_joined_and_seen(browser: Browser) -> None:
+    assert browser.done("/groups", CARE) == "/groups"
+    assert re.search(r'<form[^>]*/groups/care/join"[^>]*data-confirm="[^"]', browser.get("/groups").text)
+    assert browser.done("/groups/care/join", {"knowledge_base": "toys"}) == "/groups"
+    page = browser.get("/groups").text
+    assert "Free for further plans ε 1 , δ 5e-5 Promised to plans ε 4 , δ 1e-4" in words(page)
+    assert "/groups/care/join" not in page  # there is none left to join
+    assert "the group care , which has ε 1 , δ 5e-5 left" in browser.said("/knowledge-bases/toys")
+    opened, joined = browser.services.records.audit.events(newest_first=True, limit=2)[::-1]
+    assert {opened.particulars.by, joined.particulars.by} == {browser.key.id}
+
+
+def test_what_cannot_be_says_why(browser: Browser) -> None:
+    assert 'value="care"' in browser.refused("/groups", CARE | {"epsilon": "0"}, "epsilon")  # what was written stays
+    browser.done("/groups", CARE | {"epsilon": "1"})
+    browser.refused("/groups", CARE, "name", 409)
+    refused = browser.post("/groups/care/join", {"knowledge_base": "toys"})
+    assert (refused.status_code, "Nothing was done:" in words(refused.text)) == (409, True)
+    assert browser.post("/groups/car/join", {"knowledge_base": "toys"}).status_code == 404
+    (care,) = browser.services.records.ledger.groups.statuses()
+    assert care.knowledge_bases == ()

@@ -1,0 +1,313 @@
+"""A knowledge base's page, and creating and filling one from it."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from unittest.mock import Mock
+
+import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
+
+from accounting.ledger.history import Use
+from exemplar_store.tables import exemplars, knowledge_bases, units
+from service.answering.latency import Measured
+from service.engines.protocol import EngineUnavailableError
+from service.gateway.dashboard.usage import _series, charged_by_day
+from service.operations.services import Services, open_services
+from tests.service.conftest import PLAN, Embedding, MajorityEngine, serving
+from tests.service.gateway.dashboard.dashboard_browser import Browser, signed_in, words
+
+NEW = {
+    "name": "notes",
+    "epsilon": "6",
+    "delta": "1e-5",
+    "public_size": "20,000",
+    "fields": "text, code",
+    "embedded_field": "text",
+}
+TABS = ("plans", "usage", "releases", "exemplars", "cohorts", "settings")
+HOME = "/knowledge-bases/toys"
+PAGES = ("/", HOME, *(f"{HOME}/{tab}" for tab in TABS))
+ROW = b'{"unit_id": "new", "text": "secret-7", "label": "green"}\n'
+
+
+def upload(browser: Browser, content: bytes, name: str = "new.jsonl"):
+    return browser.post(f"{HOME}/exemplars", {"unit_id": "unit_id"}, files={"file": (name, content)})
+
+
+def release(services: Services, *answers: dict) -> None:
+    ledger = services.records.ledger
+    task = ledger.budgets.task("toys.colour@1")
+    for i, answer in enumerate(answers):
+        ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, answer)
+
+
+def test_plans_are_told_in_human_terms(browser: Browser) -> None:
+    page = browser.said(f"{HOME}/plans")
+    assert page == browser.said(f"{HOME}/plans/1")
+    assert "toys.colour@1 picks a label 20 answers left" in page
+    assert re.search(r"Needed for 95 % good releases (out of reach|\d+ of 10 slots)", page)
+    assert re.search(r"PLD \d", page)
+    measured = Measured("toys.colour@1", 24.0, work_s=12.0, typical_s=9.5, cold="raise kv_cache_gib")
+    browser.services.grains.report = [measured]
+    page = browser.said(f"{HOME}/plans")
+    assert "24.0 s (typical slots take 9.5 s, the largest 12.0 s)" in page
+    assert "Blocks are not read ahead: raise kv_cache_gib." in page
+
+
+def test_a_version_that_no_plan_has_is_a_page_that_is_not_there(browser: Browser) -> None:
+    for version in ("2", "9" * 9, "9" * 20, "9" * 5000):
+        assert browser.get(f"{HOME}/plans/{version}").status_code == 404
+        assert browser.post(f"{HOME}/cohorts/{version}/close").status_code in (404, 409)
+
+
+def test_usage_is_shown_by_task_and_by_key_with_fallbacks_and_refusals(browser: Browser) -> None:
+    ledger = browser.records.ledger
+    task = ledger.budgets.task("toys.colour@1")
+    for i in range(20):
+        charged = ledger.charge(task, bytes([i]), key_id=browser.key.id if i else "gone")
+        ledger.release(charged.id, {"text": "t", "keywords": [], "fallback": i < 5})
+    ledger.refuse("toys.colour@1", browser.key.id, "answers-exhausted")
+    page = browser.said(f"{HOME}/usage")
+    assert "chief colour@1 19 gone colour@1 1" in page
+    assert "colour@1 20 5 25 %" in page
+    assert re.search(r"Answers exhausted colour@1 chief 1 \d", page)
+    by_key = browser.get(f"{HOME}/usage?by=key").text
+    assert all(f">{name}</li>" in by_key for name in ("chief", "gone"))
+
+
+def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=1), today]
+    spent = [Use(days[i % 2], f"toys.t{i}@1", "k", 10 - i) for i in range(9)]
+    series = _series(spent, lambda use: use.task, days)
+    assert [name for name, _ in series] == [f"toys.t{i}@1" for i in range(5)] + ["all others"]
+    assert series[-1][1] == [4 + 2, 5 + 3]
+
+
+def test_a_charge_of_another_day_than_those_shown_is_left_out() -> None:
+    """As when midnight passes while the page is made, or another replica's clock is ahead."""
+    today = datetime.now(UTC).date()
+    spent = [Use(today + timedelta(days=ahead), "toys.t@1", "k", 1) for ahead in (-30, -29, 0, 1)]
+    assert charged_by_day(spent, lambda use: use.task, today).summary.startswith("2 answers were charged")
+    assert charged_by_day(spent[-1:], lambda use: use.task, today) is None
+
+
+def test_releases_are_shown(browser: Browser) -> None:
+    fallback = {"text": "Nothing stood out.", "keywords": [], "fallback": True}
+    release(browser.services, {"text": "Send <b>it</b> back.", "keywords": ["back", "send"]}, fallback)
+    page = browser.get(f"{HOME}/releases").text
+    assert "Send &lt;b&gt;it&lt;/b&gt; back." in page
+    assert "Released words: back, send" in page
+    assert "this text was made without exemplars" in page
+
+
+def test_older_releases_are_a_page_further(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.gateway.dashboard.knowledge_base._RELEASES", 8)
+    release(browser.services, *({"label": f"label-{i:02}"} for i in range(20)))
+    seen, address = [], f"{HOME}/releases"
+    while address:
+        page = browser.get(address).text
+        seen.append(re.findall(r"label-\d\d", page))
+        older = re.search(r'id="older" href="/admin([^"#]+)', page)
+        address = older[1] if older else ""
+    assert len(seen) == 3
+    assert [label for page in seen for label in page] == [f"label-{i:02}" for i in reversed(range(20))]
+    assert browser.get(f"{HOME}/releases?after=gone").status_code == 404
+
+
+def test_a_unit_is_forgotten_once_that_is_confirmed(browser: Browser) -> None:
+    upload(browser, b'{"unit_id": "unit-77", "text": "a green toy", "label": "green"}\n')
+    for given in ({}, {"unit": "unit-77"}, {"sure": "yes"}):
+        browser.refused(f"{HOME}/forget", given, "unit")
+    browser.refused(f"{HOME}/forget", {"unit": "unit-78", "sure": "yes"}, "unit", 404)
+    browser.refused(f"{HOME}/forget", {"unit": "unit-\u200b77", "sure": "yes"}, "unit")
+    assert browser.done(f"{HOME}/forget", {"unit": "unit-77", "sure": "yes"}) == f"{HOME}/exemplars"
+    page = browser.get(f"{HOME}/exemplars").text
+    assert f"“chief” ({browser.key.id}) deleted a unit of toys." in page
+    assert "unit-77" not in page + "".join(browser.records.audit.export())
+    with pytest.raises(LookupError):
+        browser.records.store.forget("toys", "unit-77")
+
+
+def test_a_table_is_read_in_its_encoding_or_not_at_all(browser: Browser) -> None:
+    table = "unit_id;text;label\nann;ein Bär;red\n"
+    refused = upload(browser, table.encode("cp1252"), "t.csv").text
+    assert "Row 2: is not UTF-8 at byte 10: save the file as UTF-8" in refused
+    assert "ein B" not in refused
+    assert "It is not text but a zip archive or a workbook" in upload(browser, b"PK\x03\x04", "t.csv").text
+    assert upload(browser, table.encode("utf-16"), "t.csv").status_code == 303
+    assert browser.records.store.forget("toys", "ann") == 1
+
+
+def test_an_empty_knowledge_base_is_deleted(browser: Browser) -> None:
+    browser.records.create_knowledge_base(
+        "typo", epsilon=1, delta=1e-5, public_size=60, fields=["text"], embedded_field="text"
+    )
+    assert re.search(r'<form[^>]*/delete"[^>]*data-confirm="[^"]', browser.get("/knowledge-bases/typo/settings").text)
+    assert browser.done("/knowledge-bases/typo/delete", {}) == "/"
+    assert browser.get("/knowledge-bases/typo").status_code == 404
+    refused = browser.post(f"{HOME}/delete", {})
+    assert (refused.status_code, 'role="alert">Nothing was done.' in refused.text) == (409, True)
+    assert browser.get(HOME).status_code == 200
+
+
+def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -> None:
+    settings = browser.get(f"{HOME}/settings").text
+    assert re.search(r'<form[^>]*/archive"[^>]*data-confirm="[^"]', settings)
+    for given in ({"name": "Toys"}, {"confirm": "for_ever"}):
+        browser.refused(f"{HOME}/archive", given, "name")
+    assert browser.done(f"{HOME}/archive", {"name": "toys"}) == HOME
+    assert "toys archived" in browser.said("/")
+    assert "There is no knowledge base that takes a plan." in browser.said("/plans")
+    for path in ("", "/plans", "/exemplars", "/settings", "/cohorts"):
+        page = browser.get(f"{HOME}{path}").text
+        assert not any(gone in page for gone in (">Upload<", "Write a plan", 'archive"', "Open cohort"))
+    for refused in (upload(browser, ROW), browser.post(f"{HOME}/plan", {"text": PLAN})):
+        assert "is archived for ever" in refused.text
+
+
+def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
+    blank = browser.get("/new-knowledge-base").text
+    assert 'name="fields" type="text" value="text, label"' in blank
+    response = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
+    assert (response.status_code, response.headers["location"]) == (303, "/admin/knowledge-bases/notes/exemplars")
+    notices = [browser.get("/knowledge-bases/notes").text.count('role="status"') for _ in range(2)]
+    assert notices == [1, 0]
+    described = browser.records.store.get("notes")
+    assert (described.public_size, described.fields, described.remote_engine) == (20000, ("text", "code"), True)
+    budget = browser.records.ledger.budgets.status("notes").tightest
+    assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
+
+
+def test_columns_of_ones_own_are_all_that_has_to_be_said(browser: Browser) -> None:
+    """What nobody unfolds is sent, too, and may not contradict what was entered."""
+    entries = re.findall(r'<input id="\w+" name="(\w+)"[^>]*? value="([^"]*)"', browser.get("/new-knowledge-base").text)
+    assert {"fields", "embedded_field", "response_field"} <= dict(entries).keys()
+    visible = {name: NEW[name] for name in ("name", "epsilon", "delta", "public_size")}
+    browser.done("/new-knowledge-base", dict(entries) | visible | {"fields": "question, answer"})
+    described = browser.records.store.get("notes")
+    assert (described.fields, described.embedded_field) == (("question", "answer"), "question")
+
+
+def test_a_weak_promise_is_asked_about(browser: Browser) -> None:
+    weak = {**NEW, "epsilon": "1000", "public_size": "3"}
+    asked = browser.post("/new-knowledge-base", weak)
+    assert asked.status_code == 422
+    assert re.search('id="weaknesses">.*ε = 1000 is weak.*A public size of 3 is small.*</div>', asked.text)
+    assert [known.name for known in browser.records.store.list()] == ["toys"]
+    browser.done("/new-knowledge-base", {**weak, "confirm": "weak_promise"})
+
+
+def test_what_is_wrong_is_said_by_its_field(browser: Browser) -> None:
+    for change, field, status in (
+        ({"name": "toys"}, "name", 409),
+        ({"epsilon": "plenty"}, "epsilon", 422),
+        ({"fields": "text, 1st"}, "fields", 422),
+    ):
+        page = browser.refused("/new-knowledge-base", {**NEW, **change}, field, status)
+        for name, given in {**NEW, **change}.items():  # nothing has to be typed again
+            assert f'id="{name}" name="{name}" type="text" value="{given}"' in page
+    assert [known.name for known in browser.records.store.list()] == ["toys"]
+
+
+def test_what_was_lost_in_a_restore_is_created_with_the_budget_it_had(browser: Browser) -> None:
+    with browser.records.database.begin() as connection:
+        for table in (exemplars, units, knowledge_bases):
+            connection.execute(sa.delete(table))
+    browser.refused("/new-knowledge-base", {**NEW, "name": "toys"}, "name", 409)
+    budget = browser.records.ledger.budgets.status("toys").tightest
+    same = {**NEW, "name": "toys", "epsilon": str(budget.epsilon), "delta": str(budget.delta)}
+    browser.done("/new-knowledge-base", same | {"confirm": "weak_promise"})
+
+
+def test_exemplars_are_uploaded(browser: Browser) -> None:
+    for content, name in ((ROW, "new.jsonl"), (b"unit_id,text,label\nnew,secret-7,green\n", "NEW.CSV")):
+        assert upload(browser, content, name).status_code == 303
+        page = browser.get(f"{HOME}/exemplars").text
+        assert "secret-7" not in page
+        assert f"“chief” ({browser.key.id}) uploaded exemplars to toys" in words(page)
+        assert browser.records.store.forget("toys", "new") == 1
+
+
+def test_a_bad_file_is_refused_whole_and_not_repeated(browser: Browser) -> None:
+    for content, name, problem in (
+        (ROW + b'{"text": 3}\n', "a.jsonl", "Row 2"),
+        (b"unit_id,text\nnew,secret-7\n", "a.csv", "label"),
+        (b"secret-7", "a.xlsx", "must end in .csv, .jsonl or .ndjson"),
+        (b"", "", "Choose a file first."),
+        (b"".join(ROW.replace(b"7", b"7 %d" % i) for i in range(1001)), "a.ndjson", "more than 1,000 exemplars"),
+    ):
+        response = upload(browser, content, name)
+        assert response.status_code == 422
+        assert problem in re.search('id="file-problem">(.*?)</p>', response.text)[1]
+        assert "secret-7" not in response.text
+        with pytest.raises(LookupError):
+            browser.records.store.forget("toys", "new")
+
+
+def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> None:
+    down = Mock(side_effect=EngineUnavailableError("the embedder does not answer"))
+    browser = signed_in(open_services(services.records, MajorityEngine(), Embedding(down)))
+    response = upload(browser, ROW)
+    assert (response.status_code, 'id="file-problem"' in response.text) == (503, True)
+    with pytest.raises(LookupError):
+        services.records.store.forget("toys", "new")
+
+
+def test_uploads_of_several_megabytes_stay_in_memory(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpooledTemporaryFile, "rollover", Mock(side_effect=AssertionError("written to disk")))
+    row = {"text": "t" * 15_000, "label": "green"}
+    rows = b"".join(json.dumps({**row, "unit_id": f"new {i}"}).encode() + b"\n" for i in range(150))
+    assert len(rows) > 2 * 1024 * 1024
+    assert upload(browser, rows).status_code == 303
+
+
+def test_an_upload_has_a_limit(tmp_path: Path) -> None:
+    browser = signed_in(serving(tmp_path, max_upload_bytes=1024))
+    assert upload(browser, b"x" * (2 * 1024 * 1024)).status_code == 413
+
+
+def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
+    for allowed in ("yes", "no"):
+        assert browser.done(f"{HOME}/remote-engine", {"remote_engine": allowed}) == f"{HOME}/settings"
+        assert browser.records.store.get("toys").remote_engine is (allowed == "yes")
+        assert browser.records.audit.events(newest_first=True, limit=1)[0].particulars.by == browser.key.id
+
+
+@pytest.mark.parametrize("error", [sa.exc.OperationalError, sa.exc.InternalError])
+def test_a_database_that_is_gone_is_said_and_logged(
+    browser: Browser, error: type[sa.exc.DBAPIError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = error("SELECT secret-7", {}, OSError("secret-7"))
+    monkeypatch.setattr(browser.records.store, "get", Mock(side_effect=gone))
+    with capture_logs() as logs:
+        page = browser.get(HOME)
+    assert (page.status_code, "The database does not answer" in page.text) == (503, True)
+    (logged,) = [log for log in logs if log["event"] == "database_unavailable"]
+    assert logged["error"] == error.__name__
+    assert "secret-7" not in page.text + str(logs)
+
+
+def test_an_unknown_knowledge_base_is_a_page_for_people(browser: Browser) -> None:
+    nowhere = "/knowledge-bases/nowhere"
+    pages = [browser.get(f"{nowhere}{path}") for path in ("", *(f"/{tab}" for tab in TABS))]
+    pages += [browser.post(f"{nowhere}{path}") for path in ("/remote-engine", "/archive", "/exemplars", "/cohorts")]
+    for page in pages:
+        assert (page.status_code, "There is no knowledge base named" in page.text) == (404, True)
+
+
+def test_the_page_does_not_change_with_what_is_private(browser: Browser) -> None:
+    """The same public history over other exemplars is the same page, but for what moves with the clock."""
+
+    def pages() -> list[str]:
+        return [re.sub(r'As of <time.*?</time>| d="[^"]+"|\b\d\d:\d\d\b', "", browser.get(path).text) for path in PAGES]
+
+    before = pages()
+    with browser.records.database.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM exemplars")
+        connection.exec_driver_sql("DELETE FROM units")
+    assert pages() == before

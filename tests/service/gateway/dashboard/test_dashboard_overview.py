@@ -1,0 +1,228 @@
+"""The overview: what is promised, used and free, and how long the answers last."""
+
+import itertools
+import re
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from accounting.ledger.history import Day
+from accounting.plan import load_plan
+from service.answering.plans.forecast import RULE, forecast
+from service.answering.plans.signing import prepare, sign
+from service.gateway.dashboard.overview import summarise
+from service.gateway.dashboard.usage import burn_down
+from service.operations.services import Services
+from tests.service.conftest import EMBEDDER, PLAN
+from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
+from tests.service.gateway.dashboard.test_dashboard_knowledge_base import release
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+TODAY = NOW.date()
+LAST_WEEK = TODAY - timedelta(days=9)
+TASK = "toys.colour@1"
+
+
+def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
+    """So many answers a day, up to the last day."""
+    first = last - timedelta(days=len(answers) - 1)
+    return [Day(first + timedelta(days=i), task, count) for i, count in enumerate(answers) if count]
+
+
+def test_the_rate_is_the_mean_of_a_week() -> None:
+    # Half of today has gone, so the window is 6.5 days.
+    spent = days(1000, *[10] * 6, 5)
+    one = forecast(TASK, 5000, 500, spent, NOW)
+    assert (one.per_day, one.runs_out) == (pytest.approx(10), NOW + timedelta(days=50))
+    assert one.sentence == "500 answers left, at this rate until 29 April 2026."
+    assert one.exactly == "500 of 5,000 answers left, 10 a day"
+    assert forecast(TASK, 5000, 500, [*spent, *days(99, task="toys.other@1")], NOW) == one
+    # A young task is judged by the days it was asked.
+    assert forecast(TASK, 100, 70, days(20, 10), NOW).per_day == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("left", "spent", "sentence"),
+    [
+        (20, [], "20 answers left; not enough history for a forecast."),
+        (19, days(1), "19 answers left; not enough history for a forecast."),
+        (0, days(20), "All answers are spent. Repeated questions are still answered."),
+        (5, days(15, last=LAST_WEEK), "5 answers left; none were asked for in the last seven days."),
+        (987654, days(1, 1), "About 987,000 answers left, at this rate for more than five years."),
+        (1, days(1, 1), "1 answer left, at this rate until 11 March 2026."),
+    ],
+)
+def test_what_is_left_in_words(left: int, spent: list[Day], sentence: str) -> None:
+    assert forecast(TASK, 1_000_000, left, spent, NOW).sentence == sentence
+
+
+def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
+    spent = days(10, 0, 20, 10)
+    one = forecast(TASK, 100, 60, spent, NOW)
+    chart = burn_down("toys", [(one, NOW - timedelta(days=3))], spent, NOW)
+    assert chart is not None
+    known, foretold = chart.lines
+    points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
+    assert all(a[0] == b[0] or a[1] == b[1] for a, b in itertools.pairwise(points))  # steps
+    heights = [height for _, height in points]
+    assert heights == sorted(heights)
+    assert (heights[0], heights[-1]) == (0, pytest.approx(400 * (1 - 0.6)))  # from the top: all of them
+    assert foretold.foretold
+    assert chart.path(foretold).endswith(" 400.0")
+    assert chart.summary == "toys.colour@1: 60 of 100 answers left"
+    assert burn_down("toys", [], [], NOW) is None
+
+
+def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
+    one = forecast(TASK, 100, 90, days(10), NOW)
+    chart = burn_down("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
+    assert chart is not None
+    assert chart.x.labels() == ["10:00", "12:00", "14:00"]
+    (known,) = chart.lines
+    assert chart.path(known).startswith("M0.0 0.0L")
+    assert chart.path(known).endswith("L500.0 40.0")
+
+
+def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
+    _, token = browser.records.keys.create("ana", "analyst")
+    assert browser.ask(token).status_code == 200
+    page = browser.get("/").text
+    assert "19 answers left; not enough history" in page
+    assert "Of a lifetime ε of 8, 4 is promised to plans" in page
+    assert RULE in words(page)
+
+
+def spend(services: Services, answers: int) -> None:
+    release(services, *[{"label": "red"}] * answers)
+
+
+@pytest.mark.parametrize(
+    ("answers", "days_on", "expected"),
+    [
+        (0, 0, []),
+        (0, 3, [("", "never asked", "/keys")]),
+        (5, 40, []),
+        (5, 3, [("warn", "ending soon", "/knowledge-bases/toys/plan?from=1")]),
+        (19, 40, [("warn", "ending soon", "/knowledge-bases/toys/plan?from=1")]),
+        (20, 0, [("bad", "spent", "/knowledge-bases/toys/plan?from=1")]),
+    ],
+)
+def test_what_needs_attention(services: Services, answers: int, days_on: int, expected: list) -> None:
+    spend(services, answers)
+    (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=days_on))
+    assert [(one.urgency, one.state, one.path) for one in summary.matters] == expected
+
+
+@pytest.mark.parametrize(
+    ("percent", "days", "ending"), [(25, 0, True), (26, 0, False), (100, 11, False), (100, 12, True)]
+)
+def test_an_operator_sets_when_answers_need_attention(
+    services: Services, percent: int, days: int, ending: bool
+) -> None:
+    spend(services, 5)  # of 20; the others last between 11 and 12 days
+    settings = services.records.settings.model_copy(update={"attention_percent": percent, "attention_days": days})
+    evening = datetime.now(UTC).replace(hour=20) + timedelta(days=3)  # the rate is one of whole days
+    (summary,) = summarise(replace(services.records, settings=settings), evening)
+    assert [one.state for one in summary.matters] == ["ending soon"] * ending
+
+
+@pytest.mark.slow
+def test_a_newer_plan_or_another_release_settles_what_is_spent(services: Services) -> None:
+    records = services.records
+    spend(services, 20)
+    goes_on = (
+        PLAN.replace("answers: 20", "answers: 20\n    when_spent: last")
+        + """
+  last:
+    kind: classify
+    release: once
+    labels: [red, blue]
+    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
+    share: 0.1
+    mechanism: {type: prototypes}
+"""
+    )
+    sign(records, prepare(records, load_plan(goes_on)), "test", embed=EMBEDDER.embed)
+    assert summarise(records, datetime.now(UTC))[0].matters == []
+    newer = records.ledger.budgets.task("toys.colour@2")
+    for i in range(20):
+        records.ledger.charge(newer, bytes([i]), key_id="k")
+    assert summarise(records, datetime.now(UTC))[0].matters == []
+
+
+def test_the_overview_begins_with_what_needs_attention(browser: Browser) -> None:
+    records = browser.records
+    spend(browser.services, 20)
+    for number in range(7):
+        records.create_knowledge_base(
+            f"a{number}", epsilon=1, delta=1e-5, public_size=200, fields=["text", "label"], embedded_field="text"
+        )
+    records.ledger.cohorts.archive("a0", by="test")
+    first, second = browser.get("/").text, browser.get("/?page=2").text
+    assert first.index("Needs attention") < first.index('href="/admin/knowledge-bases/toys/plan?from=1"')
+    shown = [re.findall(r'id="kb-(\w+)"', page) for page in (first, second)]
+    assert shown == [["toys", "a1", "a2", "a3"], ["a4", "a5", "a6", "a0"]]
+    assert 'hx-get="/admin/?page=2"' in second
+    part = browser.get("/", headers=HTMX)
+    assert ("<html" in part.text, part.headers["cache-control"]) == (False, "no-store")
+    for beyond in ("9", "9" * 30, "9" * 5000):
+        assert 'id="kb-' in browser.get("/", params={"page": beyond}).text
+
+
+def test_the_first_hour_is_led_step_by_step(browser: Browser) -> None:
+    page = browser.get("/").text
+    assert "The first hour" in page
+    done = [step for step in page.split("<li")[1:] if step.startswith(' class="done"')]
+    assert any("Sign a plan" in step for step in done)
+    assert not any("Hand out" in step for step in done)
+
+
+def test_answers_that_older_plans_left_are_shown(browser: Browser) -> None:
+    records = browser.records
+    spend(browser.services, 5)
+    sign(records, prepare(records, load_plan(PLAN)), "test")
+    (summary,) = summarise(records, datetime.now(UTC))
+    listed = [(task.task, expected and expected.left, replaced) for task, expected, replaced in summary.listed]
+    assert listed == [("toys.colour@2", 20, False), ("toys.colour@1", 15, True)]
+    assert "colour@1 older plan 15 answers left" in browser.said("/")
+    records.ledger.cohorts.archive("toys", by="test")
+    assert "colour@1 older plan 15 answers left" in browser.said("/")
+    spent = records.ledger.budgets.task("toys.colour@1")
+    for i in range(15):
+        records.ledger.charge(spent, bytes([100 + i]), key_id="k")
+    assert "older plan" not in browser.said("/")
+
+
+def test_more_tasks_than_fit_are_unfolded(browser: Browser) -> None:
+    records = browser.records
+    start, task = PLAN.replace("epsilon: 4, delta: 1.0e-4", "epsilon: 2, delta: 1.0e-5").split("  colour:\n")
+    four = start + "".join(f"  {name}:\n{task}" for name in ("a", "b", "c", "d"))
+    sign(records, prepare(records, load_plan(four)), "test")
+    at_once, further = browser.get("/").text.split('id="further-toys"')
+    assert [re.findall(r'<th scope="row"><code[^>]*>(\w+@\d)<', part) for part in (at_once, further)] == [
+        ["a@2", "b@2", "c@2", "d@2"],
+        ["colour@1"],
+    ]
+    assert "older plan" not in further  # no newer plan has a task of this name
+
+
+def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
+    """Of a knowledge base, a task and a key."""
+    records = browser.records
+    records.keys.create("ana", "analyst", quota=10)
+    (ana,) = [key for key in records.keys.list() if key.name == "ana"]
+    task = records.ledger.budgets.task("toys.colour@1")
+    for i in range(4):
+        records.ledger.charge(task, bytes([i]), key_id=ana.id)
+
+    def filled(path: str, about: str) -> str:
+        bar = rf'aria-label="{about}[^>]*>(?:<rect class="promised"[^>]*>)?<rect class="used" width="([\d.]+)"'
+        return re.search(bar, browser.get(path).text)[1]
+
+    assert filled("/", "4 of 20 answers used") == "20.0"
+    assert filled("/knowledge-bases/toys/plans", "4 of 20 answers used") == "20.0"
+    assert filled("/keys", "4 of 10 answers used") == "40.0"
+    (summary,) = summarise(records, datetime.now(UTC))
+    share = 100 * summary.used_epsilon / summary.budget.lifetime.epsilon
+    assert float(filled("/", "Of a lifetime ε of 8")) == pytest.approx(share, abs=0.01)

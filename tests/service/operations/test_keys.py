@@ -1,0 +1,50 @@
+"""Keys, whoever revokes them."""
+
+import re
+
+import pytest
+
+from service.operations import keys
+from service.operations.command import Confirmation, UnconfirmedError
+from service.operations.fields import FieldError
+from service.operations.keys import NewKey
+from service.records.records import Records
+from service.records.roles import Actor
+
+ROOT = Actor("root", "root", "account", "admin")
+CHIEF = Actor("chief", "chief", "person", "admin")
+
+
+def test_nobody_locks_everybody_out_unawares(records: Records) -> None:
+    chief, _ = records.keys.create("chief", "admin")
+    with pytest.raises(UnconfirmedError) as refused:
+        keys.revoke(CHIEF, records, chief.id)
+    assert refused.value.confirmation == Confirmation.LOCK_OUT
+    assert records.keys.get(chief.id).revoked_at is None
+    keys.revoke(ROOT, records, chief.id)  # an account here can make another
+    assert records.keys.get(chief.id).revoked_at is not None
+    deputy, _ = records.keys.create("deputy", "admin")
+    keys.revoke(CHIEF, records, deputy.id, {Confirmation.LOCK_OUT})
+    assert records.keys.get(deputy.id).revoked_at is not None
+
+
+def test_a_scope_names_what_there_is(records: Records) -> None:
+    def create(*scope: str) -> tuple[str, ...]:
+        return keys.create(ROOT, records, NewKey(name="ana", role="analyst", scope=list(scope))).scope
+
+    assert create("toys", "toys.colour") == ("toys", "toys.colour")
+    records.create_knowledge_base(
+        "empty", epsilon=1, delta=1e-4, public_size=60, fields=["text"], embedded_field="text", by="root"
+    )
+    before = records.keys.list()
+    for wrong, says in (
+        ("toy", "did you mean 'toys'"),
+        ("toys.color", "did you mean 'colour'?; it has colour. Sign the task's plan first, or name all of 'toys'"),
+        ("empty.colour", "no plan was signed for it"),
+        ("nowhere.colour", "there is no knowledge base 'nowhere'"),
+    ):
+        with pytest.raises(FieldError, match=re.escape(says)) as refused:
+            create("toys", wrong)
+        assert refused.value.field == "scope"
+    assert records.keys.list() == before
+    assert create("empty") == ("empty",)

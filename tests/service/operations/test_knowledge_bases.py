@@ -1,0 +1,165 @@
+"""Knowledge bases, whoever makes them: what is wrong is said by field, and what lasts for ever is confirmed."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from accounting.ledger.errors import NotEmptyError, UnknownBudgetError
+from accounting.plan import load_plan
+from exemplar_store import ExemplarStoreError, KnowledgeBaseNotEmptyError, Row, UnknownKnowledgeBaseError
+from service.answering.plans import signing
+from service.operations import budgets, exemplars, knowledge_bases
+from service.operations.budgets import NewGroup, weaknesses
+from service.operations.command import Confirmation, UnconfirmedError
+from service.operations.exemplars import Upload
+from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.records.records import Records
+from service.records.replaying import replay
+from service.records.roles import Actor
+from tests.accounting.books import wrong
+from tests.service.conftest import PLAN, embed, make_records, unwitnessed
+
+ROOT = Actor("root", "root", "account", "admin")
+VERA = Actor("vera", "vera", "key", "viewer")
+NOTES: dict[str, Any] = {"name": "notes", "epsilon": 6.0, "delta": 1e-5, "public_size": 20_000}
+WEAK = {Confirmation.WEAK_PROMISE}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": "toys"}, {"fields": ["text", "1st"]}, {"embedded_field": "title"}, {"response_field": "title"}]
+)
+def test_what_the_store_refuses_is_said_by_field(records: Records, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ExemplarStoreError) as refused:
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | wrong), WEAK)
+    assert [getattr(refused.value, "field", "name")] == list(wrong)
+    assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["toys"]
+
+
+@pytest.mark.parametrize(
+    ("given", "embedded", "response"),
+    [
+        ({}, "text", None),
+        ({"fields": ["text", "reply", "response"]}, "text", "response"),
+        ({"fields": ["text", "reply", "response"], "response_field": "reply"}, "text", "reply"),
+        ({"fields": ["text", "response"], "response_field": None}, "text", None),
+        ({"fields": ["text", "response"], "response_field": ""}, "text", None),
+        ({"fields": ["text", "response"], "embedded_field": "response"}, "response", None),
+        ({"fields": ["title", "text"]}, "title", None),
+    ],
+)
+def test_fields_that_are_not_named_are_chosen(given: dict[str, Any], embedded: str, response: str | None) -> None:
+    wanted = NewKnowledgeBase(**NOTES | given)
+    assert (wanted.embedded_field, wanted.response_field) == (embedded, response)
+
+
+def test_a_knowledge_base_is_made_as_it_was_wanted(records: Records) -> None:
+    made = knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES, remote_engine=True))
+    assert (made.public_size, made.fields, made.remote_engine) == (20_000, ["text", "label"], True)
+    assert knowledge_bases.describe(VERA, records, "notes") == made
+    assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["notes", "toys"]
+    (cohort,) = budgets.list_cohorts(VERA, records, "notes")
+    assert (cohort.lifetime.epsilon, cohort.lifetime.delta) == (6, 1e-5)
+    assert not knowledge_bases.change(ROOT, records, "notes", KnowledgeBaseChange(remote_engine=False)).remote_engine
+    events = [event.particulars for event in records.audit.events(knowledge_base="notes")]
+    assert [(event.kind, event.by) for event in events] == [
+        ("budget.opened", "root"),
+        ("remote_engine.changed", "root"),
+        ("remote_engine.changed", "root"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("promise", "weak"), [((10, 1e-2, 100), 0), ((10.1, 1e-2, 100), 1), ((8, 0.02, 100), 1), ((1000, 0.5, 3), 3)]
+)
+def test_a_weak_promise_is_confirmed_as_such(records: Records, promise: tuple[float, float, int], weak: int) -> None:
+    assert len(weaknesses(*promise)) == weak
+    wanted = NewKnowledgeBase(name="notes", **dict(zip(("epsilon", "delta", "public_size"), promise, strict=True)))
+    with pytest.raises(UnconfirmedError) if weak else nullcontext():
+        knowledge_bases.create(ROOT, records, wanted, {Confirmation.FOR_EVER})
+    if weak:
+        knowledge_bases.create(ROOT, records, wanted, WEAK)
+
+
+def test_only_what_there_is_is_changed(records: Records) -> None:
+    change = KnowledgeBaseChange(remote_engine=True)
+    for call in (
+        lambda: knowledge_bases.change(ROOT, records, "nowhere", change),
+        lambda: knowledge_bases.archive(ROOT, records, "nowhere", {Confirmation.FOR_EVER}),
+        lambda: budgets.close_cohort(ROOT, records, "nowhere", 1),
+        lambda: exemplars.ingest(ROOT, records, "nowhere", lambda _: (), Upload(), embed),
+        lambda: exemplars.forget(ROOT, records, "nowhere", "u1"),
+        lambda: exemplars.forget_many(ROOT, records, "nowhere", ["u1"]),
+    ):
+        with pytest.raises(UnknownKnowledgeBaseError):
+            call()
+
+
+@pytest.mark.slow
+def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_postgres: Callable[[], str]) -> None:
+    records = make_records(tmp_path, settings=unwitnessed(new_postgres()))
+    budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=5.0, delta=1.5e-4))
+    for name in ("to\0ys", "toy", ""):
+        with pytest.raises(UnknownBudgetError):
+            budgets.join_group(ROOT, records, "care", name)
+    records.database.dispose()
+
+
+def test_an_empty_knowledge_base_is_deleted_and_its_name_is_free(records: Records) -> None:
+    for epsilon, archived in ((6.0, False), (3.0, True)):
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"epsilon": epsilon}))
+        budgets.open_cohort(ROOT, records, "notes", budgets.NewCohort(epsilon=1, delta=1e-5, public_size=900))
+        if archived:
+            knowledge_bases.archive(ROOT, records, "notes", {Confirmation.FOR_EVER})
+        knowledge_bases.delete(ROOT, records, "notes")
+        for gone in (records.store.get, records.ledger.budgets.status):
+            with pytest.raises((UnknownKnowledgeBaseError, UnknownBudgetError)):
+                gone("notes")
+        assert wrong(records.database) == replay(records, recompute=False).problems == []
+    with pytest.raises(UnknownKnowledgeBaseError):
+        knowledge_bases.delete(ROOT, records, "notes")
+    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES)).archived_at is None
+
+
+@pytest.mark.parametrize("has", ["a plan", "exemplars", "forgotten exemplars", "a failed upload", "a group"])
+def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has: str) -> None:
+    """Else a budget that was spent would come back, or people be taken for new ones."""
+    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+    rows = [Row(1, "u1", {"text": "a", "label": "b"})]
+    match has:
+        case "a plan":
+            plan = load_plan(PLAN.replace("toys", "notes").replace("1.0e-4", "1.0e-5"))
+            signing.sign(records, signing.prepare(records, plan), "root")
+        case "a failed upload":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("exemplar_store.ingest._check_stored_sizes", Mock(side_effect=RuntimeError))
+                with pytest.raises(RuntimeError):
+                    records.ingest("notes", rows, embed, by="root")
+        case "a group":
+            budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=9, delta=1e-4))
+            budgets.join_group(ROOT, records, "care", "notes")
+        case _:
+            records.ingest("notes", rows, embed, by="root")
+            if has == "forgotten exemplars":
+                records.forget("notes", "u1", by="root")
+    before = records.audit.end()
+    with pytest.raises((NotEmptyError, KnowledgeBaseNotEmptyError), match="Archive it instead"):
+        knowledge_bases.delete(ROOT, records, "notes")
+    assert records.audit.end() == before
+    assert knowledge_bases.describe(ROOT, records, "notes").name == "notes"
+
+
+def test_an_upload_that_was_checked_for_a_deleted_knowledge_base_is_not_stored(records: Records) -> None:
+    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+
+    def meanwhile(texts: Any) -> Any:
+        knowledge_bases.delete(ROOT, records, "notes")
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+        return embed(texts)
+
+    with pytest.raises(UnknownKnowledgeBaseError, match="created anew meanwhile"):
+        records.ingest("notes", [Row(1, "u1", {"text": "a", "label": "b"})], meanwhile, by="root")
+    assert records.store.get("notes").arrived == 0
+    assert replay(records, recompute=False).problems == []

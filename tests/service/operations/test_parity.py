@@ -1,0 +1,219 @@
+"""What a person can do, and on which face. A command that no line names fails, and so does what only a face has."""
+
+import pkgutil
+from importlib import import_module
+from typing import NamedTuple, get_args
+
+import pytest
+import typer
+from fastapi.routing import APIRoute
+
+import service.operations
+from service.cli.lazy import EveryCommand
+from service.gateway.dashboard.app import PAGES
+from service.operations.command import COMMANDS
+from service.operations.services import Services
+from service.records.roles import Actor, NotAllowedError, Right, Role, may
+from service.serving.web import create_app
+
+
+class No(str):
+    """Why a face lacks a capability."""
+
+    __slots__ = ()
+
+
+class Faces(NamedTuple):
+    """Where a capability is: an operation of REST, a command of ``dpicl``, a page of the dashboard."""
+
+    rest: str
+    shell: str
+    page: str
+
+
+_KB, _HOME = "/v1/knowledge-bases/{knowledge_base}", "/knowledge-bases/{name}"
+_COHORTS, _PLANS = f"{_KB}/cohorts", f"{_KB}/plans"
+_FILES = No("it reads or writes files of the service's machine")
+_ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and look")
+
+CAPABILITIES = {
+    "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", _ASKS),
+    "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
+    "audit.export": Faces("GET /v1/audit/export", "audit export", "GET /audit/export"),
+    "audit.replay": Faces(
+        No("whoever does not trust the service replays an export"), "audit verify", "POST /audit/verify"
+    ),
+    "budgets.read": Faces("GET /v1/budgets", "budget", "GET /"),
+    "budgets.close_cohort": Faces(
+        f"POST {_COHORTS}/{{cohort}}/close", "cohort close", f"POST {_HOME}/cohorts/{{number:number}}/close"
+    ),
+    "budgets.list_cohorts": Faces(f"GET {_COHORTS}", "cohort list", f"GET {_HOME}/cohorts"),
+    "budgets.open_cohort": Faces(f"POST {_COHORTS}", "cohort open", f"POST {_HOME}/cohorts"),
+    "exemplars.forget": Faces(f"DELETE {_KB}/units/{{unit:path}}", "kb forget", f"POST {_HOME}/forget"),
+    "exemplars.forget_many": Faces(_FILES, "kb forget", _FILES),
+    "exemplars.ingest": Faces(f"POST {_KB}/exemplars", "kb ingest", f"POST {_HOME}/exemplars"),
+    "budgets.join_group": Faces(
+        "PUT /v1/groups/{group}/knowledge-bases/{knowledge_base}", "group add", "POST /groups/{group}/join"
+    ),
+    "budgets.list_groups": Faces("GET /v1/groups", "group list", "GET /groups"),
+    "budgets.make_group": Faces("POST /v1/groups", "group create", "POST /groups"),
+    "keys.create": Faces("POST /v1/keys", "keys create", "POST /keys"),
+    "keys.limit": Faces("PATCH /v1/keys/{key_id}", "keys limit", "POST /keys/{id}/limits"),
+    "keys.list_": Faces("GET /v1/keys", "keys list", "GET /keys"),
+    "keys.revoke": Faces("DELETE /v1/keys/{key_id}", "keys revoke", "POST /keys/{id}/revoke"),
+    "keys.rotate": Faces("POST /v1/keys/{key_id}/rotate", "keys rotate", "POST /keys/{id}/rotate"),
+    "keys.standing": Faces(No("the list says it"), No("the list says it"), "GET /keys/{id}"),
+    "knowledge_bases.archive": Faces(f"POST {_KB}/archive", "kb archive", f"POST {_HOME}/archive"),
+    "knowledge_bases.change": Faces(f"PATCH {_KB}", "kb remote-engine", f"POST {_HOME}/remote-engine"),
+    "knowledge_bases.create": Faces("POST /v1/knowledge-bases", "kb create", "POST /new-knowledge-base"),
+    "knowledge_bases.delete": Faces(f"DELETE {_KB}", "kb delete", f"POST {_HOME}/delete"),
+    "knowledge_bases.describe": Faces(f"GET {_KB}", No("the list says it"), f"GET {_HOME}/settings"),
+    "knowledge_bases.list_": Faces("GET /v1/knowledge-bases", "kb list", No("the overview shows all of them")),
+    "plans.export": Faces(_FILES, "plan export", _FILES),
+    "plans.list_": Faces(f"GET {_PLANS}", "plan list", f"GET {_HOME}/plans"),
+    "plans.preview": Faces(f"POST {_PLANS}", "plan preview", f"POST {_HOME}/plan"),
+    "plans.release": Faces(
+        No("signing makes it; this mends what a crash left"), "plan release", No("signing makes it")
+    ),
+    "plans.sign": Faces(f"POST {_PLANS}", "plan sign", f"POST {_HOME}/plan/sign"),
+    "publishing.publish": Faces(_FILES, "restore publish", _FILES),
+    "answers.list_releases": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
+    "answers.read_release": Faces(
+        "GET /v1/releases/{release_id}", No("`ask` again is free"), No("the list shows them whole")
+    ),
+    "restoring.answer": Faces("POST /v1/restore/answers", "restore ask", _ASKS),
+    "restoring.bundle": Faces("GET /v1/restore/bundles/{bundle}", "restore preview", "GET /bundles/{bundle}"),
+    "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
+    "sanitising.sanitize": Faces("POST /v1/sanitize", "sanitize text", "POST /sanitising"),
+    "trials.try_": Faces("POST /v1/tasks/{task}/preview", "plan try", f"POST {_HOME}/plan/try"),
+}
+
+FOR_OTHERS = {
+    **dict.fromkeys(("answers.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
+    "trials.try_": Right.TRY,
+    **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
+    **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
+    **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
+    **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
+}
+
+ALSO = {
+    "probes and pages that explain problems": {
+        "GET /livez",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /metrics",
+        "GET /problems",
+        "GET /problems/{kind}",
+        "GET /",
+    },
+    "asking, in another shape": {
+        "POST /v1/chat/completions",
+        "GET /v1/models",
+        "GET /v1/models/{model}",
+        "GET /v1/tasks/{task}",
+        "batch",
+    },
+    "running the service": {
+        "serve",
+        "migrate",
+        "ledger status",
+        "ledger acknowledge",
+        "ledger backup",
+        "encryption rewrap",
+        "encryption reencrypt",
+    },
+    "measuring and training, offline": {
+        "eval",
+        "sanitize audit",
+        "sanitize attack",
+        "restore train",
+        "plan candidates",
+    },
+    "signing in, and how pages look": {
+        "GET /sign-in",
+        "POST /sign-in",
+        "GET /sign-in/provider",
+        "GET /sign-in/callback",
+        "POST /sign-out",
+        "POST /theme",
+    },
+    "forms and views of what is above": {
+        "GET /new-knowledge-base",
+        "GET /plans",
+        f"GET {_HOME}",
+        f"GET {_HOME}/plans/{{version:number}}",
+        f"GET {_HOME}/usage",
+        f"GET {_HOME}/exemplars",
+        f"GET {_HOME}/plan",
+        f"POST {_HOME}/plan/curves",
+        f"POST {_HOME}/plan/confirm",
+        "GET /audit/verify",
+        "GET /sanitising",
+    },
+}
+"""What faces have that is no capability of its own."""
+
+
+def _operations(services: Services) -> set[str]:
+    return {
+        f"{method} {route.path}"
+        for route in create_app(services).routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+
+
+def _shell() -> set[str]:
+    found = set()
+    for name, place in EveryCommand.lazy.items():
+        loaded = place.load()
+        if isinstance(loaded, typer.Typer):
+            named = (one.name or one.callback.__name__ for one in loaded.registered_commands if one.callback)
+            found |= {f"{name} {sub.replace('_', '-')}" for sub in (*named, *getattr(loaded.info.cls, "lazy", ()))}
+        else:
+            found.add(name)
+    return found
+
+
+def _pages() -> set[str]:
+    return {
+        f"{method} {route.path}"
+        for page in PAGES
+        for route in page.pages.routes
+        for method in (route.methods or ()) - {"HEAD"}
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_command() -> None:
+    for module in pkgutil.iter_modules(service.operations.__path__):
+        import_module(f"service.operations.{module.name}")
+
+
+def test_every_command_has_a_line() -> None:
+    assert set(COMMANDS) == set(CAPABILITIES)
+
+
+def test_a_command_is_for_those_who_decide_unless_it_is_named() -> None:
+    assert {
+        name: command.needs for name, command in COMMANDS.items() if command.needs is not Right.DECIDE
+    } == FOR_OTHERS
+
+
+@pytest.mark.parametrize("name", CAPABILITIES)
+def test_nothing_is_done_for_a_role_that_may_not(name: str) -> None:
+    command = COMMANDS[name]
+    for role in get_args(Role):
+        if not may(role, command.needs):
+            with pytest.raises(NotAllowedError):
+                command(Actor("x", "x", "key", role))
+
+
+@pytest.mark.parametrize("face", Faces._fields)
+def test_a_face_has_what_is_named_and_nothing_else(services: Services, face: str) -> None:
+    has = {"rest": lambda: _operations(services), "shell": _shell, "page": _pages}[face]()
+    named = {place for faces in CAPABILITIES.values() if not isinstance(place := getattr(faces, face), No)}
+    others = set().union(*ALSO.values())
+    assert named <= has
+    assert has <= named | others

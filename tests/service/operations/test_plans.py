@@ -1,0 +1,121 @@
+"""Plans, whoever signs them: nothing is taken unless it is meant, and whoever means it twice takes it once."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pydantic import ValidationError
+
+from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
+from accounting.plan import CalibratedPlan, PlanError, load_plan
+from service.answering.plans.signing import prepare
+from service.answering.stages import Stages
+from service.answering.trials.trials import Trials
+from service.operations import plans, trials
+from service.operations.command import Confirmation
+from service.operations.fields import problems
+from service.operations.trials import TrialView, Trying
+from service.records.records import Records
+from service.records.roles import Actor
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
+
+ROOT = Actor("root", "root", "account", "admin")
+WORSE = {Confirmation.WORSE_THAN_FREE}
+SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
+
+
+@pytest.fixture
+def small(records: Records) -> CalibratedPlan:
+    """Half of what is free of the budget; hardly worth its price."""
+    return prepare(records, load_plan(SMALL))
+
+
+def versions(records: Records) -> list[int]:
+    return [signed.version for signed in plans.list_(ROOT, records, "toys")]
+
+
+def test_who_means_it_twice_signs_once(records: Records, small: CalibratedPlan) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        signed = [threads.submit(plans.sign, ROOT, records, small, WORSE, after_version=1) for _ in range(3)]
+        assert [one.result().signed.version for one in signed] == [2, 2, 2]
+    other = prepare(records, load_plan(SMALL.replace("epsilon: 2", "epsilon: 1")))
+    with pytest.raises(PlansChangedError):
+        plans.sign(ROOT, records, other, WORSE, after_version=1)
+    assert versions(records) == [1, 2]
+
+
+def test_a_plan_that_is_signed_takes_its_budget_again_only_if_its_version_is_named(
+    records: Records, small: CalibratedPlan
+) -> None:
+    def sign(again: int | None = None, of: CalibratedPlan = small) -> int:
+        return plans.sign(ROOT, records, of, WORSE, again=again).signed.version
+
+    def outcomes(*given: object) -> list[str]:
+        with ThreadPoolExecutor(3) as threads:
+            attempts = [threads.submit(sign, *given) for _ in range(3)]
+        return sorted("refused" if one.exception() else str(one.result()) for one in attempts)
+
+    assert outcomes() == ["2", "refused", "refused"]
+    assert sign(of=prepare(records, load_plan(SMALL.replace("epsilon: 2", "epsilon: 1")))) == 3
+    for wrong in (None, 1, 3, 4):
+        with pytest.raises(SignedAlreadyError) as refused:
+            sign(wrong)
+        assert refused.value.version == 2  # although it is not the newest plan
+    smaller = prepare(records, load_plan(SMALL.replace("epsilon: 2", "epsilon: 0.5").replace("2.0e-5", "1.0e-5")))
+    assert sign(of=smaller) == 4
+    assert outcomes(4, smaller) == ["5", "refused", "refused"]
+    assert versions(records) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal", "says"),
+    [
+        (("epsilon: 2", "epsilon: 5"), BudgetExceededError, "is free"),
+        (("[red, blue]", "[first label, blue]"), PlanError, "tasks.colour.labels: 'first label'"),
+    ],
+)
+def test_what_cannot_be_signed_is_not_signed(
+    records: Records, changed: tuple[str, str], refusal: type[Exception], says: str
+) -> None:
+    calibrated = prepare(records, load_plan(SMALL.replace(*changed)))
+    with pytest.raises(refusal, match=says):
+        plans.sign(ROOT, records, calibrated, WORSE)
+    assert versions(records) == [1]
+
+
+def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
+    assert plans.read(PLAN, "toys") == load_plan(PLAN)
+    with pytest.raises(PlanError, match=r"^knowledge_base: the plan is for toys"):
+        plans.read(PLAN, "cars")
+
+
+def test_only_auditors_see_names(records: Records) -> None:
+    key, _ = records.keys.create("ana", "admin")
+    for role, seen in (("analyst", {}), ("viewer", {}), ("auditor", {key.id: "ana"})):
+        assert plans.names(Actor("x", "x", "key", role), records) == seen
+
+
+def test_a_trial_of_an_account_is_remembered_by_nobody(calibrated: CalibratedPlan) -> None:
+    askers = []
+
+    class Noting(MajorityEngine):
+        async def zero_shot(self, task, query):
+            askers.append(task.asker)
+            return await super().zero_shot(task, query)
+
+    trying = Trying(query="a toy", exemplars=[{"text": "a toy", "label": "red"}], repeats=4)
+    for actor in (ROOT, Actor("k1", "ana", "key", "analyst")):
+        opened = Trials(Stages(Noting(), EMBEDDER, 60.0))
+        trial = asyncio.run(trials.try_(actor, opened, calibrated, "colour", trying, "text", None))
+        view = TrialView.of("toys.colour", trial)
+        assert (view.task, view.noiseless.label, view.repeats, view.exemplars.supplied) == ("toys.colour", "red", 4, 1)
+        assert view.agreeing == trial.agreeing / 4
+    assert set(askers) == {"", "k1"}
+
+
+def test_what_is_tried_is_said_by_field() -> None:
+    public = [{"text": "a toy", "label": "red"}]
+    for wrong in ({"exemplars": []}, {"exemplars": public * 201}, {"repeats": 0}, {"repeats": 101}, {"query": 1}):
+        with pytest.raises(ValidationError) as refused:
+            Trying(**{"query": "a toy", "exemplars": public} | wrong)
+        assert list(problems(refused.value, Trying)) == list(wrong)
