@@ -3,13 +3,13 @@
 
     python .ci/audit_dependencies.py requirements.lock ...
 
-An index that has no document of a version (not all have) still has one of the newest. So a package is vouched for if
-there is a document of the version pinned, or if that is the newest; every other one is named, since nothing was found
-out about it. pip-audit has no such second look: of such an index it says that no vulnerability is known.
+Not pip-audit: it asks the public index alone, whichever pip uses, and a version of which that has no document it skips
+and still exits with 0; of a mirror that serves documents of the newest versions only, it audits nothing and says that
+no vulnerability is known. Here a package is vouched for if there is a document of the pinned version, or if that is the
+newest; every other package is named.
 
-Exits with 1 for a vulnerability that ``acknowledged.toml`` does not acknowledge, for an acknowledgement that has run
-out or fits nothing any more, if the index does not answer, and if there was nothing that it could vouch for.
-The documents are those of the JSON API of the Python Package Index, with its "known vulnerabilities".
+Exits with 1 for a vulnerability that is not acknowledged below, for an acknowledgement that fits nothing any more, if
+the index does not answer, and if there was nothing that it could vouch for.
 """
 
 from __future__ import annotations
@@ -18,74 +18,53 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import httpx
 from packaging.version import Version
 
-ACKNOWLEDGED = Path(__file__).parent / "acknowledged.toml"
+ACKNOWLEDGED: dict[tuple[str, str], str] = {}
+"""By package and id of a vulnerability: why it cannot be reached from here."""
 _PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 
 
-class SilentIndexError(Exception):
-    """The index did not answer as one does."""
-
-
-@dataclass
-class Report:
-    """What was found out.
-
-    Attributes:
-        vouched: how many packages the index could tell about.
-        unknown: those it could not, as ``name==version``.
-        wrong: what must be mended, in words.
-        accepted: what was acknowledged, in words.
-    """
-
-    vouched: int = 0
-    unknown: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    accepted: list[str] = field(default_factory=list)
-
-
-def audit(locks: Sequence[Path], index: str, acknowledged: Iterable[dict[str, Any]], today: date) -> Report:
-    """Ask the index for every version pinned.
+def audit(locks: list[Path], index: str) -> bool:
+    """Ask the index for every pinned version, print what it knows, and return whether all is well.
 
     Args:
         locks: requirements with hashes.
         index: where its JSON documents are, such as ``https://index.example/pypi``.
-        acknowledged: entries with ``package``, ``id``, ``reason`` and ``until``.
-        today: decides what has run out.
 
     Raises:
-        SilentIndexError: it does not answer.
+        httpx.HTTPError: the index does not answer.
+        KeyError: it has no list of vulnerabilities, of one package at least.
     """
-    report = Report()
-    unused = entries = {(entry["package"], entry["id"]): entry for entry in acknowledged}
+    vouched, unknown, wrong, unused = 0, [], [], set(ACKNOWLEDGED)
     with httpx.Client(base_url=index, timeout=60, follow_redirects=True) as client:
         for name, version in sorted({pinned for lock in locks for pinned in _PINNED.findall(lock.read_text())}):
             vulnerabilities = _known(client, name, Version(Version(version).public))  # of a build such as 2.13.0+cpu
             if vulnerabilities is None:
-                report.unknown.append(f"{name}=={version}")
+                unknown.append(f"{name}=={version}")
                 continue
-            report.vouched += 1
+            vouched += 1
             for ids, fixes in vulnerabilities.items():
-                says = f"{name}=={version}: {' '.join(sorted(ids))}, mended in {', '.join(fixes) or 'no version'}"
-                fitting = [entries[name, id] for id in ids if (name, id) in entries]
-                unused = {key: entry for key, entry in unused.items() if entry not in fitting}
-                if any(entry["until"] >= today for entry in fitting):
-                    report.accepted.append(f"{says}: {'; '.join(entry['reason'] for entry in fitting)}")
+                line = f"{name}=={version}: {' '.join(sorted(ids))}, fixed in {', '.join(fixes) or 'no version'}"
+                fitting = {(name, id) for id in ids} & ACKNOWLEDGED.keys()
+                unused -= fitting
+                if fitting:
+                    print(f"acknowledged: {line}: {'; '.join(ACKNOWLEDGED[one] for one in sorted(fitting))}")
                 else:
-                    report.wrong.append(says + (" (its acknowledgement has run out)" if fitting else ""))
-    report.wrong += [f"{name}: {id} is acknowledged, and not there any more: remove it" for name, id in sorted(unused)]
-    if not report.vouched:
-        report.wrong.append("the index could vouch for nothing: this was no audit")
-    return report
+                    wrong.append(line)
+    wrong += [f"{name}: {id} is acknowledged, and not there any more: remove it" for name, id in sorted(unused)]
+    if not vouched:
+        wrong.append("the index could vouch for nothing: this was no audit")
+    if unknown:
+        print(f"NOT AUDITED, {len(unknown)} packages of which the index knows a newer version alone:", *unknown)
+    for line in wrong:
+        print(f"WRONG: {line}", file=sys.stderr)
+    print(f"{vouched} audited, {len(unknown)} not")
+    return not wrong
 
 
 def _known(client: httpx.Client, name: str, version: Version) -> dict[frozenset[str], list[str]] | None:
@@ -100,29 +79,20 @@ def _known(client: httpx.Client, name: str, version: Version) -> dict[frozenset[
 
 
 def _document(client: httpx.Client, name: str) -> dict[str, Any] | None:
-    try:
-        response = client.get(f"{name}/json")
-        if response.status_code == 404:
-            return None
-        document: dict[str, Any] = response.raise_for_status().json()
-    except (httpx.HTTPError, ValueError) as error:
-        raise SilentIndexError(f"the index did not answer for {name}: {type(error).__name__}") from error
-    if "vulnerabilities" not in document:
-        raise SilentIndexError(f"the index says nothing of vulnerabilities, of {name} at least")
+    response = client.get(f"{name}/json")
+    if response.status_code == 404:
+        return None
+    document: dict[str, Any] = response.raise_for_status().json()
     return document
 
 
 def configured_index() -> str:
-    """Where pip's index has its JSON documents.
-
-    Raises:
-        SilentIndexError: pip does not say which index it uses.
-    """
+    """Where pip's index has its JSON documents."""
     url = os.environ.get("PIP_INDEX_URL") or _pip("config", "get", "global.index-url")
     if not url:  # pip's help names the index that it uses where none is configured
         named = re.search(r"Package Index \(default\s+([^\s)]+)\)", _pip("download", "--help"))
         if named is None:
-            raise SilentIndexError("pip does not say which index it uses: set PIP_INDEX_URL")
+            raise SystemExit("pip does not name the index that it uses: set PIP_INDEX_URL")
         url = named[1]
     return f"{url.rstrip('/').removesuffix('/simple')}/pypi"
 
@@ -132,24 +102,8 @@ def _pip(*words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
 
 
-def main() -> int:
-    """Audit the lock files named on the command line."""
-    acknowledged = tomllib.loads(ACKNOWLEDGED.read_text()).get("acknowledged", [])
-    try:
-        report = audit([Path(name) for name in sys.argv[1:]], configured_index(), acknowledged, date.today())
-    except SilentIndexError as error:
-        print(error, file=sys.stderr)
-        return 1
-    for line in report.accepted:
-        print(f"acknowledged: {line}")
-    if report.unknown:
-        print(f"NOT AUDITED, {len(report.unknown)} packages of which the index knows a newer version alone:")
-        print("  " + " ".join(report.unknown))
-    for line in report.wrong:
-        print(f"WRONG: {line}", file=sys.stderr)
-    print(f"{report.vouched} audited, {len(report.unknown)} not, {len(report.accepted)} acknowledged")
-    return 1 if report.wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(not audit([Path(name) for name in sys.argv[1:]], configured_index()))
+    except (httpx.HTTPError, KeyError) as error:  # whose words may hold the index's password
+        sys.exit(f"the index did not answer as one does: {type(error).__name__}")

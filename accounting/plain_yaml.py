@@ -1,25 +1,37 @@
-"""YAML that holds what JSON can hold, and means the same to every reader; of a bounded size.
+"""YAML 1.2 that holds what JSON can hold, of a bounded size.
 
-YAML 1.1 reads ``yes`` as true, ``2020-01-01`` as a date and ``12:30`` as 750, which people who write labels and schemas
-do not expect, and newer readers do not. So such scalars are refused unless they are quoted. Aliases may repeat a value,
-as far as all of it together stays within the bound, and may not lead back into it.
+A date, which JSON does not have, is refused unless it is quoted. Aliases may repeat a value, as far as all of it,
+written out, stays within the bounds.
 """
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import yaml
+import yaml as pyyaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 LONGEST = 1024 * 1024
 """Of a text, and of all scalars in it, in characters, with aliases written out and one more for each value."""
 DEEPEST = 64
 LARGEST_NUMBER = 2**63 - 1
 _MOST_PROBLEMS = 20
+_OTHER_BREAKS = frozenset("\x85\u2028\u2029")
+_NOT_YAML = (YAMLError, AssertionError)
+"""The latter of a version in ``%YAML`` that it does not know."""
 _YAML = "tag:yaml.org,2002:"
-_COLLECTIONS, _SCALARS = {f"{_YAML}map", f"{_YAML}seq"}, {f"{_YAML}str", f"{_YAML}null", f"{_YAML}bool"}
-_OTHER_THAN_IT_SEEMS = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")
-"""Of a number: octal, or to the base of 60."""
+_COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
+_SCALARS = {
+    f"{_YAML}str": "a text",
+    f"{_YAML}null": "nothing",
+    f"{_YAML}bool": "true or false",
+    f"{_YAML}int": "a number",
+    f"{_YAML}float": "a number",
+}
+"""By tag, what JSON has, in words."""
 
 
 class Problem(NamedTuple):
@@ -50,134 +62,141 @@ def load(text: str) -> Any:
     """
     if len(text) > LONGEST:
         raise NotPlainError(Problem("", f"has {len(text):,} characters; at most {LONGEST:,} are read", None))
-    loader = _UniqueKeyLoader(text)
+    yaml = _reader()
     try:
-        node = loader.get_single_node()
+        node = yaml.compose(text)
         if node is None:
             return None
-        seen = _Seen(loader)
-        seen.measure(node, ())
-        if seen.problems:
-            raise NotPlainError(*seen.problems[:_MOST_PROBLEMS])
-        return loader.construct_document(node)
-    except yaml.YAMLError as error:
+        walk = _Walk(yaml)
+        walk.see(node, ())
+        if walk.problems:
+            raise NotPlainError(*[*walk.problems.values()][:_MOST_PROBLEMS])
+        return yaml.constructor.construct_document(node)
+    except _NOT_YAML as error:
+        said = (getattr(error, "context", None), getattr(error, "problem", None))
+        what = ", ".join(filter(None, said)) or str(error)
         mark = getattr(error, "problem_mark", None)
-        raise NotPlainError(Problem("", f"not valid YAML: {error}", mark and mark.line + 1)) from None
+        short = what.partition(" with value")[0]  # of a duplicate key: half-read
+        raise NotPlainError(Problem("", f"not valid YAML: {short}", mark and mark.line + 1)) from None
     except RecursionError:
-        raise NotPlainError(Problem("", f"is nested more than {DEEPEST} levels deep", None)) from None
-    finally:
-        loader.dispose()
+        raise _too_deep() from None
 
 
-class _Size(NamedTuple):
-    """Of a node with its aliases written out: characters and values together, and levels."""
+def compose(text: str) -> Node | None:
+    """The nodes of a document with their places, as far as it is YAML; unchecked."""
+    try:
+        return _reader().compose(text)
+    except (*_NOT_YAML, RecursionError):
+        return None
 
-    amount: int
-    levels: int
+
+def dump(document: Mapping[str, Any], *, in_line: bool = False, width: int = 80) -> str:
+    """Write a document that :func:`load` reads.
+
+    Args:
+        document: what JSON can hold.
+        in_line: whether a list or a mapping that holds no other is written on a line.
+        width: of a line, in characters; longer ones are folded.
+    """
+    flow = None if in_line else False
+    written: str = pyyaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow
+    )
+    return written
 
 
-class _Seen:
-    """The nodes of a document that were looked at, each once, however often aliases repeat it."""
+def _reader() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False  # they are allowed, and a warning would print the text
+    return yaml
 
-    def __init__(self, loader: "_UniqueKeyLoader") -> None:
-        self.problems: list[Problem] = []
-        self._loader = loader
-        self._sizes: dict[int, _Size] = {}
-        self._open: set[int] = set()
 
-    def measure(self, node: yaml.Node, path: tuple[str, ...]) -> _Size:
-        """The size of a node, noting what is wrong with it."""
-        if id(node) in self._open:
-            self._wrong(node, path, "contains itself by an alias")
-            return _Size(1, 1)
-        if (known := self._sizes.get(id(node))) is None:
-            self._open.add(id(node))
-            before = len(self.problems)
-            known = self._measured(node, path)
-            self._open.remove(id(node))
-            self._sizes[id(node)] = known
-            inside_is_wrong = len(self.problems) > before
-        else:
-            inside_is_wrong = known.amount > LONGEST  # said already
-        if known.amount > LONGEST and not inside_is_wrong:
-            self._wrong(node, path, f"is longer than {LONGEST:,} characters with its aliases written out")
-        if len(path) + known.levels > DEEPEST and not self.problems:
-            self._wrong(node, path, f"is nested more than {DEEPEST} levels deep")
-        return known
+class _Dumper(pyyaml.SafeDumper):
+    """Writes texts of several lines as such. PyYAML's, as ruamel.yaml's does not quote a carriage return, for one."""
 
-    def _measured(self, node: yaml.Node, path: tuple[str, ...]) -> _Size:
-        if isinstance(node, yaml.ScalarNode):
-            self._check_scalar(node, path)
-            return _Size(1 + len(node.value), 1)
+    def represent_str(self, text: str) -> pyyaml.ScalarNode:
+        lines = "|" if "\n" in text else None
+        return self.represent_scalar(f"{_YAML}str", text, style=lines if _OTHER_BREAKS.isdisjoint(text) else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+# Quoted where they are texts: what is a number in YAML 1.2 and not in 1.1, which PyYAML knows, such as 08.
+_Dumper.add_implicit_resolver(f"{_YAML}float", re.compile(r"[-+.]?[0-9_.][-+0-9_.eEo]*$"), list("-+._0123456789"))
+
+
+class _Walk:
+    """A walk over a document with its aliases written out, as far as the bounds allow.
+
+    Attributes:
+        problems: what is wrong, once for each node, by its identity.
+    """
+
+    def __init__(self, yaml: YAML) -> None:
+        self.problems: dict[int, Problem] = {}
+        self._yaml = yaml
+        self._left = LONGEST
+
+    def see(self, node: Node, path: tuple[str, ...]) -> None:
+        """Note what is wrong with a node, or in it.
+
+        Raises:
+            NotPlainError: it exceeds a bound.
+        """
+        if len(path) >= DEEPEST:
+            raise _too_deep()
+        self._spend(1)
+        if isinstance(node, ScalarNode):
+            self._see_scalar(node, path)
+            return
         if node.tag not in _COLLECTIONS:
-            self._wrong(node, path, f"{_short(node.tag)} is not a list or a mapping that JSON has; leave the tag out")
-        if isinstance(node, yaml.SequenceNode):
-            inner = [self.measure(member, (*path, str(place))) for place, member in enumerate(node.value)]
+            self._wrong(node, path, f"{_what(node)} is not a list or a mapping that JSON has; leave the tag out")
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                self._see_key(key, path)
+                self.see(value, (*path, str(key.value)[:100]))
         else:
-            inner = [one for key, value in node.value for one in self._pair(key, value, path)]
-        return _Size(1 + sum(one.amount for one in inner), 1 + max((one.levels for one in inner), default=0))
+            for place, member in enumerate(node.value):
+                self.see(member, (*path, str(place)))
 
-    def _pair(self, key: yaml.Node, value: yaml.Node, path: tuple[str, ...]) -> tuple[_Size, _Size]:
-        if not isinstance(key, yaml.ScalarNode):
-            self._wrong(key, path, "a key is a text, and not a list or a mapping")
-            return self.measure(key, path), self.measure(value, path)
-        inside = (*path, key.value[:100])
-        if key.tag == f"{_YAML}merge":
-            self._wrong(key, inside, "merges a mapping, which some readers do not know: write its keys out")
-        elif key.tag != f"{_YAML}str":
-            self._wrong(key, inside, f"this key is {_what(key.tag)} in YAML: quote it")
-        return _Size(1 + len(key.value), 1), self.measure(value, inside)
+    def _see_key(self, node: Node, path: tuple[str, ...]) -> None:
+        if not isinstance(node, ScalarNode):
+            self._wrong(node, path, "a key is a text, and not a list or a mapping")
+            return
+        self._spend(1 + len(node.value))
+        if node.tag != f"{_YAML}str":
+            self._wrong(node, (*path, node.value[:100]), f"this key is {_what(node)} in YAML: quote it")
 
-    def _check_scalar(self, node: yaml.ScalarNode, path: tuple[str, ...]) -> None:
+    def _see_scalar(self, node: ScalarNode, path: tuple[str, ...]) -> None:
+        self._spend(len(node.value))
         written = node.value if len(node.value) <= 40 else f"{node.value[:40]}…"
-        if node.tag in (f"{_YAML}int", f"{_YAML}float"):
-            try:
-                number = self._loader.construct_object(node)
-            except (ValueError, OverflowError):
-                self._wrong(node, path, f"{written} is not a number")
-                return
-            if not math.isfinite(number):
-                self._wrong(node, path, f"{written} is not a finite number; quote it if it is a text")
-            elif abs(number) > LARGEST_NUMBER and isinstance(number, int):
-                self._wrong(node, path, f"{written} is beyond {LARGEST_NUMBER:,}; quote it if it is a text")
-            elif _OTHER_THAN_IT_SEEMS.fullmatch(node.value):
-                self._wrong(node, path, f"{written} is {number:g} in YAML: quote it if it is a text")
-        elif node.tag == f"{_YAML}bool" and node.value.lower() not in ("true", "false"):
-            value = "true" if self._loader.construct_object(node) else "false"
-            self._wrong(node, path, f"{written} is {value} in YAML: quote it if it is a text, or write {value}")
-        elif node.tag not in _SCALARS:
-            self._wrong(node, path, f"{written} is {_what(node.tag)} in YAML, which JSON does not have: quote it")
+        if node.tag not in _SCALARS:
+            self._wrong(node, path, f"{written} is {_what(node)} in YAML, which JSON does not have: quote it")
+            return
+        try:
+            value = self._yaml.constructor.construct_object(node)
+        except (ValueError, LookupError):
+            self._wrong(node, path, f"{written} is not {_what(node)}")
+            return
+        if isinstance(value, float) and not math.isfinite(value):
+            self._wrong(node, path, f"{written} is not a finite number; quote it if it is a text")
+        elif isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            self._wrong(node, path, f"{written} is beyond {LARGEST_NUMBER:,}; quote it if it is a text")
 
-    def _wrong(self, node: yaml.Node, path: tuple[str, ...], message: str) -> None:
-        self.problems.append(Problem(".".join(path), message, node.start_mark.line + 1))
+    def _spend(self, amount: int) -> None:
+        self._left -= amount
+        if self._left < 0:
+            long = f"is longer than {LONGEST:,} characters with its aliases written out"
+            raise NotPlainError(Problem("", long, None))
 
-
-_NAMED = {"timestamp": "a date", "int": "a number", "float": "a number", "null": "nothing", "binary": "binary"}
+    def _wrong(self, node: Node, path: tuple[str, ...], message: str) -> None:
+        self.problems.setdefault(id(node), Problem(".".join(path), message, node.start_mark.line + 1))
 
 
-def _what(tag: str) -> str:
-    short = _short(tag)
-    return "true or false" if short == "!!bool" else _NAMED.get(short.removeprefix("!!"), f"of the type {short}")
+def _too_deep() -> NotPlainError:
+    return NotPlainError(Problem("", f"is nested more than {DEEPEST} levels deep", None))
 
 
-def _short(tag: str) -> str:
-    return f"!!{tag.removeprefix(_YAML)}" if tag.startswith(_YAML) else tag
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader, refusing repeated keys, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"repeated key {key!r}", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 1e-4 as a string, which nobody writing a delta expects.
-_UniqueKeyLoader.add_implicit_resolver(
-    f"{_YAML}float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+def _what(node: Node) -> str:
+    tag = str(node.tag)[:60]
+    short = f"!!{tag.removeprefix(_YAML)}" if tag.startswith(_YAML) else tag
+    return "a date" if short == "!!timestamp" else _SCALARS.get(tag, f"of the type {short}")

@@ -185,7 +185,7 @@ def fill(folder: Path, number: int) -> str:
 
 def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int) -> float:
     """Seconds from the first question to the last answer."""
-    config = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+    config = yaml.safe_load((ROOT / "service" / "serving" / "serve.yaml").read_text())
     application = config["applications"][0]
     application["args"] = {"engine": engine}
     if torch.cuda.is_available():

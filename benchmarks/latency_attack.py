@@ -348,7 +348,7 @@ def served(folder: Path, embedder: Embedder, *, planted: bool) -> Iterator[Calla
     os.environ["DPICL_METRICS_OPEN"] = "true"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
     (folder / "within.py").write_text(WITHIN)
-    config = (ROOT / "service" / "serve.yaml").read_text()
+    config = (ROOT / "service" / "serving" / "serve.yaml").read_text()
     (folder / "serve.yaml").write_text(
         config.replace("service.serving.application:build", "within:build") if planted else config
     )

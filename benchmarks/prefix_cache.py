@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -75,11 +76,11 @@ class Cost:
         return f"{self.prompt_tokens / self.queries:9.0f}  {share:6.1%}  {self.computed:9.0f}  {self.rate:9.2f}"
 
 
-def open_counted(config: VllmConfig, block_size: int | None) -> Any:
+def open_counted(config: VllmConfig, **cache: int | None) -> Any:
     """The service's engine, which also counts the tokens of its prompts and those that the cache spared it."""
     isolation = isolate(config)
-    if block_size:
-        isolation = replace(isolation, arguments={**isolation.arguments, "block_size": block_size})
+    given = {name: value for name, value in cache.items() if value}
+    isolation = replace(isolation, arguments={**isolation.arguments, **given})
     from vllm import SamplingParams
     from vllm.inputs import tokens_input
 
@@ -87,6 +88,7 @@ def open_counted(config: VllmConfig, block_size: int | None) -> Any:
 
     class Counted(VllmEngine):
         prompt_tokens = cached_tokens = 0
+        computed: tuple[int, ...] = ()
 
         async def empty(self) -> None:
             await self._llm.reset_prefix_cache()
@@ -98,6 +100,7 @@ def open_counted(config: VllmConfig, block_size: int | None) -> Any:
                 async for result in generate(*args, **options):
                     self.prompt_tokens += len(result.prompt_token_ids)
                     self.cached_tokens += result.num_cached_tokens
+                    self.computed += (len(result.prompt_token_ids) - result.num_cached_tokens,)
                     yield result
 
             self._llm.generate = counted
@@ -182,33 +185,35 @@ async def cost(engine: Any, sample: Sample, texts: Iterator[str], warm_up: int, 
 
 
 async def read_ahead(
-    engine: Any, sample: Sample, blocks: Sequence[Slot], most: int, texts: Iterator[str], queries: int
+    engine: Any, sample: Sample, blocks: Sequence[Slot], most: int, texts: Iterator[str], queries: int, pinned: bool
 ) -> str:
     """Queries of kept blocks, each with one by vLLM alone after it."""
-    from service.engines.vllm.engine import _digest
+    from service.engines.vllm import keeping
 
     if problem := await engine.room(TASK, 60, len(blocks), most):
         return problem
     started = time.perf_counter()
-    task = replace(TASK, kept=await engine.keep(TASK, blocks))
+    with mock.patch.object(keeping, "PIN", keeping.PIN if pinned else "nothing"):
+        task = replace(TASK, kept=await engine.keep(TASK, blocks))
     read_s = time.perf_counter() - started
     question = own = raw = 0.0
-    engine.prompt_tokens = engine.cached_tokens = slots = 0
+    engine.prompt_tokens = engine.cached_tokens = slots = evicted = 0
     for number in range(queries + 1):
         text, other = ({"text": next(texts)} for _ in range(2))
-        drawn = [slot for slot in sample() if slot]
-        prompts = engine._continued(task, other, [engine._kept_of(task)[_digest(task, slot)] for slot in drawn])
+        drawn, engine.computed = [slot for slot in sample() if slot], ()
+        prompts = engine._keeper.continued(task, other, drawn)
         started = time.perf_counter()
         zero_shot = await engine.zero_shot(task, text)
         outputs = await engine.contributions(task, text, drawn, zero_shot)
         took = time.perf_counter() - started
         counted = engine.prompt_tokens, engine.cached_tokens
+        evicted += sum(computed > zero_shot.tokens + engine._block_size for computed in engine.computed)
         if any(output is None for output in outputs):
             sys.exit("a kept block was not answered")
         started = time.perf_counter()
         public = engine._tokens[TASK.kind].prompts([render(TASK.prompt, other)])
         await engine.bare(f"questions to {TASK.knowledge_base}", public)
-        await engine.bare(TASK.knowledge_base, [prompt for (prompt,) in prompts])
+        await engine.bare(TASK.knowledge_base, [prompt for (prompt,), _ in prompts])
         if number:  # the first has warmed up what both use
             own, raw = own + took, raw + time.perf_counter() - started
             slots, question = slots + len(drawn), question + len(drawn) * zero_shot.tokens
@@ -220,7 +225,8 @@ async def read_ahead(
     return (
         f"kept: {len(blocks)} blocks read ahead in {read_s:.0f} s; {slots / queries:.0f} slots a query, "
         f"{question / slots:.0f} tokens a question; computed {computed:.2f} times slots × tokens of the question "
-        f"(goal 1.3); {queries / own:.2f} queries/s, {raw / own:.2f} times vLLM alone (goal 0.95)"
+        f"(goal 1.3), {evicted} slots' blocks evicted; {queries / own:.2f} queries/s, {raw / own:.2f} times vLLM "
+        "alone (goal 0.95)"
     )
 
 
@@ -234,6 +240,7 @@ def main() -> None:
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--kv-gib", type=int, default=3, help="on a CPU; on a GPU the cache takes what is left")
     parser.add_argument("--kept-only", action="store_true", help="only the blocks that are read ahead")
+    parser.add_argument("--unpinned", type=int, help="leave blocks to vLLM's own cache, of so many pieces")
     parser.add_argument("--block-size", type=int, help="tokens that vLLM caches together")
     parser.add_argument("--exemplars", type=int, default=800)
     parser.add_argument("--ensemble", type=int, default=40)
@@ -280,7 +287,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         isolation=arguments.isolation,
     )
     print(describe(config))
-    engine = open_counted(config, arguments.block_size)
+    engine = open_counted(config, block_size=arguments.block_size, num_gpu_blocks_override=arguments.unpinned)
     loop = asyncio.new_event_loop()
     try:
         tokens = sum(len(prompt) for prompts in engine._prompts(TASK, {"text": ""}, held) for prompt in prompts[:1])
@@ -292,7 +299,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         warm_up = math.ceil(math.log(0.1 / blocks) / math.log1p(-probability)) if probability < 1 else 1
         texts = ask_about(arguments.query_words)
         largest = round(1.5 * arguments.ensemble)
-        reading = read_ahead(engine, sample_blocks, held, largest, texts, arguments.queries)
+        pinned = arguments.unpinned is None
+        reading = read_ahead(engine, sample_blocks, held, largest, texts, arguments.queries, pinned)
         print(loop.run_until_complete(reading), flush=True)
         if arguments.kept_only:
             return

@@ -6,16 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / ".ci" / "audit_dependencies.py"
-TODAY = date(2030, 6, 1)
 
 spec = importlib.util.spec_from_file_location("audit_dependencies", SCRIPT)
 audits = importlib.util.module_from_spec(spec)
@@ -69,12 +68,12 @@ DOCUMENTS = {
 }
 
 
-def run(file: Path, *acknowledged: dict[str, Any]) -> Any:
+def run(file: Path) -> bool:
     with index(DOCUMENTS) as url:
-        return audits.audit([file, file], url, acknowledged, TODAY)
+        return audits.audit([file, file], url)
 
 
-def test_versions_are_vouched_for_named_or_wrong(tmp_path: Path) -> None:
+def test_versions_are_vouched_for_named_or_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pinned = (
         "clean==1.0",
         "newest==2.0",
@@ -84,59 +83,51 @@ def test_versions_are_vouched_for_named_or_wrong(tmp_path: Path) -> None:
         "absent==1",
         "built==2.13.0+cpu",
     )
-    report = run(lock(tmp_path, *pinned))
-    assert report.unknown == ["absent==1", "silent==2.0"]
-    assert report.vouched == 5
-    assert report.wrong == [
-        "newest==2.0: GHSA-1 PYSEC-1, mended in 2.1, 3.0",
-        "older==2.0: PYSEC-2, mended in no version",
+    assert not run(lock(tmp_path, *pinned))
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [
+        "NOT AUDITED, 2 packages of which the index knows a newer version alone: absent==1 silent==2.0",
+        "5 audited, 2 not",
+    ]
+    assert shown.err.splitlines() == [
+        "WRONG: newest==2.0: GHSA-1 PYSEC-1, fixed in 2.1, 3.0",
+        "WRONG: older==2.0: PYSEC-2, fixed in no version",
     ]
 
 
-@pytest.mark.parametrize(
-    ("until", "id", "wrong"),
-    [
-        (date(2030, 6, 1), "PYSEC-1", None),
-        (date(2030, 6, 1), "GHSA-1", None),
-        (date(2030, 5, 31), "PYSEC-1", "has run out"),
-        (date(2031, 1, 1), "PYSEC-7", "not there any more"),
-    ],
-)
-def test_an_acknowledgement_fits_one_vulnerability_and_runs_out(
-    tmp_path, until: date, id: str, wrong: str | None
+@pytest.mark.parametrize(("id", "fits"), [("PYSEC-1", True), ("GHSA-1", True), ("PYSEC-7", False)])
+def test_an_acknowledgement_fits_one_vulnerability(
+    tmp_path: Path, id: str, fits: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = {"package": "newest", "id": id, "reason": "never called", "until": until}
-    report = run(lock(tmp_path, "newest==2.0", "clean==1.0"), entry)
-    assert any(wrong in line for line in report.wrong) if wrong else report.wrong == []
-    assert report.accepted == ([] if wrong else ["newest==2.0: GHSA-1 PYSEC-1, mended in 2.1, 3.0: never called"])
+    monkeypatch.setattr(audits, "ACKNOWLEDGED", {("newest", id): "never called"})
+    assert run(lock(tmp_path, "newest==2.0", "clean==1.0")) is fits
+    shown = capsys.readouterr()
+    assert ("GHSA-1 PYSEC-1, fixed in 2.1, 3.0: never called" in shown.out) is fits
+    assert ("not there any more" in shown.err) is not fits
 
 
 @pytest.mark.slow
-def test_an_audit_that_finds_nothing_out_is_none(tmp_path: Path) -> None:
-    assert "this was no audit" in run(lock(tmp_path, "silent==2.0", "absent==1")).wrong[0]
-    for documents, otherwise in (({}, 503), ({"clean": {"info": {"version": "1.0"}}}, 404)):
-        with index(documents, otherwise) as url, pytest.raises(audits.SilentIndexError):
-            audits.audit([lock(tmp_path, "clean==1.0")], url, [], TODAY)
-    with pytest.raises(audits.SilentIndexError, match="ConnectError"):
-        audits.audit([lock(tmp_path, "clean==1.0")], url, [], TODAY)
+def test_an_audit_that_finds_nothing_out_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not run(lock(tmp_path, "silent==2.0", "absent==1"))
+    assert "this was no audit" in capsys.readouterr().err
+    clean = [lock(tmp_path, "clean==1.0")]
+    with index({}, 503) as url, pytest.raises(httpx.HTTPStatusError):
+        audits.audit(clean, url)
+    with index({"clean": {"info": {"version": "1.0"}}}) as url, pytest.raises(KeyError):
+        audits.audit(clean, url)
+    with pytest.raises(httpx.ConnectError):
+        audits.audit(clean, url)
 
 
 @pytest.mark.slow
 def test_the_command_asks_the_index_that_pip_asks(tmp_path: Path) -> None:
     file = lock(tmp_path, "clean==1.0", "newest==2.0", "silent==2.0")
+    command = [sys.executable, SCRIPT, file]
     with index(DOCUMENTS) as url:
         environment = {"PIP_INDEX_URL": url.replace("/pypi", "/simple/"), "PIP_CONFIG_FILE": "/dev/null"}
-        done = subprocess.run(
-            [sys.executable, SCRIPT, file], env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "NOT AUDITED, 1 packages" in done.stdout
-    assert "silent==2.0" in done.stdout
-    assert "2 audited, 1 not, 0 acknowledged" in done.stdout
-    assert done.stderr == "WRONG: newest==2.0: GHSA-1 PYSEC-1, mended in 2.1, 3.0\n"
-
-
-def test_what_is_acknowledged_here_has_its_reason() -> None:
-    for entry in audits.tomllib.loads(audits.ACKNOWLEDGED.read_text()).get("acknowledged", []):
-        assert entry.keys() == {"package", "id", "reason", "until"}
-        assert len(entry["reason"]) > 20
+    assert done.stdout.splitlines()[-1] == "2 audited, 1 not"
+    assert done.stderr == "WRONG: newest==2.0: GHSA-1 PYSEC-1, fixed in 2.1, 3.0\n"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "the index did not answer as one does: ConnectError\n")

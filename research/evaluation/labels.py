@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
-import yaml
 
 import accounting.mechanisms
+from accounting import plain_yaml
 from accounting.mechanisms import RnmGaussianMechanism
 from accounting.plan import TaskNoise, calibrate_plan
 from accounting.privacy.profiles import Gaussian
@@ -148,8 +148,8 @@ class OfLabels(Evaluator):
         if not self.fitted:
             return Table(title, columns, shown)
         # Lines to be pasted: only what is innermost in braces.
-        innermost = None if any(isinstance(value, dict) for value in self.fitted.values()) else False
-        block = yaml.safe_dump(dict(self.fitted), sort_keys=False, default_flow_style=innermost)
+        innermost = any(isinstance(value, dict) for value in self.fitted.values())
+        block = plain_yaml.dump(self.fitted, in_line=innermost)
         return Table(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
 
     @property

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import yaml
 
+from accounting import plain_yaml
 from accounting.mechanisms import TextMechanism
 from accounting.plan import TaskNoise, parse_plan
 from accounting.tasks import GenerateTask
@@ -188,8 +188,8 @@ class TextEvaluator(Evaluator):
     def _read(self, written: str) -> TextMechanism:
         document = self.data.plan.model_dump(mode="json")
         try:
-            document["tasks"][self.data.task_name]["mechanism"] = yaml.safe_load(written)
-        except yaml.YAMLError:
+            document["tasks"][self.data.task_name]["mechanism"] = plain_yaml.load(written)
+        except plain_yaml.NotPlainError:
             raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
         return cast(TextMechanism, parse_plan(document).tasks[self.data.task_name].mechanism)
 

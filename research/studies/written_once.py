@@ -55,8 +55,10 @@ VARIED: Sequence[Mapping[str, Any]] = (
     {"clip": 1},
     {"ensemble": 15, "shots": 4},
     {"ensemble": 60, "shots": 1},
+    {"gate": 1},
+    {"gate": 1, "tokens": 13},
 )
-"""Changes of the form; the clip follows from the weight and the budget."""
+"""Changes of the form; the clip follows from the weight and the budget. Without a gate its own words are paid for."""
 PROMPT = {
     "instruction": "Reviews say what a product is made of, in which country it is made, and which colour it has.",
     "exemplar": "What is the {product} like? {answer}",
@@ -148,7 +150,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--products", type=int, default=24)
     parser.add_argument("--epsilon", type=float, action="append", help="1, 3 and 8 unless given")
-    parser.add_argument("--vary", action="store_true", help="weight, and slots, of the form, one at a time")
+    parser.add_argument("--vary", action="store_true", help="weight, slots and gate of the form, one at a time")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--show", type=int, default=0, help="so many texts and answers")
     arguments = parser.parse_args()

@@ -2,8 +2,8 @@
 
     stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
 
-A task whose release is made once (:mod:`service.answering.once.making`) takes none of these steps: its answers cost nothing,
-and so do those of a task that has none left and names such a one.
+A task whose release is made once (:mod:`service.answering.once.making`) takes none of these steps: its answers cost
+nothing, and so do those of a task that has none left and names such a one.
 
 What may fail before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure says nothing of
 private data and voids the charge; so does what else is public and unusable, such as too few words to choose from. From

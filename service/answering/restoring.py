@@ -7,7 +7,7 @@ request depends on the request and the bundle alone; a profile beyond the bundle
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,7 +18,7 @@ from sanitization.restore.spans import put_back
 from service.answering.answering import BusyError, refusal
 from service.answering.latency import on_grain
 from service.answering.queries import InvalidQueryError
-from service.engines.protocol import Engine, EngineUnavailableError, Prompt, TaskSpec, UnanswerableQueryError
+from service.engines.protocol import Engine, EngineUnavailableError, Prompt, Steerer, TaskSpec, UnanswerableQueryError
 
 Mode = Literal["text", "steer"]
 _EXAMPLE: dict[str, Any] = {
@@ -52,22 +52,6 @@ class RedactedText(BaseModel):
     query: str = Field(max_length=LONGEST_TEXT)
     profile: int = Field(ge=0, lt=1 << 31)
     mode: Mode = "text"
-
-
-class Steerer(Protocol):
-    """A language model whose heads bundles can steer."""
-
-    async def bundles(self) -> frozenset[str]:
-        """SHA-256 of the bundles that it has."""
-        ...
-
-    async def health(self) -> None:
-        """Return if it can answer."""
-        ...
-
-    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
-        """Probabilities of the options after a redacted text, steered by a profile; None steers nothing."""
-        ...
 
 
 @dataclass(eq=False, repr=False)

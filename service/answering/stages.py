@@ -1,7 +1,8 @@
 """The stages that see no ledger and no store: the public probe, the question to every slot, and a sentence of words.
 
-A private answer (:mod:`service.answering.answering`) and a trial on public exemplars (:mod:`service.answering.trials.trials`) are
-made by the very same ones; they differ in where the slots come from, and in what may be told afterwards.
+A private answer (:mod:`service.answering.answering`) and a trial on public exemplars
+(:mod:`service.answering.trials.trials`) are made by the very same ones; they differ in where the slots come from, and
+in what may be told afterwards.
 """
 
 from __future__ import annotations

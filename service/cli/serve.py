@@ -28,7 +28,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
 
-DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
+DEFAULT_CONFIG = Path(local_ray.__file__).with_name("serve.yaml")
 _DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wait for the engine four times
 _LOOK_EVERY_S = 1.0
 _ASK_EVERY_S = 0.5

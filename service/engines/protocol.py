@@ -333,3 +333,19 @@ class KeepsBlocks(SetsRoomAside, Protocol):
             The task's :attr:`TaskSpec.kept` from now on.
         """
         ...
+
+
+class Steerer(Protocol):
+    """A language model whose heads bundles can steer."""
+
+    async def bundles(self) -> frozenset[str]:
+        """SHA-256 of the bundles that it has."""
+        ...
+
+    async def health(self) -> None:
+        """Return if it can answer."""
+        ...
+
+    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
+        """Probabilities of the options after a redacted text, steered by a profile; None steers nothing."""
+        ...

@@ -189,7 +189,7 @@ def release(_actor: Actor, records: Records, task: str, *, stages: Stages | None
 
 @command(Right.SEE)
 def export(_actor: Actor, records: Records, task: str) -> tuple[bytes, exported.Certificate]:
-    """The public exemplars that a task has chosen, with a certificate: see :func:`service.answering.plans.exported.export`."""
+    """The public exemplars that a task has chosen, with a certificate."""
     return exported.export(records, task)
 
 

@@ -5,7 +5,8 @@ from accounting import plan
 from accounting.ledger import charges, errors, history, quotas, witness
 from accounting.privacy import accountants
 from sanitization import text
-from service.answering import answering, latency, making, queries, restoring
+from service.answering import answering, latency, queries, restoring
+from service.answering.once import making
 from service.engines import protocol
 from service.engines.embedding import sanitizers
 from service.operations import command, fields

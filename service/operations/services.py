@@ -13,7 +13,7 @@ from service.answering.latency import SMALLEST_S, UNPADDED, Grains
 from service.answering.measured_grains import MeasuredGrains
 from service.answering.plans.signing import Make, release
 from service.answering.realigning import Realigner
-from service.answering.restoring import Restoring, Steerer
+from service.answering.restoring import Restoring
 from service.answering.sanitizing_engine import SanitizingEngine
 from service.answering.stages import Stages
 from service.answering.trials.trials import Trials
@@ -21,7 +21,7 @@ from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.embedding.sanitizers import Sanitizers, setting_for
 from service.engines.embedding.words import cache_folder
-from service.engines.protocol import Engine
+from service.engines.protocol import Engine, Steerer
 from service.engines.with_notice import with_notice
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE

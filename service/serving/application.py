@@ -1,7 +1,7 @@
 """The Ray Serve application: an HTTP ingress, the engine and the embedder, each scaling by itself.
 
-``service.serving.application:build`` is what a Serve config's ``import_path`` names, here and on KubeRay. Serve passes the
-config's ``args`` as plain values and accepts unknown ones silently, so they are checked here.
+``service.serving.application:build`` is what a Serve config's ``import_path`` names, here and on KubeRay. Serve passes
+the config's ``args`` as plain values and accepts unknown ones silently, so they are checked here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class EmbedderDeployment:
         return embeddings
 
     async def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
-        """See :class:`service.engines.embedding.embedder.TextEmbedder`; work that depends on the number of texts only."""
+        """Embeddings, by work that depends on the number of texts only."""
         embeddings = await privately(lambda: self._embedder.embed_bounded(texts))
         self._answered = True
         return embeddings

@@ -48,7 +48,7 @@ class RestoreEngine:
 
 
 class RemoteSteerer:
-    """The deployment as a :class:`service.answering.restoring.Steerer`."""
+    """The deployment as a :class:`service.engines.protocol.Steerer`."""
 
     def __init__(self, handle: DeploymentHandle[Any]):
         self._handle = handle

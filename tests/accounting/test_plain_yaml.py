@@ -4,19 +4,25 @@ import json
 import tracemalloc
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from accounting.plain_yaml import DEEPEST, LONGEST, NotPlainError, load
+from accounting.plain_yaml import DEEPEST, LARGEST_NUMBER, LONGEST, NotPlainError, dump, load
 
 
 def test_what_json_has_is_read_as_json_reads_it() -> None:
     document = {"a": [1, -2.5, 1e-4, True, False, None, "yes", "2020-01-01", ""], "b": {"c": {}}, "é": "\u2028x"}
     assert load(json.dumps(document)) == document
-    assert load("{a: 1e-4, b: 10_000, c: [on call, 2020-01-01T, 1.2.3], d: 'no', e: !!str 12:30}") == {
+    assert load("{a: 1e-4, b: 10_000, c: [on call, 2020-01-01T, 1.2.3], d: '2020-01-01', e: !!str 12}") == {
         "a": 1e-4,
         "b": 10_000,
         "c": ["on call", "2020-01-01T", "1.2.3"],
-        "d": "no",
-        "e": "12:30",
+        "d": "2020-01-01",
+        "e": "12",
+    }
+    assert load("{no: [yes, Off, y, 12:30, '1:30.5'], 'a': 010}") == {
+        "no": ["yes", "Off", "y", "12:30", "1:30.5"],
+        "a": 10,
     }
     assert load("a: &a {x: 1}\nb: *a\nc: [*a, *a]") == {"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}, {"x": 1}]}
     assert load("") is None
@@ -28,23 +34,19 @@ def test_what_json_has_is_read_as_json_reads_it() -> None:
         ("2020-01-01", "2020-01-01 is a date in YAML"),
         ("2020-01-01 10:00:00", "is a date"),
         ("2020-13-45", "is a date"),
-        ("yes", "yes is true in YAML: quote it if it is a text, or write true"),
-        ("Off", "Off is false in YAML"),
-        ("12:30", "12:30 is 750 in YAML"),
-        ("1:30.5", "is 90.5 in YAML"),
-        ("010", "010 is 8 in YAML"),
         (".nan", "not a finite number"),
         ("-.inf", "not a finite number"),
         ("1e999", "not a finite number"),
         (str(2**63), "is beyond 9,223,372,036,854,775,807"),
         ("9" * 5000, "is not a number"),
         ("=", "quote it"),
-        ("!!binary aGk=", "is binary in YAML"),
+        ("!!binary aGk=", "is of the type !!binary in YAML"),
         ("!!set {x, y}", "!!set is not a list or a mapping"),
         ("!!omap [x: 1]", "!!omap is not a list"),
         ("!mine x", "of the type !mine"),
         ("!!python/object/apply:os.system [ls]", "python/object"),
         ("!!int many", "many is not a number"),
+        ("!!bool maybe", "maybe is not true or false"),
     ],
 )
 def test_what_json_does_not_have_is_refused_by_its_key(written: str, says: str) -> None:
@@ -62,16 +64,17 @@ def test_what_json_does_not_have_is_refused_by_its_key(written: str, says: str) 
 @pytest.mark.parametrize(
     ("text", "key", "says"),
     [
-        ("a: {yes: 1}", "a.yes", "this key is true or false in YAML: quote it"),
+        ("a: {true: 1}", "a.true", "this key is true or false in YAML: quote it"),
         ("a: {1: x}", "a.1", "this key is a number"),
         ("a: {null: x}", "a.null", "this key is nothing"),
         ("a: {2020-01-01: x}", "a.2020-01-01", "this key is a date"),
         ("? [a, b]\n: c", "", "a key is a text"),
-        ("b: &b {x: 1}\na: {<<: *b}", "a.<<", "write its keys out"),
-        ("a: &a [*a]", "a.0", "contains itself by an alias"),
-        ("a: &a {b: {c: *a}}", "a.b.c", "contains itself by an alias"),
-        ("a: 1\na: 2", "", "repeated key 'a'"),
+        ("b: &b {x: 1}\na: {<<: *b}", "a.<<", "this key is of the type !!merge in YAML"),
+        ("a: &a [*a]", "", "nested more than"),
+        ("a: &a {b: {c: *a}, d: *a}", "", "nested more than"),
+        ("a: 1\na: 2", "", 'duplicate key "a"'),
         ("a: [", "", "not valid YAML"),
+        ("%YAML 1.29\n---\na: 1", "", "not valid YAML"),
         ("a: 1\n---\nb: 2", "", "not valid YAML"),
         ("[" * 5000, "", "nested more than"),
         ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "", "nested more than"),
@@ -88,7 +91,7 @@ def test_what_other_readers_would_not_read_is_refused(text: str, key: str, says:
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(NotPlainError) as refused:
-        load("labels: [yes, no, maybe]\ndue: 2020-01-01")
+        load("labels: [2020-01-01, .nan, maybe]\ndue: 2020-01-01")
     assert [problem.key for problem in refused.value.problems] == ["labels.0", "labels.1", "due"]
 
 
@@ -110,3 +113,25 @@ def test_a_chain_of_aliases_is_as_deep_as_it_is_written_out() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, DEEPEST)]
     with pytest.raises(NotPlainError, match="nested more than"):
         load("\n".join(lines))
+
+
+NUMBERS = st.integers(-LARGEST_NUMBER, LARGEST_NUMBER) | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")) | st.from_regex(
+    r"[0-9_.:eox+-]{1,8}|[|>&*!%@`?~=<-]\S?|true|No|null|2020-01-0[1-9]", fullmatch=True
+)
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)
+)
+
+
+@settings(max_examples=30)
+@example({"labels": ["08", "0o7", "1e5", "<<", "="], "text": "one\n\n two \n"}, True)
+@example({"text": "one\n\u2028two"}, False)
+@given(st.dictionaries(TEXTS, DOCUMENTS), st.booleans())
+def test_what_is_written_is_read_as_it_was(document: dict[str, object], in_line: bool) -> None:
+    assert load(dump(document, in_line=in_line)) == document
+
+
+def test_texts_of_several_lines_are_written_as_such() -> None:
+    assert dump({"b": "one\ntwo\n", "a": {"c": [1, 2]}}) == "b: |\n  one\n  two\na:\n  c:\n  - 1\n  - 2\n"
+    assert dump({"a": {"c": [1, 2]}}, in_line=True) == "a:\n  c: [1, 2]\n"

@@ -81,7 +81,7 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
 
 def test_serve_configs_differ_where_they_must():
     """Kustomize patches no text, so each is written out; a change of one that the others lack is noticed here."""
-    packaged = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+    packaged = yaml.safe_load((ROOT / "service" / "serving" / "serve.yaml").read_text())
     local, gpu, production = map(serve_config, ("local", "gpu", "production"))
     assert differing(packaged, local) == {"/proxy_location", "/http_options/host", "/http_options/port"}
     assert {path.rsplit("/", 1)[0] for path in differing(local, gpu)} == {

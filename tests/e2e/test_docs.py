@@ -45,7 +45,7 @@ def test_configs_shown_can_be_served(page: Path, tmp_path: Path) -> None:
         if "declared" in shown:
             TrainConfig.model_validate(shown)
         elif "knowledge_base" not in shown and not shown.keys() & ELSEWHERE:
-            config = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+            config = yaml.safe_load((ROOT / "service" / "serving" / "serve.yaml").read_text())
             assert shown.keys() <= config["applications"][0].keys()
             config["applications"][0].update(shown)
             file = tmp_path / "serve.yaml"

@@ -17,9 +17,9 @@ from scipy import optimize, special
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
 from exemplar_store import Exemplar, Slot, sampling
-from service.answering import making
 from service.answering.mechanisms.adapter import OnceLabelAdapter
 from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.once import making
 from service.answering.plans.signing import sign
 from service.engines.private_threads import privately
 from service.engines.protocol import TaskSpec, ZeroShot

@@ -1,8 +1,8 @@
 """The service as it is wired, attacked: several answers of a signed plan, on neighbouring knowledge bases.
 
 The database, the encrypted store, the ledger, the calibration, the stages and the mechanisms are real, opened by
-:func:`service.operations.services.open_services`. Only the engine is a parrot: a slot says what the canary says where the canary
-is drawn, else what its first exemplar says.
+:func:`service.operations.services.open_services`. Only the engine is a parrot: a slot says what the canary says where
+the canary is drawn, else what its first exemplar says.
 
 Trial after trial, a plan is signed and all its answers are asked for. Some event over these answers is more likely with
 the canary or without it; Clopper-Pearson intervals turn that into a lower bound on ε, at the plan's δ. Above the plan's

@@ -2,8 +2,9 @@
 
 A file holds what the service does with its mechanism. Two things are elsewhere. Its parameters are in
 ``accounting/mechanisms.py``, since plans are read and calibrated without the service; a mechanism that is the service's
-alone may keep them in its own file. Its noiseless answer is registered with ``service/answering/trials/consensus.py``, which
-what answers private queries must not import. Registering an adapter makes all of it known.
+alone may keep them in its own file. Its noiseless answer is registered with
+``service/answering/trials/consensus.py``, which what answers private queries must not import. Registering an adapter
+makes all of it known.
 """
 
 from service.answering.mechanisms.adapter import register

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
+from accounting import plain_yaml
 from accounting.mechanisms import (
     EmbeddingMeanMechanism,
     PrototypesMechanism,
@@ -301,7 +301,6 @@ def _yaml(settings: Mapping[str, Any]) -> str:
     """Each key on a line of its own, below it what fits on one."""
 
     def written(key: str, value: Any) -> str:
-        flow = None if isinstance(value, dict | list) else False
-        return yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=60, default_flow_style=flow)
+        return plain_yaml.dump({key: value}, in_line=isinstance(value, dict | list), width=60)
 
     return "".join(written(key, value) for key, value in settings.items()).rstrip("\n")

@@ -213,8 +213,9 @@ def sign(
         accounting.ledger.errors.PlansChangedError: it is not.
         accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
-        service.answering.once.making.NotMadeError: nothing was uploaded yet that a release could be made of, or no engine is
-            there to write it, and nothing is signed; or the plan is signed and a release not made, as the message says.
+        service.answering.once.making.NotMadeError: nothing was uploaded yet that a release could be made of, or no
+            engine is there to write it, and nothing is signed; or the plan is signed and a release not made, as the
+            message says.
     """
     plan = calibrated.plan
     check_finished(plan)

@@ -48,7 +48,8 @@ class Embedder:
 
     Args:
         threads: how many texts are embedded at the same time. No embedding depends on it.
-        model: as :func:`service.engines.embedding.model.folder_of` has it; None takes what ``DPICL_EMBEDDING_MODEL`` names.
+        model: as :func:`service.engines.embedding.model.folder_of` has it; None takes what ``DPICL_EMBEDDING_MODEL``
+            names.
 
     Raises:
         EmbeddingModelError: the model cannot be had, is no text transformer, or is the packaged one with other files.

@@ -3,6 +3,10 @@
 Whatever goes wrong becomes a :class:`.completion.Failure`, which holds nothing that was sent or received but a status:
 an exception of the HTTP client carries the request, with the prompt and the key in it, and a server may quote both in
 its reply.
+
+Not OpenAI's client: it follows redirects with the prompt, brings cookies of one slot back with another's prompt, reads
+bodies of any size, tells the server how often it tried, and waits for the next try within its caller's place. Nor
+tenacity: its loop is as long as this one, knows no ``Retry-After`` and draws from :mod:`random`.
 """
 
 import asyncio

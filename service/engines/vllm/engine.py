@@ -7,7 +7,7 @@ seed per prompt. What a slot contributes depends on that slot alone:
 - it is shortened by its own length: exemplars that do not fit the task's bound and the model are left out;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
-- a block that is kept (:meth:`VllmEngine.keep`) has its own beginning in the cache and its own mean scores beside it;
+- a block that is kept (:mod:`service.engines.vllm.keeping`) has its own beginning in the cache, and its own scores;
 - cached beginnings of prompts are salted by knowledge base, with a secret of this replica; prompts without exemplars
   have a salt of their own, or a question that repeats a guessed exemplar would find it cached.
 
@@ -56,9 +56,9 @@ from service.engines.protocol import (
 )
 from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
+from service.engines.vllm.keeping import Keeper
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
 from service.engines.vllm.places import Need, Places, Turn
-from service.engines.vllm.scheduler import LET_GO, PIN, PIN_TOKENS
 from service.engines.vllm.sessions import Session, one_token
 from service.engines.vllm.tokens import Tokenization, Tokens
 
@@ -71,14 +71,10 @@ _SHUTDOWN_S = 10.0
 _MOST_TOKEN_CHARACTERS = 16
 # Each may share its batch with requests that want other log-probabilities, which vLLM then computes for all.
 _LIKELIEST_ATTEMPTS = 20
-# Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
-_ANY = ("0", "a")
 # Beside slots that write, the public prompt has a place.
 _BESIDE_SLOTS = 1
 # Tokens of a question and its template: as many are set aside for a question to slots that write together.
 _LONG_QUESTION = 512
-# So many tokens at that beginning's end may be others before a third question.
-_BESIDE_QUESTION = 2
 
 
 @dataclass(frozen=True)
@@ -94,23 +90,6 @@ class _Room:
     kept: int = 0
     beside: int = 0
     writing: int = 0
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A block that was read ahead.
-
-    Attributes:
-        number: under which its beginning is pinned.
-        shown: those of its exemplars that fit.
-        beginning: the tokens that are pinned.
-        scores: the :func:`.label_scoring.reference` of its label scores on public queries, float64 (L,); none if none.
-    """
-
-    number: int
-    shown: Slot
-    beginning: Tokens
-    scores: Sequence[np.ndarray]
 
 
 class VllmEngine:
@@ -165,16 +144,14 @@ class VllmEngine:
             cache_tokens=(self._cache_blocks - 1) * self._block_size,
             model_tokens=self._longest,
         )
-        self._kept: dict[tuple[str, str], dict[bytes, _Kept]] = {}
         self._favoured: dict[tuple[Any, ...], Sequence[np.ndarray]] = {}
         self._rooms: dict[str, _Room] = {}
         # What prompts take, and what slots that write together take: neither waits for the other.
         self._prompt_places = Places(config.max_num_seqs, self._cache_blocks - 1)
         self._writing_places = Places(config.max_writing_slots + _BESIDE_SLOTS, 0)
         self._turns: dict[str, Turn] = {}
-        self._reading = asyncio.Lock()
-        self._this = secrets.token_hex(8)
         self._number = itertools.count()
+        self._keeper = Keeper(self._block_size, self._shown, self._read, self._means)
         self._admission = Admission(config.max_queued_prompts)
         self._trie = lru_cache(maxsize=256)(self._make_trie)
         self._grammars = cache(lambda: Grammars(self._llm.vllm_config, self._llm.get_tokenizer()))
@@ -187,7 +164,7 @@ class VllmEngine:
         Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
         public answer. The first text is the likeliest one, the others are sampled at temperature 1.
         """
-        if task.kept and self._kept_of(task) is None:
+        if task.kept and not self._keeper.keeps(task):
             raise NotKeptError("the engine has started anew, and reads the exemplars first")
         await self._grammar(task)  # before anything is charged
         prompts = self._tokens_of(task).prompts([render(task.prompt, fields) for fields in (query, *task.calibration)])
@@ -228,12 +205,9 @@ class VllmEngine:
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]
     ) -> list[tuple[list[Tokens], Sequence[np.ndarray]]]:
         """Each slot's prompts, and what is known of its label scores; no prompts for a slot that abstains."""
-        kept = self._kept_of(task)
-        if kept is None:
-            return [(prompts, ()) for prompts in await privately(lambda: self._prompts(task, query, slots))]
-        blocks = [kept.get(_digest(task, slot)) for slot in slots]
-        prompts = await privately(lambda: self._continued(task, query, blocks))
-        return [(own, block.scores if block else ()) for own, block in zip(prompts, blocks, strict=True)]
+        if self._keeper.keeps(task):
+            return await privately(lambda: self._keeper.continued(task, query, slots))
+        return [(prompts, ()) for prompts in await privately(lambda: self._prompts(task, query, slots))]
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
         """See :meth:`service.engines.protocol.WritesTogether.write`."""
@@ -360,7 +334,7 @@ class VllmEngine:
         if not self._cache_is_uniform:
             return "blocks are not kept for this model: its layers cache in different ways"
         size, there = self._block_size, self._cache_blocks
-        own = len(self._tokens_of(task).prompts([render(task.prompt, _saying(""))])[0])
+        own = len(self._tokens_of(task).prompts([render(task.prompt, defaultdict(str))])[0])
         pieces = (blocks + most) * ((own + task.slot_tokens) // size)
         beside = most * ((tokens + self._answer_tokens(task)) // size + 2)
         room = replace(self._rooms.get(task.name, _Room()), kept=pieces, beside=beside)
@@ -454,60 +428,7 @@ class VllmEngine:
 
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
         """See :meth:`service.engines.protocol.KeepsBlocks.keep`."""
-        key = task.name, task.knowledge_base
-        wanted = {_digest(task, block): block for block in blocks if block}
-        async with self._reading:
-            have = self._kept.setdefault(key, {})
-            if gone := [have.pop(digest).number for digest in have.keys() - wanted.keys()]:
-                await self._ask(task, [0], _parameters(extra_args={LET_GO: gone}))
-            new = {digest: block for digest, block in wanted.items() if digest not in have}
-            queries = (_saying(_ANY[0]), *task.calibration, _saying(_ANY[1]))
-            shown = await privately(lambda: self._shown(task, queries, list(new.values())))
-            numbers = [next(self._number) for _ in shown]
-            try:
-                reading = [self._read(task, number, *own) for number, own in zip(numbers, shown, strict=True)]
-                read = await asyncio.gather(*reading)
-                have.update((digest, kept) for digest, kept in zip(new, read, strict=True) if kept is not None)
-            finally:
-                if lost := sorted({*numbers} - {kept.number for kept in have.values()}):
-                    await self._ask(task, [0], _parameters(extra_args={LET_GO: lost}))
-            if not blocks:
-                del self._kept[key]
-        return self._this
-
-    def _kept_of(self, task: TaskSpec) -> dict[bytes, _Kept] | None:
-        return self._kept.get((task.name, task.knowledge_base)) if task.kept == self._this else None
-
-    async def _read(self, task: TaskSpec, number: int, shown: Slot, prompts: Sequence[Tokens]) -> _Kept | None:
-        """Read a block's beginning and pin it, and score it; None if that fails or nothing of it fits."""
-        if not prompts:
-            return None
-        size = self._llm.vllm_config.cache_config.block_size
-        length = next((i for i, tokens in enumerate(zip(*prompts, strict=False)) if len({*tokens}) > 1), 0)
-        length = (length - _BESIDE_QUESTION) // size * size
-        public = prompts[1:-1]
-        if task.measuring:
-            # No block has less of its prompt pinned than fills whole pieces; and of what follows nothing is found.
-            length = (task.slot_tokens - _BESIDE_QUESTION - size) // size * size
-            public = [[*prompt[: max(length, 0)], *prompt[max(length, 0) + 1 :]] for prompt in public]
-        beginning = prompts[0][: max(length, 0)]
-        try:
-            pin = {PIN: number, PIN_TOKENS: len(beginning)}
-            await self._ask(task, public[0] if public else prompts[0], _parameters(extra_args=pin))
-            scores = await self._means(task, public)
-        except Exception:  # this block's alone
-            return None
-        return _Kept(number, shown, beginning, scores)
-
-    def _continued(
-        self, task: TaskSpec, query: Mapping[str, str], blocks: Sequence[_Kept | None]
-    ) -> list[list[Tokens]]:
-        """The query's prompt of each block that is kept; none of others."""
-        shown = self._shown(task, [query], [block.shown if block else () for block in blocks], cut=False)
-        return [
-            prompts if block and prompts and prompts[0][: len(block.beginning)] == block.beginning else []
-            for (_, prompts), block in zip(shown, blocks, strict=True)
-        ]
+        return await self._keeper.keep(task, blocks)
 
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.protocol.Engine.describe`."""
@@ -605,6 +526,10 @@ class VllmEngine:
             results = self._llm.generate(salted, parameters, str(next(self._number)))
             (result,) = [result async for result in results]  # one: only the final one is asked for
         return result.outputs[0]
+
+    async def _read(self, task: TaskSpec, prompt: Tokens, told: Mapping[str, Any]) -> None:
+        """Ask for nothing but that it is read; ``told`` is what the scheduler is told."""
+        await self._ask(task, prompt, _parameters(extra_args=dict(told)))
 
     async def _public(self, work: Awaitable[T]) -> T:
         """Work without exemplars, whose failure may be told."""
@@ -738,16 +663,6 @@ def _why(error: Exception) -> str:
 def _without_exemplars(task: TaskSpec) -> TaskSpec:
     """The task for prompts that show no exemplar: no knowledge base can have this name, so they share no cache."""
     return replace(task, knowledge_base=f"questions to {task.knowledge_base}")
-
-
-def _saying(text: str) -> Mapping[str, str]:
-    """A query all of whose fields are this text."""
-    return defaultdict(lambda: text)
-
-
-def _digest(task: TaskSpec, slot: Slot) -> bytes:
-    """Of what a prompt shows of a block, before anything is left out."""
-    return hashlib.sha256("\0".join(rendered(task.prompt, slot)).encode()).digest()
 
 
 @lru_cache(maxsize=8)

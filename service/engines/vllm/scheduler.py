@@ -6,53 +6,17 @@ It runs in vLLM's own process, and adds to each request nothing but a look at it
 import time
 from typing import Any
 
-from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 
-PIN = "pin"
-"""A number under which the blocks are kept."""
-PIN_TOKENS = "pin_tokens"
-"""How many of a prompt's first tokens; what fills a block only in part is not kept."""
-LET_GO = "let_go"
-"""Numbers that are let go of."""
+from service.engines.vllm.keeping import Pinning, arguments_of
+
 TOGETHER = "together"
 """A number that these requests share, and how many there are."""
 _PATIENCE_S = 0.02
 """For one that does not arrive."""
-
-
-class Pinning(Scheduler):  # type: ignore[misc]
-    """Beginnings of prompts stay in the cache until they are let go.
-
-    vLLM frees a request's cache blocks when it is done, and gives them to others from then on, those first that were
-    not read for longest. Here a request may ask that the blocks which its first tokens fill stay in use, under a
-    number, until another request lets go of that number. No other request can evict what is in use.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._pinned: dict[int, list[KVCacheBlock]] = {}
-
-    def add_request(self, request: Request) -> None:
-        """May let go of others' beginnings first."""
-        for number in arguments_of(request).get(LET_GO, ()):
-            # The last first, as vLLM frees a request's: a beginning is worth more.
-            self.kv_cache_manager.block_pool.free_blocks(reversed(self._pinned.pop(number, [])))
-        super().add_request(request)
-
-    def _free_request_blocks(self, request: Request) -> None:
-        wanted = arguments_of(request)
-        # A preempted request has not ended, and an aborted one may have computed nothing.
-        ended = request.is_finished() and request.status != RequestStatus.FINISHED_ABORTED
-        if ended and PIN in wanted:
-            (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
-            kept = list(blocks[: wanted[PIN_TOKENS] // self.block_size])
-            self.kv_cache_manager.block_pool.touch(kept)
-            self._pinned[wanted[PIN]] = kept
-        super()._free_request_blocks(request)
 
 
 class InStep(Scheduler):  # type: ignore[misc]
@@ -107,9 +71,3 @@ def scheduler(vllm_config: Any, **arguments: Any) -> Scheduler:
     """vLLM names it by its place, and gives it what its own would get."""
     kind = _OursAsync if vllm_config.scheduler_config.async_scheduling else _Ours
     return kind(vllm_config=vllm_config, **arguments)
-
-
-def arguments_of(request: Request) -> dict[str, Any]:
-    """What is asked of a scheduler, beside what vLLM knows."""
-    parameters = request.sampling_params
-    return (parameters.extra_args if parameters is not None else None) or {}

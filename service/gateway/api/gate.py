@@ -51,8 +51,8 @@ class Doors:
         """Return if a request to this path may come in.
 
         Raises:
-            service.gateway.api.problems.Problem: 503, after which the same request reaches another replica or cluster; 429, all
-                places are taken.
+            service.gateway.api.problems.Problem: 503, after which the same request reaches another replica or cluster;
+                429, all places are taken.
         """
         if self._closed and path != _ALIVE:  # that the process lives it says to the end
             raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)

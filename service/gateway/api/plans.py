@@ -3,9 +3,9 @@
 import asyncio
 from typing import Annotated, Any
 
-import yaml
 from fastapi import APIRouter, Query, Request, Response
 
+from accounting import plain_yaml
 from accounting.plan import PlanError
 from service.answering.plans.signing import prepare
 from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
@@ -56,7 +56,7 @@ _BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/yaml": {"schema": {"type": "string"}, "example": yaml.safe_dump(CLASSIFY, sort_keys=False)},
+            "application/yaml": {"schema": {"type": "string"}, "example": plain_yaml.dump(CLASSIFY)},
             "application/json": {
                 "schema": PLAN,
                 "examples": {"labels": {"value": CLASSIFY}, "free text": {"value": GENERATE}},

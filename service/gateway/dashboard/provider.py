@@ -1,5 +1,7 @@
 """Signing in with an OpenID Connect provider: the authorization code flow, with PKCE and a nonce, by Authlib's client.
 
+Not by its ``authorize_redirect`` and ``authorize_access_token``: they keep an attempt in Starlette's session, for which
+all replicas would share a secret, and take an error from the address before they look whether the state is ours.
 The provider's description and keys are fetched anew for each sign-in: sign-ins are rare, and providers change keys.
 Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
 RP-Initiated Logout 1.0, section 2.
@@ -15,7 +17,7 @@ import httpx2
 from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOAuth2App
 from joserfc.errors import ClaimError, JoseError, MissingClaimError
 
-from service.gateway.dashboard.sign_in import Attempt, SignInRefusedError
+from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
 from service.records.roles import MAY, Role
 from service.records.sessions import Person
 from service.settings import Settings

@@ -6,9 +6,8 @@ import asyncio
 import ipaddress
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from service.answering.wording import lasting
+from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
 from service.gateway.dashboard.forms import check_ours, read_form
 from service.gateway.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
 from service.records.roles import Right, may
@@ -32,54 +32,6 @@ _LONGEST_COOKIE = 3800  # browsers drop one whose name, value and attributes exc
 # A key has 256 random bits, so this stops no guessing that could succeed; it keeps the attempts from being a load.
 _PER_ADDRESS = {"per_minute": 10, "burst": 10}
 _OVERALL = {"per_minute": 120, "burst": 60}
-
-
-class SignInRefusedError(Exception):
-    """The provider, or what it says, lets nobody in; the message is for the person who wanted in.
-
-    Attributes:
-        status: of the page that says so.
-        wait_s: how long to wait before the next attempt.
-    """
-
-    def __init__(self, message: str, status: int = 403, wait_s: float = 0.0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.wait_s = wait_s
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A sign-in that was begun here and goes on at a provider: what only this browser has, to finish it with.
-
-    Attributes:
-        state: tells the provider's answer from one that somebody else asked for.
-        nonce: ties the provider's word to this attempt.
-        verifier: shows the provider that who asked is who fetches its word.
-        going: where to go then.
-    """
-
-    state: str
-    nonce: str
-    verifier: str
-    going: str
-
-    @classmethod
-    def read(cls, kept: str) -> Attempt:
-        """From what :attr:`kept` was.
-
-        Raises:
-            SignInRefusedError: it is nothing, or something else.
-        """
-        match kept.split(".", 3):
-            case [state, nonce, verifier, going] if state and nonce and verifier:
-                return cls(state, nonce, verifier, unquote(going))
-        raise SignInRefusedError("This sign-in was begun in another browser, or over ten minutes ago. Start again.")
-
-    @property
-    def kept(self) -> str:
-        """For a cookie."""
-        return ".".join((self.state, self.nonce, self.verifier, quote(self.going, safe="")))
 
 
 def _open_to_all(method: str, path: str) -> Callable[[Handler], Handler]:

@@ -13,8 +13,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import insert, reading
-from service.answering.restoring import Steerer
-from service.engines.protocol import Engine
+from service.engines.protocol import Engine, Steerer
 from service.records.database import BUSY_TIMEOUT_S, is_busy
 from service.records.tables import heartbeats
 

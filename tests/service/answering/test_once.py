@@ -19,9 +19,9 @@ from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Exemplar
-from service.answering import making
 from service.answering.answering import Answer, BusyError
 from service.answering.mechanisms.adapter import Public, answer_adapter_of, once_adapter_of
+from service.answering.once import making
 from service.answering.once.made import MadeOnce
 from service.answering.once.making import NotMadeError, make
 from service.answering.plans.signing import release, sign

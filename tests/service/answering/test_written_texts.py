@@ -17,10 +17,10 @@ from ray import serve
 from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Exemplar, Slot
-from service.answering import making
 from service.answering.measured_grains import Work
 from service.answering.mechanisms.adapter import once_adapter_of
 from service.answering.mechanisms.written_texts import WrittenTextsAdapter
+from service.answering.once import making
 from service.answering.once.making import NotMadeError, grain_s
 from service.answering.plans.exported import certificate_of, export, problems
 from service.answering.plans.signing import promise, sign

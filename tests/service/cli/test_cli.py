@@ -409,8 +409,8 @@ def test_nothing_is_served_with_a_grain_of_zero(dpicl: Shell, monkeypatch: pytes
         ("applications: [{name: a, import_path: 'service.serving.application:build', args: {engin: x}}]", "engin"),
         ("htpp_options: {}\napplications: []", "htpp_options"),
         (
-            "applications: [{name: a, import_path: 'service.serving.application:build', deployments: [{name: b, size: 1}]}]",
-            "applications.0.deployments.0.size",
+            "applications: [{name: a, import_path: 'service.serving.web:b', deployments: [{name: b, x: 1}]}]",
+            "applications.0.deployments.0.x",
         ),
     ],
 )

@@ -77,14 +77,18 @@ def test_whatever_else_is_asked_a_kept_block_is_found_cached_and_one_that_is_not
     assert [cached for _, cached in asked(running, CLASSIFY, BLOCKS)[1]] == [0] * 6
 
 
-def test_without_pinning_the_same_blocks_are_evicted(running):
-    """The planted bug: they are read ahead, and nothing keeps them."""
-    with mock.patch("service.engines.vllm.engine.PIN", "nothing"):
-        kept = keep(running)
-    flood(running)
-    _, prompts = asked(running, replace(TASK, kept=kept), BLOCKS)
-    assert [cached for _, cached in prompts] == [0] * 6
-    keep(running, blocks=[])
+def test_without_pinning_questions_evict_a_block_that_they_do_not_draw(running):
+    """The planted bug: blocks are read ahead and left to vLLM, in a cache with room for all of them and an answer."""
+    from service.engines.vllm.keeping import PIN  # once the engine has chosen vLLM's environment
+
+    for pin, found in (("nothing", False), (PIN, True)):
+        with mock.patch("service.engines.vllm.keeping.PIN", pin):
+            pinned = replace(TASK, kept=keep(running))
+        for question in range(25):
+            asked(running, pinned, BLOCKS[1:], {"text": f"{question} parcels of lamps are lost " * 12})
+        _, ((_, cached),) = asked(running, pinned, BLOCKS[:1])
+        assert (cached > 0) == found
+        keep(running, blocks=[])
 
 
 @pytest.mark.parametrize("task", [TASK, replace(TASK, calibration=()), replace(GENERATE, slot_tokens=300)])

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
 
-import yaml
-
+from accounting import plain_yaml
 from accounting.ledger.cohorts import CohortStatus
 from accounting.tasks import unwritten
 from exemplar_store import KnowledgeBase
@@ -104,7 +103,7 @@ def starting_text(
 
 def _mechanism(adapter: type[Adapter[Any, Any]]) -> str:
     written = adapter.example.model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump({"mechanism": written}, default_flow_style=None, sort_keys=False, width=200).rstrip()
+    return plain_yaml.dump({"mechanism": written}, in_line=True, width=200).rstrip()
 
 
 def signed_text(document: str) -> str:
@@ -116,18 +115,7 @@ def signed_text(document: str) -> str:
     plan = read_signed(document).plan
     left_out: Any = {"tasks": {name: unwritten(task) for name, task in plan.tasks.items()}}
     written = plan.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
-    return yaml.dump(written, Dumper=_Readable, sort_keys=False, allow_unicode=True)
-
-
-class _Readable(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
-
-
-def _lines(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Readable.add_representer(str, _lines)
+    return plain_yaml.dump(written)
 
 
 def _half(free: Decimal) -> str:

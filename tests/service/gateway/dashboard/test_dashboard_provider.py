@@ -17,8 +17,8 @@ from pydantic import SecretStr, ValidationError
 from accounting.ledger.events import PersonSignedIn, PersonSignedOut
 from accounting.ledger.trail import append
 from accounting.replay.trail import verify
+from service.gateway.dashboard.attempt import Attempt
 from service.gateway.dashboard.sign_in import _ATTEMPT as ATTEMPT
-from service.gateway.dashboard.sign_in import Attempt
 from service.records.sessions import LASTS, Sessions
 from service.settings import Settings
 from tests.service.conftest import serving
