@@ -123,7 +123,9 @@ def test_locks_have_hashes_no_address_and_nothing_for_development_or_evaluation(
     development = {re.match(r"[\w-]+", name)[0] for name in unwanted}  # type: ignore[index]
     # Ray itself asks for jsonschema, vLLM for OpenAI's client, and the embedding model's package for its library.
     assert pins(lock).keys() & development <= {"jsonschema", "openai", "sentence-transformers"}
-    needed = {re.match(r"[\w-]+", name)[0].lower() for name in project["dependencies"] + extras["server"]}  # type: ignore[index]
+    needed = {
+        re.match(r"[\w.-]+", name)[0].lower().replace(".", "-") for name in project["dependencies"] + extras["server"]
+    }  # type: ignore[index]
     assert needed | {"psycopg", "opentelemetry-sdk", "setuptools"} <= pins(lock).keys()
 
 
