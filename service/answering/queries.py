@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
+from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import KnowledgeBase
 from service.engines.protocol import Prompt, TaskSpec
@@ -56,6 +57,23 @@ def check_threshold(task: ClassifyTask | GenerateTask, abstain_below: float | No
     if abstain_below is not None:
         raise InvalidQueryError("abstain_below: this task's answers have no score; leave it out")
     return None
+
+
+def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
+    """The field that exemplars and queries are compared by: the one named, or the first of the query's.
+
+    Raises:
+        ValueError: the query has no field of that name.
+    """
+    fields = plan.tasks[task_name].query_fields
+    if name is not None and name not in fields:
+        raise ValueError(f"the queries of {task_name} have no field {name!r}; they have {', '.join(fields)}")
+    return name or fields[0]
+
+
+def response_field(task: ClassifyTask | GenerateTask) -> str | None:
+    """The field whose texts the task's answers are taken from; None if they are labels, or lines of a document."""
+    return task.answer_field if isinstance(task, GenerateTask) and task.document_field is None else None
 
 
 def described_spec(

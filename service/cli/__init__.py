@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.lazy import SETTINGS, LazyGroup
+from service.cli.lazy import SETTINGS, EveryCommand, MissingExtraError
 from service.cli.output import close_records
 from service.problem_kinds import RefusalError
 
 app = typer.Typer(
-    cls=LazyGroup,
+    cls=EveryCommand,
     no_args_is_help=True,
     **SETTINGS,
     help=(
@@ -27,9 +27,9 @@ app = typer.Typer(
     ),
 )
 
-_EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"), "eval") | {"psycopg": "postgres"}
-_EXTRAS["vllm"] = "vllm"
-_OURS = ("accounting", "aggregation", "exemplar_store", "sanitization", "service")
+_EXTRAS = {"matplotlib": "research", "psycopg": "postgres", "vllm": "vllm"}
+"""What brings a package that a command may find missing; the server brings the others."""
+_OURS = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service")
 """Errors that these packages define say what a user can do."""
 
 
@@ -68,8 +68,8 @@ def _explain(error: Exception) -> str | None:
 
     if isinstance(error, ValidationError):
         return "; ".join(_said(problem, error.title) for problem in error.errors())
-    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _EXTRAS:
-        return f"this command needs {name}, which is not installed: pip install 'dp-icl[{_EXTRAS[name]}]'"
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) not in _OURS:
+        return str(MissingExtraError(f"this command needs {name}, which is not installed", _EXTRAS.get(name, "server")))
     if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?"
     sqlalchemy = sys.modules.get("sqlalchemy.exc")

@@ -1,16 +1,15 @@
-"""``dpicl budget``, ``cohort`` and ``group``: what was promised, spent, and is left, and of whom."""
+"""``dpicl cohort`` and ``group``: whose data share a budget, and what is left of it."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from service.answering.plans.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, TaskBudget
-from service.cli.ask import Service, checked, connect
+from service.answering.plans.budget_report import GroupBudget
 from service.cli.gathering import Commands
-from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_engine, print_json, print_list, print_table
+from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_list
 from service.operations import budgets
-from service.operations.budgets import BudgetsView, CohortView, NewCohort, NewGroup
+from service.operations.budgets import CohortView, NewCohort, NewGroup
 
 cohorts, groups = Commands(), Commands()
 
@@ -33,65 +32,6 @@ _GROUPS: dict[str, Callable[[GroupBudget], object]] = {
     "knowledge bases": lambda group: ", ".join(group.knowledge_bases),
     **_PAIRS,
 }
-_TASKS: dict[str, Callable[[TaskBudget], object]] = {
-    "task": lambda task: task.task,
-    "answers": lambda task: "any number" if task.answers is None else task.answers,
-    "spent": lambda task: task.spent,
-    "left": lambda task: _left(task),
-    "lost": lambda task: task.lost,
-}
-
-
-def budget(
-    url: str | None = None,
-    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY")] = "",
-    json: Json = False,
-) -> None:
-    """Show every knowledge base's budget and the answers left to each task.
-
-    A lifetime budget is *promised* to signed plans or still *free*. *ε so far* is what the charges cost to date; what
-    counts is the promised ε of the plan.
-
-    Args:
-        url: Ask a running service instead of the database.
-        key: API key, with --url.
-    """
-    if url is None:
-        read = do(budgets.read)
-    else:
-        with connect(Service(url=url, key=key)) as client:
-            read = BudgetsView.model_validate(checked(client.get("/v1/budgets"), "knowledge_bases"))
-    report = read.knowledge_bases
-    if json:
-        print_json(report)
-        return
-    if not report:
-        typer.echo("There is no knowledge base yet: create one with `dpicl kb create`.")
-    for item in report:
-        rows = [
-            [*(show(task) for show in _TASKS.values()), f"{plan.epsilon_spent:.3g}/{plan.promised.epsilon:g}"]
-            for plan in item.plans
-            for task in plan.tasks
-        ]
-        if item.group:
-            typer.echo(f"{item.knowledge_base} shares the budget of group {item.group} (see `dpicl group list`).")
-        if len(item.cohorts) > 1:
-            for cohort in item.cohorts:
-                closed = f"; closed {cohort.closed_at:%Y-%m-%d}" if cohort.closed_at else ""
-                typer.echo(f"Cohort {cohort.cohort}: {_amounts(cohort)}{closed}")
-        print_table(f"{item.knowledge_base}: {_amounts(item)}", [*_TASKS, "plan's ε so far"], rows)
-    print_engine(read.engine)
-
-
-def _amounts(budget: KnowledgeBaseBudget | CohortBudget) -> str:
-    return (
-        f"lifetime ε = {budget.lifetime.epsilon:g}, δ = {budget.lifetime.delta:g}; "
-        f"promised ε = {budget.promised.epsilon:g}; free ε = {budget.free.epsilon:g}, δ = {budget.free.delta:g}"
-    )
-
-
-def _left(task: TaskBudget) -> object:
-    return f"release {task.one_release}" if task.left is None else task.left
 
 
 @cohorts.command("open")

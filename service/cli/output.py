@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
     from service.operations.command import Command, Confirmation
-    from service.records.engine_record import EngineView
     from service.records.records import Records
     from service.records.roles import Actor
 
@@ -227,9 +226,13 @@ def print_list(title: str, listed: Sequence[T], columns: Mapping[str, Callable[[
         print_table(title, list(columns), ([show(view) for show in columns.values()] for view in listed))
 
 
-def print_engine(engine: EngineView | None) -> None:
-    """Say what answers, and how it keeps slots apart."""
+def print_engine(engine: Mapping[str, Any] | None) -> None:
+    """Say what answers, and how it keeps slots apart.
+
+    Args:
+        engine: as REST shows it.
+    """
     if engine is None:
         typer.echo("Engine: none has answered from this database yet (start one with `dpicl serve`)")
     else:
-        typer.echo(f"Engine: {engine.name}. {engine.notice}\nIsolation of slots: {engine.isolation}")
+        typer.echo(f"Engine: {engine['name']}. {engine['notice']}\nIsolation of slots: {engine['isolation']}")

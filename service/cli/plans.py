@@ -116,7 +116,7 @@ def preview_(
     else:
         output.say("Noise, every accountant and alternatives: --details")
     if opened:
-        output.print_engine(result.engine)
+        output.print_engine(result.engine.model_dump() if result.engine else None)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 

@@ -1,20 +1,33 @@
-"""``dpicl restore``: train and publish bundles; ask about a text without showing its sensitive spans."""
+"""``dpicl restore``: ask about a text without showing its sensitive spans; publish bundles."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
 from service.cli.ask import Service
 from service.cli.gathering import Commands
-from service.cli.output import Json, actor, create_database, print_json, print_table, records, say, state_folder
+from service.cli.lazy import LazyGroup, Place
+from service.cli.output import Json, actor, create_database, print_json, records, say, state_folder
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
 
-app = Commands()
+
+class _AndTrain(LazyGroup):
+    lazy: ClassVar[Mapping[str, Place]] = {
+        "train": Place(
+            "restore.train",
+            "research",
+            "Train a bundle: probes, heads, restoration vectors, books of profiles, and a report with controls.",
+        )
+    }
+
+
+app = Commands(cls=_AndTrain)
 
 
 class Asking(Service):
@@ -85,38 +98,7 @@ def preview(text: Text, span: Span = None, *, asking: Asking, json: Json = False
         f"{(1 - seen.truth) / (seen.profiles - 1):.2%}."
     )
     if controls := report.get("controls"):
-        typer.echo(f"On the publisher's test data, {_leak(controls)}.")
-
-
-@app.command()
-def train(
-    config: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
-    job: Annotated[Path, typer.Option(file_okay=False)],
-    plot_file: Annotated[Path | None, typer.Option("--plot", dir_okay=False)] = None,
-    json: Json = False,
-) -> None:
-    """Train a bundle: probes, heads, restoration vectors, books of profiles, and a report with controls.
-
-    Everything that it learns from goes to every client. The data must be public, or consented to.
-
-    Args:
-        config: What to train, a YAML file.
-        job: Its folder. Run the command again to continue.
-        plot_file: Also plot it to this PNG.
-    """
-    from sanitization.restore.training.data import TrainConfig
-    from sanitization.restore.training.job import Job
-
-    report = Job(job, TrainConfig.read(config), lambda stage, done: typer.echo(f"{stage}: {done}", err=True)).run()
-    if plot_file is not None:
-        from sanitization.restore.training.plot import plot
-
-        plot(report).savefig(plot_file, dpi=120)
-    if json:
-        print_json(report)
-        return
-    show(report)
-    typer.echo(f"Look at it, then: dpicl restore publish {job}")
+        typer.echo(f"On the publisher's test data, {leak(controls)}.")
 
 
 @app.command()
@@ -143,31 +125,8 @@ def publish(
     typer.echo(f"{made.address}, SHA-256 {made.sha256}, published by {made.signature.publisher}")
 
 
-def show(report: dict[str, Any]) -> None:
-    """Print a report for people: every figure beside what it must be compared with."""
-    from service.operations.restoring import CONTROLS
-
-    controls = report["controls"]
-    rows = [(said, f"{controls[name]:.1%}") for name, said in CONTROLS.items()]
-    print_table(f"Answers right, {report['rows']['test']:,} people of nobody's training", ["what", "right"], rows)
-    print_table(
-        f"At equal true ε ({report['profiles']} profiles are best at {report['chosen_for_epsilon']:g})",
-        ["ε", "mechanism", "right, steered", "right, as text", "attacker learns the answer"],
-        [
-            (
-                f"{cell['epsilon']:.2f}",
-                cell["mechanism"],
-                f"{cell['steered']:.1%}",
-                "" if cell["as_text"] is None else f"{cell['as_text']:.1%}",
-                f"{cell['attacker']:.1%}",
-            )
-            for cell in report["table"]
-        ],
-    )
-    typer.echo(f"Compare with what needs no answer at all: {_leak(controls)}.")
-
-
-def _leak(controls: dict[str, float]) -> str:
+def leak(controls: dict[str, float]) -> str:
+    """What needs no answer at all."""
     return (
         f"the redacted text alone tells {controls['redacted_attacker']:.1%} of answers, and the commonest one is right "
         f"for {controls['option_prior']:.1%}"

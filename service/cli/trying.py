@@ -13,6 +13,7 @@ import yaml
 
 from accounting.plan import CalibratedPlan, Plan, load_plan
 from accounting.tasks import ClassifyTask
+from service.answering import queries
 from service.answering.plans.calibrating import calibrate
 from service.answering.plans.candidates import write_candidates
 from service.answering.plans.signing import prepare
@@ -24,7 +25,6 @@ from service.cli.reading import TextFormat
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
 from service.engines.private_threads import privately
-from service.evaluation import dataset
 from service.operations import trials
 from service.operations.trials import TrialView, Trying
 from service.sources.encodings import read_text
@@ -93,7 +93,7 @@ def try_(
         field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
     else:
-        field, response = dataset.embedded_field(plan, name, embedded_field), dataset.response_field(plan.tasks[name])
+        field, response = queries.embedded_field(plan, name, embedded_field), queries.response_field(plan.tasks[name])
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 

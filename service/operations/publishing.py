@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from accounting.ledger.events import BundlePublished
+from sanitization.restore import publishing
 from sanitization.restore.bundle import Bundle, signing_key
-from sanitization.restore.training import job
 from service.operations.command import command
 from service.records.records import Records, audited
 from service.records.roles import Actor, Right
@@ -29,7 +29,7 @@ def publish(actor: Actor, records: Records, folder: Path, key: Path, margin: flo
     if root is None:
         raise ValueError("set DPICL_RESTORE_BUNDLES to the folder that the service reads")
     with records.database.begin() as connection:  # an event that cannot be stored is an error before anybody is told
-        made = job.publish(folder, root, signing_key(key), margin)
+        made = publishing.publish(folder, root, signing_key(key), margin)
         declared = made.manifest.declared
         happened = BundlePublished(
             bundle=made.address,

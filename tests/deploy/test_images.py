@@ -118,11 +118,14 @@ def test_locks_have_hashes_no_address_and_nothing_for_development_or_evaluation(
     assert text.count("==") <= text.count("--hash=sha256:")
     configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = configuration["project"]
-    unwanted = configuration["dependency-groups"]["dev"] + project["optional-dependencies"]["eval"]
+    extras = project["optional-dependencies"]
+    unwanted = configuration["dependency-groups"]["dev"] + extras["research"]
     development = {re.match(r"[\w-]+", name)[0] for name in unwanted}  # type: ignore[index]
     # Ray itself asks for jsonschema, vLLM for OpenAI's client, and the embedding model's package for its library.
     assert pins(lock).keys() & development <= {"jsonschema", "openai", "sentence-transformers"}
-    needed = {re.match(r"[\w-]+", name)[0].lower() for name in project["dependencies"]}  # type: ignore[index]
+    needed = {
+        re.match(r"[\w.-]+", name)[0].lower().replace(".", "-") for name in project["dependencies"] + extras["server"]
+    }  # type: ignore[index]
     assert needed | {"psycopg", "opentelemetry-sdk", "setuptools"} <= pins(lock).keys()
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from accounting.plan import calibrate_plan, load_plan
-from sanitization.restore.training.data import TrainConfig
+from research.restore.data import TrainConfig
 from service.serving.serve_config import load_serve_config
 from tests.documented import DOCS, blocks, run
 

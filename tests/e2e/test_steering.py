@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from examples.tiny_model import make_tiny_model
+from research.restore.model import SteeredModel
 from sanitization.restore.bundle import Bundle
-from sanitization.restore.training.model import SteeredModel
 from tests.e2e.serving import configured, opened, own, started, stops
 from tests.service.engines.steered_bundles import PROFILES, publish, right
 

@@ -1,14 +1,13 @@
 """Attacks: enumerated by hand on small channels."""
 
-import math
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sanitization.attacks import attack, repeated
-from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
+from sanitization.attacks import attack
+from sanitization.mechanisms import CORRECTED, RESPONSES, serve
 from sanitization.response import RandomisedResponse
 from sanitization.vocabulary import Vocabulary
 from tests.sanitization.made_up import vocabulary
@@ -17,7 +16,7 @@ WORDS = vocabulary(40)
 EVERY = np.arange(40)
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+@pytest.mark.parametrize("name", [*CORRECTED, *RESPONSES])
 def test_by_hand(name: str, tmp_path: Path) -> None:
     words = vocabulary(40, 16)
     channel = serve(name, words, 3.0, tmp_path).channel
@@ -45,14 +44,3 @@ def test_only_the_most_frequent_inputs() -> None:
     channel = RandomisedResponse(words.words, words.words, EVERY[:, None], 50 / 10)
     found = attack(channel, words, most=2)
     assert found.prior == pytest.approx(40 / 79)
-
-
-def test_repeats_find_a_word_but_not_within_a_cell() -> None:
-    """k-RR of single words gives all away in the end; words that share a medoid are never told apart."""
-    alone = RandomisedResponse(WORDS.words, WORDS.words, EVERY[:, None], 3.0)
-    assert attack(alone, WORDS, most=40).bayes < 0.5
-    assert repeated(alone, WORDS, 30, most=40) > 0.95
-    cells = RandomisedResponse(WORDS.words, WORDS.words[:4], EVERY[:, None] % 4, 3.0)
-    best = sum(WORDS.shares[np.arange(cell, 40, 4)].max() for cell in range(4))
-    found = repeated(cells, WORDS, 30, most=40, runs=4000)
-    assert abs(found - best) < 5 * math.sqrt(best * (1 - best) / 4000) + 0.01

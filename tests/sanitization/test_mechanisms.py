@@ -8,7 +8,7 @@ import pytest
 
 from sanitization import mechanisms
 from sanitization.audit import RefusedChannelError, audit
-from sanitization.mechanisms import PUBLISHED, RESPONSES, Served, best_nominal, serve
+from sanitization.mechanisms import CORRECTED, RESPONSES, Served, best_nominal, serve
 from sanitization.mixing import least_mixing
 from sanitization.published.santext import SanText
 from sanitization.table import TableError
@@ -18,7 +18,7 @@ from tests.sanitization.made_up import vocabulary
 
 WORDS = vocabulary(120, 24)
 EVERY = np.arange(120)
-EVERY_MECHANISM = pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+EVERY_MECHANISM = pytest.mark.parametrize("name", [*CORRECTED, *RESPONSES])
 
 
 @pytest.mark.parametrize("count", [2, 3, 50, 120])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sanitization.mechanisms import PUBLISHED, RESPONSES
+from sanitization.mechanisms import CORRECTED, RESPONSES
 from sanitization.stopwords import STOPWORDS
 from sanitization.text import LARGEST_NUMBER, LONGEST_TEXT, TextError, open_sanitizer
 from sanitization.tokens import KEEPABLE, Partition, cased_like
@@ -206,7 +206,7 @@ def test_threads_share_it(folder: Path) -> None:
         assert set(pool.map(lambda _: sanitizer.sanitize(text).text, range(320))) == {text}
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+@pytest.mark.parametrize("name", [*CORRECTED, *RESPONSES])
 def test_what_is_announced_is_the_audited_epsilon(name: str, folder: Path) -> None:
     sanitizer = opened(folder, name=name, epsilon=3.0)
     artifact = sanitizer.artifact

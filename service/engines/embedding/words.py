@@ -1,17 +1,25 @@
-"""The built-in vocabulary for sanitising: the English words that MiniLM knows, and their embeddings, computed once."""
+"""The built-in vocabulary for sanitising: the English words that MiniLM knows, and their embeddings.
+
+Those of the first 3,000 come with this package, so that a client needs neither the model nor torch.
+"""
 
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+from sanitization import embeddings
 from sanitization.cache import Kept, remember
-from sanitization.embeddings import whole_words
 from sanitization.vocabulary import Vocabulary
 from service.engines.embedding.embedder import Embed, Embedder, cores
 from service.engines.embedding.model import chosen_model, identity, packaged_model
+
+SHIPPED = 3000
+"""How many words have their embeddings in this package: :func:`minilm_words`, rounded to 11 bits."""
+_SHIPPED = Path(__file__).with_name("minilm-words.npy")
 
 
 def cache_folder() -> Path:
@@ -36,6 +44,23 @@ class EmbeddedOnDemand:
         return self._embedder.embed(unicode(words))
 
 
+def embedder_here() -> EmbeddedOnDemand | None:
+    """What embeds words that a vocabulary does not know; None in a client, which has no model."""
+    return None if find_spec("sentence_transformers") is None else EmbeddedOnDemand()
+
+
+def local_words(count: int, folder: Path) -> Vocabulary:
+    """The first words of MiniLM's vocabulary, for a process of a person's own.
+
+    Args:
+        count: how many words. More than :data:`SHIPPED`, or those of another model than MiniLM, are embedded here.
+        folder: keeps what is embedded.
+    """
+    if count > SHIPPED or chosen_model():
+        return minilm_words(count, folder)
+    return embeddings.load(_SHIPPED, words=_SHIPPED.with_suffix(".txt"), most=count)
+
+
 def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabulary:
     """The first words of MiniLM's vocabulary, which lists the most frequent first.
 
@@ -49,7 +74,7 @@ def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabu
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(packaged_model() / "tokenizer.json"))
-    words = list(whole_words(tokenizer.get_vocab()))[:count]
+    words = list(embeddings.whole_words(tokenizer.get_vocab()))[:count]
     return Vocabulary(words, embedded_once(words, folder, embed or (lambda given: Embedder().embed_many(given))))
 
 

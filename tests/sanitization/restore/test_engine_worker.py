@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from examples.tiny_model import make_tiny_model
+from research.restore.model import SteeredModel
 from sanitization.restore.steering import BEGIN, ROW, TABLE
-from sanitization.restore.training.model import SteeredModel
 
 ROWS, TOKENS = 6, 30
 LAYERS = (0, 1)

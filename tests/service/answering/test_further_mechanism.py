@@ -20,16 +20,16 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.noise import from_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from aggregation.votes import sum_votes
+from research.evaluation.texts import compared
 from service.answering.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, said
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.answering.trials.consensus import Consensus, consensus, most
 from service.engines.private_threads import privately
-from service.evaluation.texts import compared
+from tests.research.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.answering.test_text_answers import ask, make_services
 from tests.service.answering.trials.test_trials import RED, attempt, text_plan
 from tests.service.conftest import TEXT_PLAN, RepeatingEngine, client_of, states
-from tests.service.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.gateway.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from service.cli import ask, budgets
+from service.cli import ask, budget
 from service.operations.services import Services
 from service.serving.web import create_app
 from tests.service.conftest import client_of
@@ -46,7 +46,7 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
 
 def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:
     wrong = TestClient(create_app(services), headers={"Authorization": "Bearer wrong"})
-    monkeypatch.setattr(budgets, "connect", lambda _service: wrong)
+    monkeypatch.setattr(budget, "connect", lambda _service: wrong)
     assert "Invalid key: this API key is unknown" in dpicl.fails("budget", "--url", "http://service")
 
 

@@ -1,7 +1,6 @@
 """``dpicl sanitize``, and its page of the documentation."""
 
 import io
-import itertools
 import json
 import re
 import subprocess
@@ -13,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from service.cli import app, main
-from service.engines.embedding.words import minilm_words
+from service.engines.embedding.model import EmbeddingModelError
+from service.engines.embedding.words import SHIPPED, local_words, minilm_words
 from tests.documented import DOCS, blocks, run
 from tests.sanitization.made_up import letter_words
 
@@ -35,11 +35,6 @@ def printed(*args: object, stdin: str | bytes | None = None) -> list[str]:
     done = CliRunner().invoke(app, ["sanitize", *map(str, args)], input=stdin, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout_bytes.decode().split("\n")
-
-
-def call(*args: object) -> dict:
-    said = "\n".join(printed(*args, "--json"))
-    return json.loads(said, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
 @pytest.fixture
@@ -146,65 +141,6 @@ def test_a_ledger_that_lost_its_key_or_is_none(texts: list[object], tmp_path: Pa
         assert not (tmp_path / f"{file}.key").exists()
 
 
-def test_audit(glove: Path, cache: Path) -> None:
-    found = call("audit", "--vectors", glove, "--cache", cache, "--nominal", 2, "--epsilon", 3)
-    published = {row["mechanism"]: row for row in found["published"]}
-    infinite = {name for name, row in published.items() if row["epsilon"] == "infinite"}
-    assert infinite == {"santext_plus", "custext", "rantext", "dyntext"}
-    rantext = published["rantext"]
-    assert (rantext["claim"], rantext["by_class"]["known"] > 10) == ("2", True)
-    assert {row["mechanism"] for row in found["corrected"]} == {*published, "nearest_rr", "medoid_rr"}
-    for row in found["corrected"]:
-        assert 1 < row["epsilon"] <= 3
-        assert row["inputs"] == row["of"] == found["words"] == 60
-
-
-def test_attack(glove: Path, cache: Path) -> None:
-    options = ["--vectors", glove, "--cache", cache, "--mechanism", "medoid_rr", "--mechanism", "custext"]
-    found = call("attack", *options, "--epsilon", 1, "--epsilon", 6)
-    by = {(row["mechanism"], row["epsilon"]): row for row in found["attacks"]}
-    assert len(by) == 4
-    for row in by.values():
-        assert row["true_epsilon"] <= row["epsilon"]
-        assert row["prior"] <= row["bayes"] <= row["bayes_top"] <= 1
-    for name, measure in itertools.product(("medoid_rr", "custext"), ("bayes", "cosine")):
-        assert by[name, 1][measure] < by[name, 6][measure]
-    assert by["medoid_rr", 6]["ten"] < by["custext", 6]["ten"], "words of one cell look alike"
-    assert "needs --texts" in CliRunner().invoke(app, ["sanitize", "attack", "--mechanism", "whole_rr"]).output
-
-
-def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
-    """Words that follow each other in a circle, in texts of two lengths: context tells, and length survives."""
-    words = letter_words(60).words
-    rows = [
-        {"text": " ".join(words[(start + step) % 60] for step in range(length)), "label": label}
-        for start in range(0, 60, 3)
-        for length, label in ((4, "short"), (40, "long"))
-    ]
-    file = tmp_path / "texts.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ["attack", "--vectors", glove, "--cache", cache, "--texts", file, "--mechanism", "medoid_rr"]
-    found = call(*options, "--epsilon", 2, "--epsilon", 20)
-    assert (found["texts"], found["clean_accuracy"]["value"] > 0.9) == (20, True)
-    low, high = found["attacks"]
-    assert low["context"]["value"] > low["bayes"]["value"] + 0.2
-    assert high["context"]["value"] == high["bayes"]["value"] == 1
-    assert low["cosine"]["value"] < high["cosine"]["value"] == pytest.approx(1)
-    assert high["cosine"]["error"] < 1e-6 < low["cosine"]["error"]
-    assert high["accuracy"] == found["clean_accuracy"]
-    (whole,) = call(*options[:-1], "whole_rr", "--epsilon", 20)["attacks"]
-    assert whole["accuracy"]["value"] > 0.6 < whole["cosine"]["value"]
-    assert whole["bayes"] is whole["context"] is None
-    table = "\n".join(printed(*options, "--most-texts", 4, "--epsilon", 20))
-    assert "4 sanitised texts; accuracy on clean ones" in table
-    (sheet := tmp_path / "texts.csv").write_text("label,text\n" + "short,bcd bcf\n" * 4)
-    assert call(*options, "--texts", sheet)["texts"] == 2
-    for bad, says in (({"text": "x"}, "row 4: a text and a label expected"), (["x"], "row 7: is not a JSON object")):
-        file.write_text("\n\n".join(json.dumps(row) for row in [*rows[:3], bad]))
-        with pytest.raises(ValueError, match=says):
-            call(*options)
-
-
 def never(_: object) -> np.ndarray:
     pytest.fail("embedded again")
 
@@ -215,6 +151,15 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     np.testing.assert_allclose(np.linalg.norm(words.vectors, axis=1), 1, atol=1e-6)
     assert minilm_words(60, cache, never).digest == words.digest
     assert minilm_words(59, cache).words == words.words[:59]
+
+
+def test_the_words_that_come_with_the_package_are_minilms(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped, embedded = local_words(SHIPPED, Path()), minilm_words(SHIPPED, cache)
+    assert shipped.words == embedded.words
+    np.testing.assert_allclose(shipped.vectors, embedded.vectors, atol=2e-4)
+    monkeypatch.setenv("DPICL_EMBEDDING_MODEL", str(cache))
+    with pytest.raises(EmbeddingModelError, match="no weights"):  # another model, whose words are not here
+        local_words(60, cache)
 
 
 @pytest.mark.lengthy

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from research.restore.model import SteeredModel
 from sanitization.digests import model_digest
 from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import Bundle
-from sanitization.restore.training.model import SteeredModel
 from tests.sanitization.restore.made_up import KEY, MANIFEST, made
 
 HEADS = [(0, 1), (1, 0)]

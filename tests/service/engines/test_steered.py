@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from examples.tiny_model import make_tiny_model
+from research.restore.model import SteeredModel
 from sanitization.restore.bundle import Bundle
-from sanitization.restore.training.model import SteeredModel
 from service.answering.restoring import Mode, RedactedText, Restoring, SteeringNotServedError, task_spec
 from service.engines.configs import VllmConfig
 from service.engines.protocol import EngineUnavailableError, UnanswerableQueryError

@@ -2,14 +2,14 @@
 
 import pkgutil
 from importlib import import_module
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import pytest
 import typer
 from fastapi.routing import APIRoute
 
 import service.operations
-from service.cli.lazy import COMMANDS as SHELL
+from service.cli.lazy import EveryCommand
 from service.gateway.dashboard.app import PAGES
 from service.operations.command import COMMANDS
 from service.operations.services import Services
@@ -166,12 +166,11 @@ def _operations(services: Services) -> set[str]:
 
 def _shell() -> set[str]:
     found = set()
-    for name, (place, _) in SHELL.items():
-        module, attribute = place.split(":")
-        loaded: Any = getattr(import_module(f"service.cli.{module}"), attribute)
+    for name, place in EveryCommand.lazy.items():
+        loaded = place.load()
         if isinstance(loaded, typer.Typer):
             named = (one.name or one.callback.__name__ for one in loaded.registered_commands if one.callback)
-            found |= {f"{name} {sub.replace('_', '-')}" for sub in named}
+            found |= {f"{name} {sub.replace('_', '-')}" for sub in (*named, *getattr(loaded.info.cls, "lazy", ()))}
         else:
             found.add(name)
     return found

@@ -138,7 +138,7 @@ KEEP_LONG = {"plan-smollm2.yaml", "samsum-model.yaml", "sroie-model.yaml"}
 
 def every_plan() -> list[Any]:
     """All plans of the repository that are for people to read, and those that most tests use."""
-    folders = ("examples", "service/serving/synthetic", "benchmarks/evaluation")
+    folders = ("examples", "service/serving/synthetic", "research/studies")
     files = {file: file.read_text() for folder in folders for file in sorted((ROOT / folder).rglob("*.yaml"))}
     pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     files |= {Path(f"{page.name}-{number}"): text for page in pages for number, text in enumerate(blocks(page, "yaml"))}

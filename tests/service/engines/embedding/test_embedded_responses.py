@@ -12,10 +12,10 @@ import pytest
 
 from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout
+from research.evaluation import dataset
 from service.answering.plans.signing import sign
 from service.answering.queries import task_spec
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.evaluation import dataset
 from service.operations.services import Services, open_services
 from service.records.records import open_records
 from service.settings import Settings

@@ -1,0 +1,1 @@
+"""What studies the product, and no server needs: evaluation, attacks, training of bundles, the papers' tables."""

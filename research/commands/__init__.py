@@ -1,0 +1,1 @@
+"""The commands of `dpicl` that need the extra research; entry points of the group `dpicl.commands` name them."""

@@ -1,0 +1,170 @@
+"""``dpicl eval``: what a budget buys, measured on data whose right answers are known."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import Field
+from rich.progress import TaskID
+
+from research.evaluation.dataset import Dataset, Progress
+from research.evaluation.evaluator import Evaluator, Pass
+from research.evaluation.labels import LabelEvaluator, LabelScores
+from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
+from research.evaluation.replies import KeptEngine
+from research.evaluation.tables import Grid, read_csv, write_csv
+from research.evaluation.texts import TextEvaluator
+from service.answering.queries import embedded_field
+from service.cli.gathering import Options
+from service.cli.output import Json, TaskName, print_json, print_table, progress
+from service.cli.reading import TextFormat
+from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
+from service.engines.embedding.words import cache_folder
+from service.engines.factory import open_engine
+
+ONCE: dict[str, Callable[[Dataset], Evaluator]] = {
+    "prototypes": PrototypesEvaluator,
+    "synthetic_exemplars": SyntheticExemplarsEvaluator,
+}
+"""By the mechanism, of labels from a release that is made once."""
+
+
+def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
+    """That of the task's kind; the mechanisms are those to compare for free text."""
+    if data.task.kind == "generate":
+        if data.task.once:
+            raise ValueError(f"{data.task_name} writes texts once: export them, and try a plan on them")
+        return TextEvaluator(data, mechanisms)
+    return ONCE.get(data.task.mechanism.type, LabelEvaluator)(data)
+
+
+class Noise(Options):
+    """The budgets, mechanisms and draws of noise that are compared."""
+
+    epsilon: list[float] = Field(default=[1.0, 3.0, 8.0])
+    """Repeat it."""
+    answers: list[int] = Field(default=[])
+    """Repeat it. [default: 1000, 10000; for free text, the plan's]"""
+    mechanism: list[str] = Field(default=[])
+    """For free text, as in a plan: '{type: keyword_joint_em, k: 5}'. Repeat it. [default: the task's own, and one of
+    each other type]"""
+    draws: Annotated[int, typer.Option(min=1)] = 20
+    """Noise draws per query."""
+    prior: Annotated[float, typer.Option(min=0)] = 1.0
+    """For labels: weight of the prior, in σ of the noise."""
+    fit: bool = False
+    """For labels: fit the posterior's calibration, or prototypes' temperature, and print it for the plan, whose answers
+    then carry the label's probability of being right. They will depend on these rows, training and test: you declare
+    them public."""
+
+
+class Questions(Options):
+    """What is asked of the data, and where what a language model says is kept."""
+
+    queries: Annotated[int | None, typer.Option(min=2)] = None
+    """Only the first so many test rows."""
+    same_slots: bool = False
+    """Draw slots once, not for each test row: a language model that has read them is several times faster."""
+    unit_id: str = "unit_id"
+    """The column with the privacy unit's id."""
+    embedded_field: str | None = None
+    """The field exemplars and queries are compared by. [default: the query's first]"""
+    replies: Path | None = None
+    """Folder to keep a language model's replies in."""
+
+
+class Drawn(Options):
+    """Where the results go."""
+
+    csv: Path | None = None
+    """Write the table here."""
+    png: Path | None = None
+    """Draw it here."""
+    beside: list[Path] = Field(default=[])
+    """Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."""
+
+
+def evaluate(
+    dataset: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
+    plan_file: Annotated[Path, typer.Option("--plan", exists=True)],
+    task: TaskName = None,
+    *,
+    noise: Noise,
+    questions: Questions,
+    text: TextFormat,
+    engine_config: EngineConfigFile = None,
+    drawn: Drawn,
+    json: Json = False,
+) -> None:
+    """Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.
+
+    Labels by accuracy, free text by ROUGE, BLEU and Levenshtein similarity. The training rows fill a knowledge base of
+    their own; every test row draws its own slots, as in the service, unless you say `--same-slots`. The noise is then
+    drawn many times. What is measured on your data is not private: use data you may look at.
+
+    What a language model says is kept as it is said, in clear text, in `--replies` or your cache folder. A run that is
+    cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
+
+    Args:
+        dataset: Folder with train and test: train.jsonl, train.csv or whatever else `dpicl kb ingest` takes.
+        plan_file: A plan; its budget's δ, and one of its tasks, are used.
+    """
+    from service.engines.embedding.embedder import Embedder, cores
+
+    if drawn.png:
+        import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
+    plan, name = plan_and_task(plan_file, task)
+    if noise.fit and not getattr(plan.tasks[name].mechanism, "can_be_fitted", False):
+        raise ValueError(
+            f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; rnm_gaussian and prototypes have"
+        )
+    drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
+    field = embedded_field(plan, name, questions.embedded_field)
+    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, text.model_dump())
+    evaluator = evaluator_of(data, noise.mechanism)
+    # Bad rows are told before much time is spent.
+    title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
+    grid = Grid(noise.epsilon, noise.answers or evaluator.answers, noise.draws, noise.prior, noise.fit)
+    config = engine_of(engine_config)
+    embedder = Embedder(threads=cores())
+    folder = questions.replies or cache_folder() / "replies"
+    engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
+    # Language models read no embeddings, but what is released once is made of them, slots are ranked by them, and
+    # topics found.
+    needed = plan.tasks[name].once or plan.tasks[name].compares
+    embed = None if config.is_llm and not needed else embedder.embed_many
+    with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
+        asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
+        given = Pass(asked, store, engine, embedder, runner.run)
+        rows = evaluator.evaluate(given, grid, partial(shown, "results"))
+    if drawn.csv:
+        write_csv(rows, drawn.csv)
+    if drawn.png:
+        evaluator.plot([*rows, *drawn_beside], title).savefig(drawn.png, dpi=150)
+    if json:
+        print_json({"rows": rows, **evaluator.fitted} if evaluator.fitted else rows)
+        return
+    table = evaluator.table(rows, title)
+    print_table(table.title, table.columns, table.rows)
+    for note in table.notes:
+        typer.echo(note)
+
+
+@contextmanager
+def _stages(hidden: bool) -> Iterator[Progress]:
+    """A bar for each stage."""
+    # A language model may take a minute for a question: the time left is estimated from fifteen.
+    with progress(disable=hidden, speed_estimate_period=900.0) as bar:
+        begun: dict[str, TaskID] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in begun:
+                # What was there at the beginning took no time.
+                begun[stage] = bar.add_task(stage, total=total, completed=done)
+            bar.update(begun[stage], completed=done)
+
+        yield show

@@ -1,0 +1,231 @@
+"""``dpicl sanitize audit`` and ``attack``: what mechanisms really protect, and keep. All local."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from research.sanitization.as_published import PUBLISHED, UNKNOWN
+from research.sanitization.copies import repeated
+from sanitization import attacks, whole
+from sanitization.audit import audit
+from sanitization.mechanisms import CORRECTED, RESPONSES, serve
+from sanitization.tokens import Partition
+from sanitization.vocabulary import Vocabulary
+from service.cli.gathering import Options
+from service.cli.output import Json, print_json, print_table
+from service.cli.reading import TextFormat
+from service.cli.sanitize import Words, kept_of
+
+if TYPE_CHECKING:
+    from research.sanitization.sanitised_texts import Guesser
+
+_NOMINAL = [1.0, 6.0, 10.0]
+_ATTACKED = [4.0, 8.0]
+
+
+def audit_(
+    nominal: Annotated[list[float], typer.Option(min=0)] = _NOMINAL,
+    epsilon: Annotated[float, typer.Option(min=0.001, max=25)] = 8.0,
+    *,
+    words: Words,
+    json: Json = False,
+) -> None:
+    """Print the true ε of every mechanism, as published and corrected.
+
+    The true ε compares every word with every other one, and one unknown word, by enumeration.
+
+    Args:
+        nominal: ε of the papers' formulas.
+        epsilon: True ε for the corrected mechanisms.
+    """
+    vocabulary, folder = words.vocabulary(), words.folder
+    published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
+    served = {name: serve(name, vocabulary, epsilon, folder) for name in (*CORRECTED, *RESPONSES)}
+    corrected = [
+        {"mechanism": name, "parameters": chosen.parameters, **asdict(chosen.audit)} for name, chosen in served.items()
+    ]
+    if json:
+        print_json(_finite({"words": len(vocabulary), "published": published, "corrected": corrected}))
+        return
+    print_table(
+        f"As published, {len(vocabulary):,} words and one unknown",
+        ["mechanism", "nominal", "claimed ε", "true ε", "of known words", "outputs that rule words out"],
+        [
+            (
+                row["mechanism"],
+                f"{row['nominal']:g}",
+                row["claim"],
+                *(_number(value) for value in (row["epsilon"], row["by_class"]["known"])),
+                f"{row['zero_outputs']:,}",
+            )
+            for row in published
+        ],
+    )
+    print_table(
+        f"Corrected, at most ε = {epsilon:g}",
+        ["mechanism", "chosen", "true ε", "inputs audited"],
+        [
+            (name, chosen.parameters, f"{chosen.audit.epsilon:.5f}", f"{chosen.audit.inputs:,}")
+            for name, chosen in served.items()
+        ],
+    )
+
+
+class OnTexts(Options):
+    """Texts to attack, and attackers with a model."""
+
+    texts: Annotated[Path | None, typer.Option(exists=True)] = None
+    """Rows of `text`, perhaps `label`, as of `kb ingest`. The last are sanitised, the others known to attackers."""
+    keep: str = "stopwords,punctuation"
+    """What of the texts is released as it is."""
+    most_texts: Annotated[int, typer.Option(min=2)] = 500
+    """Sanitise so many, at most half."""
+    masked_model: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None
+    """With --texts: a folder of Hugging Face's; it guesses each word."""
+    endpoint: str | None = None
+    """With --texts: chat completions; its --model is asked what the words were."""
+    model: str = ""
+    """Of the endpoint."""
+
+    def guessers(self) -> dict[str, Guesser]:
+        """Attackers with a model, by what tables call them."""
+        from research.sanitization.chat_attack import ChatModel
+        from research.sanitization.masked_attack import MaskedModel
+        from service.engines.configs import OpenAiCompatibleConfig
+
+        guessers: dict[str, Guesser] = {}
+        if self.masked_model is not None:
+            guessers["masked model"] = MaskedModel(self.masked_model)
+        if self.endpoint is not None:
+            config = OpenAiCompatibleConfig(
+                name="openai_compatible",
+                base_url=self.endpoint,
+                model=self.model,
+                isolation="best_effort",
+                request_timeout_s=600,  # nobody waits for an answer, and a model on a CPU writes long ones slowly
+            )
+            guessers["chat model"] = ChatModel(config)
+        return guessers
+
+
+def attack(
+    epsilon: Annotated[list[float], typer.Option(min=0.001, max=25)] = _ATTACKED,
+    mechanism: list[str] | None = None,
+    *,
+    on: OnTexts,
+    text_format: TextFormat,
+    words: Words,
+    json: Json = False,
+) -> None:
+    """Print what the corrected mechanisms keep and what an attacker learns, at equal true ε.
+
+    All by enumeration over the 1,500 most frequent words, but for ten copies of a word, which are drawn. With --texts
+    also on these, after ±: standard errors. An endpoint sees sanitised texts only, and DPICL_REMOTE_API_KEY.
+
+    Args:
+        epsilon: True ε.
+        mechanism: Only these. whole_rr, with --texts: each becomes one of the others.
+    """
+    names = mechanism or [*RESPONSES, *CORRECTED]
+    if on.texts is not None:
+        _attack_texts(epsilon, names, on, text_format.read(on.texts), words, json)
+        return
+    if on.masked_model or on.endpoint:
+        raise typer.BadParameter("attackers with a model need --texts")
+    if whole.NAME in names:
+        raise typer.BadParameter(f"{whole.NAME} needs --texts")
+    vocabulary = words.vocabulary()
+    rows: list[dict[str, Any]] = []
+    for value in epsilon:
+        for name in names:
+            served = serve(name, vocabulary, value, words.folder)
+            figures = asdict(attacks.attack(served.channel, vocabulary))
+            ten = repeated(served.channel, vocabulary, 10)
+            rows.append(
+                {"epsilon": value, "mechanism": name, "true_epsilon": served.audit.epsilon, **figures, "ten": ten}
+            )
+    if json:
+        print_json({"words": len(vocabulary), "attacks": rows})
+        return
+    percent = ["kept", "inversion", "bayes", "bayes_top", "ten", "prior"]
+    print_table(
+        f"At equal true ε, {len(vocabulary):,} words; in %, but the cosine",
+        ["ε", "mechanism", "cosine", "kept", "near 10", "Bayes", "Bayes 10", "10 copies", "prior"],
+        [
+            (
+                f"{row['epsilon']:g}",
+                row["mechanism"],
+                f"{row['cosine']:.2f}",
+                *(f"{100 * row[c]:.0f}" for c in percent),
+            )
+            for row in rows
+        ],
+        unbroken=["ε", "mechanism", "cosine"],
+    )
+
+
+def _attack_texts(
+    epsilon: list[float], names: list[str], on: OnTexts, rows: list[dict[str, Any]], words: Words, json: bool
+) -> None:
+    from research.sanitization import sanitised_texts
+    from service.engines.embedding.embedder import Embedder, cores
+    from service.engines.embedding.memory import EmbeddingMemory
+
+    partition, folder = Partition(kept_of(on.keep)), words.folder
+    vocabulary = partition.replaceable(words.vocabulary())
+    embed = EmbeddingMemory(Embedder(threads=cores())).embed
+    unknown = embed if words.vectors is None else None
+    texts, guessers = sanitised_texts.Texts(rows, vocabulary, partition, on.most_texts, embed, unknown), on.guessers()
+
+    def measured(name: str, value: float) -> sanitised_texts.OnTexts:
+        if name == whole.NAME:
+            return texts.whole(value, folder)
+        return texts.measure(name, serve(name, vocabulary, value, folder), guessers)
+
+    results = [(value, name, measured(name, value)) for value in epsilon for name in names]
+    clean = texts.clean()
+    if json:
+        attacked = [{"epsilon": value, "mechanism": name, **asdict(on)} for value, name, on in results]
+        print_json({"texts": len(texts.texts), "clean_accuracy": clean, "attacks": attacked})
+        return
+
+    def said(share: sanitised_texts.Share | None, scale: float = 100, digits: int = 0) -> str:
+        return "" if share is None else f"{scale * share.value:.{digits}f} ± {scale * share.error:.{digits or 1}f}"
+
+    print_table(
+        f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {said(clean)} %" if clean else ""),
+        ["ε", "mechanism", "cosine of texts", "accuracy, %", "Bayes, %", "Bayes with context, %"]
+        + [f"{who}, % (answered)" for who in guessers],
+        [
+            (
+                *(f"{value:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context)),
+                *(f"{said(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
+            )
+            for value, name, m in results
+        ],
+    )
+
+
+def _published(name: str, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:
+    mechanism = PUBLISHED[name]
+    channel = mechanism.channel(vocabulary, nominal)
+    audited = audit(channel, classes=["unknown" if word == UNKNOWN else "known" for word in channel.inputs])
+    return {"mechanism": name, "nominal": nominal, "claim": mechanism.claim(vocabulary, nominal), **asdict(audited)}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(member) for member in value]
+    return "infinite" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _number(epsilon: float) -> str:
+    return "infinite" if math.isinf(epsilon) else f"{epsilon:.2f}"

@@ -1,0 +1,291 @@
+"""A folder with training and test rows: what an engine says of every test row."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from accounting.labels import spellings
+from accounting.plan import Plan
+from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.topics import TopicsByField
+from exemplar_store import ExemplarStore, Layout, OnTopic, TopicList
+from exemplar_store.cohorts import FIRST
+from exemplar_store.knowledge_base import do_nothing
+from exemplar_store.store import Slots
+from research.evaluation.replies import KeptEngine
+from service.answering.draw import draw
+from service.answering.mechanisms.adapter import Outputs
+from service.answering.plans.centres import centres
+from service.answering.queries import check_query, response_field, task_spec
+from service.answering.quoting import quotes
+from service.engines.embedding.embedder import Embed
+from service.engines.protocol import Engine, Output, TaskSpec, ZeroShot
+from service.records.database import open_database
+from service.records.schema import migrate
+from service.records.topics import check_named, topic_list, topic_of
+from service.sources.files import Source, can_read, open_file, read_records
+
+NAME = "evaluation"
+"""Of the knowledge base that is filled."""
+_VERSION = 1  # of a plan, under which topics are kept
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage, what is done of it and the total."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A test row and what the engine said of it, before any noise.
+
+    Attributes:
+        query: its fields.
+        answer: the right answer, as the data have it.
+        zero_shot: the public output.
+        outputs: one per slot.
+    """
+
+    query: Mapping[str, str]
+    answer: str
+    zero_shot: ZeroShot
+    outputs: Outputs
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The folder, and a task that is asked of it.
+
+    Attributes:
+        folder: holds ``train`` and ``test``, each a file or a folder of rows, as of ``dpicl kb ingest``; they have the
+            fields of the task's prompt.
+        plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
+        task_name: one of the plan's tasks.
+        field: of the query, which exemplars and queries are compared by.
+        unit_id: the column that names the privacy unit.
+        limit: only the first so many test rows; None: all.
+        text: how files of text are read, as :func:`service.sources.files.open_file` takes it.
+    """
+
+    folder: Path
+    plan: Plan
+    task_name: str
+    field: str
+    unit_id: str = "unit_id"
+    limit: int | None = None
+    text: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def task(self) -> ClassifyTask | GenerateTask:
+        """The task."""
+        return self.plan.tasks[self.task_name]
+
+    @cached_property
+    def specification(self) -> TaskSpec:
+        """The task as the engine sees it."""
+        return task_spec(
+            f"{self.plan.knowledge_base}.{self.task_name}",
+            self.task,
+            self.plan.knowledge_base,
+            self.field,
+            response_field=response_field(self.task),
+            asker="",
+        )
+
+    @cached_property
+    def questions(self) -> list[dict[str, Any]]:
+        """The test rows.
+
+        Raises:
+            ValueError: the file or a field is missing, or a label is not among the task's.
+        """
+        task, file = self.task, self._file("test")
+        rows = read_records(file, **self.text)[: self.limit]
+        labels = spellings(task.labels if isinstance(task, ClassifyTask) else ())
+        for number, row in enumerate(rows, 1):
+            needed = (*task.query_fields, task.answer_field)
+            if missing := [name for name in needed if not isinstance(row.get(name), str)]:
+                raise ValueError(f"{file}: row {number} lacks {', '.join(missing)}")
+            if isinstance(task, ClassifyTask):
+                if labels.number(label := row[task.label_field]) is None:
+                    raise ValueError(f"{file}: row {number}: label {label!r} is not among the task's labels")
+                row[task.label_field] = labels.spelt(label)
+        return rows
+
+    @cached_property
+    def public_size(self) -> int:
+        """How many training rows there are.
+
+        Raises:
+            ValueError: the file is missing.
+        """
+        return self._training[0]
+
+    @cached_property
+    def _training(self) -> tuple[int, str]:
+        """How many training rows there are, and a digest of them."""
+        count, digest = 0, hashlib.sha256()
+        with self._train() as source:
+            for count, row in enumerate(source.records(), 1):  # noqa: B007 (it is used below)
+                digest.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
+        return count, digest.hexdigest()
+
+    def _train(self) -> AbstractContextManager[Source]:
+        return open_file(self._file("train"), **self.text)
+
+    def _file(self, name: str) -> str:
+        """The one file or folder of this name, whatever its ending."""
+        named = [path for path in self.folder.iterdir() if path.name.partition(".")[0] == name]
+        found = sorted(str(path) for path in named if path.is_dir() or can_read(path.name))
+        if not found:
+            raise ValueError(
+                f"{self.folder} holds no {name} rows: a dataset is a folder with train and test, each a file such as "
+                f"{name}.jsonl or {name}.csv, or a folder, as of `dpicl kb ingest`"
+            )
+        if len(found) > 1:
+            raise ValueError(
+                f"{self.folder}: {' and '.join(found)} may both be the {name} rows; leave one of them there"
+            )
+        return found[0]
+
+    @contextmanager
+    def filled(self, embed: Embed | None, progress: Progress = do_nothing) -> Iterator[ExemplarStore]:
+        """A store whose knowledge base :data:`NAME` holds the training rows as exemplars.
+
+        Args:
+            embed: for ingest; None: exemplars have no embeddings.
+            progress: told of exemplars.
+
+        Raises:
+            ValueError: files or fields are missing.
+        """
+        names = list(self.task.exemplar_fields)
+        with tempfile.TemporaryDirectory() as folder:
+            database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
+            migrate(database)
+            store = ExemplarStore(database, os.urandom(32))
+            with database.begin() as connection:
+                store.create(
+                    connection,
+                    NAME,
+                    public_size=self.public_size,
+                    fields=names,
+                    embedded_field=self.field,
+                    response_field=response_field(self.task),
+                )
+            with self._train() as source:
+                store.ingest(NAME, source.rows(Layout(names, self.unit_id)), embed, partial(progress, "exemplars"))
+            if self.task.topics is not None:
+                topics = self._topics(embed)
+                with database.begin() as connection:
+                    store.keep_topics(connection, NAME, topics, store.topics_of(NAME, topics))
+            yield store
+            database.dispose()
+
+    def _centres(self, embed: Embed | None) -> list[str]:
+        """Of the task's topics; none where a field says them."""
+        if embed is None or isinstance(self.task.topics, TopicsByField):
+            return []
+        return centres({self.task_name: self.task}, None, embed)[self.task_name]
+
+    def _topics(self, embed: Embed | None) -> TopicList:
+        return topic_list(self.task, self._centres(embed), _VERSION, self.task_name)
+
+    async def ask(
+        self,
+        store: ExemplarStore,
+        engine: Engine,
+        embed: Embed,
+        *,
+        same_slots: bool = False,
+        progress: Progress = do_nothing,
+    ) -> list[Asked]:
+        """Ask the engine every question.
+
+        A task whose release is made once draws no slots: the engine's outputs are empty.
+
+        Args:
+            store: from :meth:`filled`.
+            engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
+            embed: embeds questions, where slots show what is nearest to them.
+            same_slots: whether slots are drawn once, for all rows, rather than for each.
+            progress: told of queries.
+
+        Raises:
+            ValueError: fields are missing; or the same slots are wanted for all rows, which show different exemplars.
+        """
+        task, spec, size = self.task, self.specification, self.public_size
+        if same_slots and task.topics is not None:
+            raise ValueError("with topics each question has slots of its topic: leave --same-slots out")
+        if same_slots and task.order == "nearest":
+            raise ValueError("with `order: nearest` each question has slots of its own: leave --same-slots out")
+        queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in self.questions]
+        kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
+        if kept:
+            topics = None if task.topics is None else task.topics.model_dump(mode="json")
+            sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots, topics]
+            drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, *sizes]
+            # Names change no reply.
+            digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
+            keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
+        on_topics = self._on_topics(queries, embed)
+        said = {i: kept_row for i, key in enumerate(keys) if kept and (kept_row := kept.row(key))}
+        progress("queries", len(said), len(queries))
+        slots = None
+        for i in sorted(set(range(len(queries))) - said.keys()):
+            zero_shot = await engine.zero_shot(spec, queries[i])
+            outputs = list[Output | None]()
+            if task.once:
+                slots = Slots()
+            else:
+                if slots is None or not same_slots:
+                    on_it = on_topics[i]
+                    probability = task.sampling_probability(size)
+                    if on_it is not None and task.topics is not None:
+                        probability = task.topic_probability(task.topics.all[on_it.number], size)
+                    near = embed([queries[i][self.field]])[0] if task.order == "nearest" else None
+                    drawing: dict[str, Any] = {"public_size": size, "probability": probability, "cohorts": FIRST}
+                    slots = draw(store, NAME, task, **drawing, question=near, topic=on_it)
+                    if same_slots:
+                        spec = await _kept(engine, spec, slots, zero_shot.tokens)
+                if spec.quotes:
+                    outputs = quotes(spec, slots)
+                else:
+                    outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
+            # If every slot that was asked is silent, the engine may just have been down.
+            if kept and (any(output is not None for output in outputs) or not any(slots)):
+                kept.keep_row(keys[i], zero_shot, outputs)
+            said[i] = zero_shot, outputs
+            progress("queries", len(said), len(queries))
+        return [Asked(query, self.questions[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
+
+    def _on_topics(self, queries: Sequence[Mapping[str, str]], embed: Embed) -> list[OnTopic | None]:
+        """The topic of each question; None: the task has no topics.
+
+        Raises:
+            ValueError: a question's field names none.
+        """
+        task = self.task
+        if task.topics is None:
+            return [None] * len(queries)
+        found, topics = self._centres(embed), self._topics(embed)
+        vectors = None if isinstance(task.topics, TopicsByField) else embed([query[self.field] for query in queries])
+        each = [None] * len(queries) if vectors is None else vectors
+        named = [topic_of(task, found, query, vector) for query, vector in zip(queries, each, strict=True)]
+        try:
+            return [OnTopic(topics, task.topics.all.index(check_named(task, topic))) for topic in named]
+        except LookupError as error:
+            raise ValueError(f"the test rows: {error}") from None
+
+
+async def _kept(engine: Any, spec: TaskSpec, slots: Slots, tokens: int) -> TaskSpec:
+    """The task with slots that the engine has read ahead, if it can."""
+    if (await engine.describe()).keeps_blocks and not await engine.room(spec, tokens, len(slots), len(slots)):
+        return replace(spec, kept=await engine.keep(spec, slots))
+    return spec

@@ -1,0 +1,166 @@
+"""Releases that are made once: the share of right answers, before noise and after.
+
+With prototypes questions are compared with noisy sums, and the temperature can be fitted; with synthetic exemplars the
+engine is asked again for each choice that noise makes.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from scipy import special
+
+from aggregation.noise import FixedPoint, from_fixed_point
+from exemplar_store import Slot
+from exemplar_store.knowledge_base import Progress
+from research.evaluation.dataset import NAME
+from research.evaluation.evaluator import Pass
+from research.evaluation.fitting import fit_temperature
+from research.evaluation.labels import LabelScores, OfLabels, halves, score, sureness, with_noise
+from research.evaluation.tables import Grid
+from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
+from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
+from service.engines.protocol import TaskSpec
+
+A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
+
+
+class OnceEvaluator(OfLabels, Generic[A]):
+    """Of tasks whose release is made once; see :class:`research.evaluation.evaluator.Evaluator`."""
+
+    @abstractmethod
+    def exact(self, adapter: A, given: Pass) -> FixedPoint:
+        """What is released, without noise, which has a sensitivity of 1. Any shape."""
+
+    @abstractmethod
+    def probabilities(self, adapter: A, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """What a release says of all questions, shape (questions, labels).
+
+        Args:
+            adapter: the mechanism's.
+            released: with noise; shape as of :meth:`exact`.
+            sigma: of the noise.
+            given: the questions.
+        """
+
+    def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
+        """See :class:`.evaluator.Evaluator`. As many releases are made for each ε as noise is to be drawn."""
+        truth = np.array([self._task.labels.index(question.answer) for question in given.asked])
+        zero_shot = np.array([question.zero_shot.probabilities for question in given.asked])
+        method = self._task.mechanism.type
+        adapters = {epsilon: self._adapter(epsilon) for epsilon in grid.epsilons}
+        adapter = next(iter(adapters.values()))
+        exact = self.exact(adapter, given)
+        rows = [
+            score("zero-shot", zero_shot.argmax(axis=1) == truth),
+            self._scored(f"{method}, no noise", adapter, [from_fixed_point(exact)], truth, given, sigma=0.0),
+        ]
+        for epsilon, adapter in adapters.items():
+            sigma = adapter.noise.noise_multiplier
+            noisy = [with_noise(exact, sigma) for _ in range(grid.draws)]
+            rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
+            if grid.fit:
+                rows.append(replace(self.fit(adapter, noisy, truth, given), epsilon=epsilon))
+            progress(len(rows), 2 + (1 + grid.fit) * len(adapters))
+        if grid.fit:
+            adapter = self._adapter(self.data.plan.budget.epsilon)
+            noisy = [with_noise(exact, adapter.noise.noise_multiplier) for _ in range(grid.draws)]
+            self.fit(adapter, noisy, truth, given)
+        return rows
+
+    def _adapter(self, epsilon: float) -> Any:
+        return once_adapter_of(self._task, self.noise(self._task, epsilon))
+
+    def fit(self, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass) -> LabelScores:
+        """Fit what the mechanism lets be fitted: to all rows, for :attr:`fitted`; and to each half, for the other.
+
+        Returns:
+            One row, without what is private of it, of answers by the fit to the other half.
+
+        Raises:
+            TypeError: it lets nothing be.
+        """
+        raise TypeError(f"{self._task.mechanism.type} has nothing to fit")
+
+    def _scored(
+        self, method: str, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass, *, sigma: float
+    ) -> LabelScores:
+        """One row: all questions answered from each release."""
+        believed = np.array([self.probabilities(adapter, release, sigma, given) for release in released])
+        return scored(method, believed, truth, sigma)
+
+
+def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, decide: str = "") -> LabelScores:
+    """One row, of scores with shape (releases, questions, labels)."""
+    right = believed.argmax(axis=2) == truth
+    row = score(method, right.mean(axis=0), sigma=sigma, decide=decide)
+    values: dict[str, Any] = sureness(right.astype(np.float64), believed.max(axis=2))
+    return replace(row, **values)
+
+
+class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
+    """Of tasks with ``mechanism: {type: prototypes}``."""
+
+    _questions: np.ndarray
+    """Their embeddings, (questions, d)."""
+
+    def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
+        """See :class:`OnceEvaluator`."""
+        self._questions = given.embedder.embed(
+            [question.query[self.data.specification.input_field] for question in given.asked]
+        )
+        units = map(adapter.labelled, given.store.every_unit(NAME))
+        return adapter.sums(self._questions.shape[1]).sum(units)
+
+    def probabilities(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """See :class:`OnceEvaluator`."""
+        cosines = self._cosines(adapter, released, sigma, given)
+        probabilities: np.ndarray = special.softmax(cosines / adapter.written.temperature, axis=-1)
+        return probabilities
+
+    def fit(
+        self, adapter: PrototypesAdapter, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass
+    ) -> LabelScores:
+        """See :class:`OnceEvaluator`: the temperature."""
+        sigma, default = adapter.noise.noise_multiplier, adapter.written.temperature
+        cosines = np.array([self._cosines(adapter, release, sigma, given) for release in released])
+        temperature = np.empty((len(truth), 1))
+        for seen, unseen in halves(len(truth)):
+            temperature[unseen] = fit_temperature(truth[seen], cosines[:, seen], default)
+        self.fitted = {"temperature": round(fit_temperature(truth, cosines, default), 4), **self.enough}
+        believed = special.softmax(cosines / temperature, axis=-1)
+        return scored(adapter.written.type, believed, truth, sigma, decide="fitted")
+
+    def _cosines(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """Of all questions with the labels' directions, shape (questions, labels)."""
+        prototypes = adapter.reader(released, sigma, self.data.specification, given.embedder).prototypes
+        return np.array([prototypes.cosines(question) for question in self._questions])
+
+
+class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
+    """Of tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
+
+    def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
+        """See :class:`OnceEvaluator`."""
+        public = given.embedder.embed(adapter.public_texts(self.data.field))
+        return adapter.votes(public).votes(map(adapter.labelled, given.store.every_unit(NAME)))
+
+    def probabilities(
+        self, adapter: SyntheticExemplarsAdapter, released: np.ndarray, sigma: float, given: Pass
+    ) -> np.ndarray:
+        """See :class:`OnceEvaluator`."""
+        shown = adapter.shown(released, self.data.specification, given.embedder)
+        answers: np.ndarray = given.run(_answers(self.data.specification, shown, given))
+        return answers
+
+
+async def _answers(task: TaskSpec, shown: Slot, given: Pass) -> np.ndarray:
+    """What the engine says of all questions; zero-shot's, where it says nothing."""
+    answers = []
+    for question in given.asked:
+        (output,) = await given.engine.contributions(task, question.query, [shown], question.zero_shot)
+        answers.append(question.zero_shot.probabilities if output is None else output)
+    return np.array(answers)

@@ -1,0 +1,103 @@
+"""What may leave of a query's spans, by each mechanism, at equal true ε.
+
+A :class:`Release` holds what left *and* its likelihood: usefulness and attacks are measured on the same draws of the
+same law. (The paper's code steers with one noise and attacks another.)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from research.restore.noises import NOISES
+from sanitization.restore import mechanism
+from sanitization.restore.profiles import Made, unit_rows
+from sanitization.vocabulary import FloatArray
+
+SMALL = 8
+"""Dimensions that vectors are projected to (principal axes of public meta vectors), for mechanisms that need few."""
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What left for each of N queries.
+
+    Attributes:
+        name: the mechanism.
+        epsilon: its true ε.
+        directions: what the server steers by, float64 (N, n); of norm 1, or not where the mechanism does not care.
+        log_likelihood: of what left, for each of M known queries instead, up to what all share; (N, M).
+        profiles: what left, where it is a profile; int64 (N,).
+    """
+
+    name: str
+    epsilon: float
+    directions: FloatArray
+    log_likelihood: FloatArray
+    profiles: np.ndarray | None = None
+
+
+def by_profile(made: Made, vectors: FloatArray, own: np.ndarray, known: np.ndarray, epsilon: float) -> Release:
+    """k-ary randomised response.
+
+    Args:
+        made: the book.
+        vectors: r_c, (t, n).
+        own: the queries' profiles, (N,).
+        known: the profiles of known queries, (M,).
+        epsilon: asked for.
+    """
+    channel = mechanism.response(made.book.k, epsilon)
+    drawn = channel.draw(own)
+    law = np.log(channel.rows(np.arange(made.book.k)))
+    return Release(
+        f"{made.book.k}-RR", channel.true_epsilon, (made.mixture @ vectors)[drawn], law[known][:, drawn].T, drawn
+    )
+
+
+def by_noise(
+    name: str, own: FloatArray, known: FloatArray, axes: FloatArray, epsilon: float, generator: np.random.Generator
+) -> Release:
+    """Noise on the meta vector.
+
+    Args:
+        name: "d_chi", or another of :data:`NOISES` on ``axes``.
+        own: Z of the queries, (N, n).
+        known: Z of known queries, (M, n).
+        axes: orthonormal, (SMALL, n).
+        epsilon: true.
+        generator: of the noise.
+    """
+    if name == "d_chi":
+        noise = NOISES[name](epsilon, own.shape[1])
+        left = noise.release(own, generator)
+        return Release(name, noise.true_epsilon, left, noise.log_density(left, known))
+    noise = NOISES[name.removesuffix(" projected")](epsilon, len(axes))
+    small, others = unit_rows(own @ axes.T), unit_rows(known @ axes.T)
+    left = noise.release(small, generator)
+    return Release(
+        f"{name}, {len(axes)}-d", noise.true_epsilon, unit_rows(left) @ axes, noise.log_density(left, others)
+    )
+
+
+def principal_axes(known: FloatArray, count: int = SMALL) -> FloatArray:
+    """Orthonormal directions that known meta vectors vary along most, uncentred; (count, n)."""
+    _, _, axes = np.linalg.svd(known, full_matrices=False)
+    return axes[:count]
+
+
+def attack(release: Release | None, prior: FloatArray, answers: np.ndarray) -> np.ndarray:
+    """The most likely answer of each query, for somebody who sees its redacted text and what left.
+
+    Args:
+        release: what left; None for the redacted text alone.
+        prior: log-probability of each answer, given the redacted text; (N, options).
+        answers: of the known queries, (M,).
+    """
+    if release is None:
+        return np.asarray(prior.argmax(axis=1))
+    score = prior.copy()
+    for option in range(prior.shape[1]):
+        of_it = release.log_likelihood[:, answers == option]
+        score[:, option] += logsumexp(of_it, axis=1) - np.log(of_it.shape[1]) if of_it.shape[1] else -np.inf
+    return np.asarray(score.argmax(axis=1))

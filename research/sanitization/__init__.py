@@ -1,0 +1,1 @@
+"""Attackers of sanitised texts, with a model and without."""

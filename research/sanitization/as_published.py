@@ -1,0 +1,87 @@
+"""The mechanisms as their papers and code have them, to be audited: none of them is served."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sanitization.channel import Channel
+from sanitization.mechanisms import Make
+from sanitization.published.cape import Cape
+from sanitization.published.custext import CusText
+from sanitization.published.dyntext import DynText
+from sanitization.published.rantext import RanText
+from sanitization.published.santext import SanText, SanTextPlus
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+
+UNKNOWN = "(any unknown word)"
+
+
+@dataclass(frozen=True)
+class WithUnknown:
+    """A published channel, with what its code does to a word it does not know.
+
+    Corrected channels need no such row: they treat an unknown word as a random word of the vocabulary. Its law is a
+    mean of rows, and a mean of numbers lies between their least and their largest, so no column's ratio grows.
+    """
+
+    known: Channel
+    treatment: Literal["any word", "sent as it is", "left out"]
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The words, and one unknown word."""
+        return [*self.known.inputs, UNKNOWN]
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The words, and what shows that one was unknown."""
+        shown = [] if self.treatment == "any word" else [f"({self.treatment})"]
+        return [*self.known.outputs, *shown]
+
+    def rows(self, x: IntArray) -> FloatArray:
+        """See :class:`sanitization.channel.Channel`."""
+        width, words = len(self.known.outputs), len(self.known.inputs)
+        laws = np.zeros((len(x), len(self.outputs)))
+        unknown = x == words
+        laws[~unknown, :width] = self.known.rows(x[~unknown])
+        if self.treatment == "any word":
+            laws[unknown] = 1 / width
+        else:
+            laws[unknown, width] = 1
+        return laws
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published mechanism.
+
+    Args:
+        channel: as its paper and code have it, with what they do to unknown words.
+        claim: the ε that the paper claims for the nominal one.
+    """
+
+    channel: Make
+    claim: Callable[[Vocabulary, float], str]
+
+
+def _nominal(_: Vocabulary, epsilon: float) -> str:
+    return f"{epsilon:g}"
+
+
+def _metric(vocabulary: Vocabulary, epsilon: float) -> str:
+    return f"{epsilon:g}·d ≤ {epsilon * vocabulary.diameter:.2f}"
+
+
+PUBLISHED: Mapping[str, Published] = {
+    "santext": Published(lambda v, e: WithUnknown(SanText(v, e), "any word"), _metric),
+    "santext_plus": Published(lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), _metric),
+    "custext": Published(lambda v, e: WithUnknown(CusText(v, e), "sent as it is"), _nominal),
+    "rantext": Published(lambda v, e: WithUnknown(RanText(v, e), "left out"), _nominal),
+    "dyntext": Published(
+        lambda v, e: WithUnknown(DynText(v, e), "sent as it is"),
+        lambda _, e: f"{e + 0.5:g}, δ = 1e-05",
+    ),
+    "cape": Published(Cape, lambda v, e: f"{Cape(v, e).claim():.2f}"),
+}

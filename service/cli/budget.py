@@ -1,0 +1,69 @@
+"""``dpicl budget``: what was promised, spent, and is left; an analyst's command, which reads what REST shows."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.ask import Service, checked, connect
+from service.cli.output import Json, do, print_engine, print_json, print_table
+
+_TASKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "task": lambda task: task["task"],
+    "answers": lambda task: "any number" if task["answers"] is None else task["answers"],
+    "spent": lambda task: task["spent"],
+    "left": lambda task: f"release {task['one_release']}" if task["left"] is None else task["left"],
+    "lost": lambda task: task["lost"],
+}
+
+
+def budget(
+    url: str | None = None,
+    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY")] = "",
+    json: Json = False,
+) -> None:
+    """Show every knowledge base's budget and the answers left to each task.
+
+    A lifetime budget is *promised* to signed plans or still *free*. *ε so far* is what the charges cost to date; what
+    counts is the promised ε of the plan.
+
+    Args:
+        url: Ask a running service instead of the database, which only the service's machine can read.
+        key: API key, with --url.
+    """
+    if url is None:
+        from service.operations import budgets
+
+        read = do(budgets.read).model_dump(mode="json")
+    else:
+        with connect(Service(url=url, key=key)) as client:
+            read = checked(client.get("/v1/budgets"), "knowledge_bases", "engine")
+    report = read["knowledge_bases"]
+    if json:
+        print_json(report)
+        return
+    if not report:
+        typer.echo("There is no knowledge base yet: create one with `dpicl kb create`.")
+    for item in report:
+        name = item["knowledge_base"]
+        rows = [
+            [*(show(task) for show in _TASKS.values()), f"{plan['epsilon_spent']:.3g}/{plan['promised']['epsilon']:g}"]
+            for plan in item["plans"]
+            for task in plan["tasks"]
+        ]
+        if "group" in item:
+            typer.echo(f"{name} shares the budget of group {item['group']} (see `dpicl group list`).")
+        if len(item["cohorts"]) > 1:
+            for cohort in item["cohorts"]:
+                closed = f"; closed {cohort['closed_at'][:10]}" if cohort["closed_at"] else ""
+                typer.echo(f"Cohort {cohort['cohort']}: {_amounts(cohort)}{closed}")
+        print_table(f"{name}: {_amounts(item)}", [*_TASKS, "plan's ε so far"], rows)
+    print_engine(read["engine"])
+
+
+def _amounts(budget: Mapping[str, Any]) -> str:
+    lifetime, promised, free = budget["lifetime"], budget["promised"], budget["free"]
+    return (
+        f"lifetime ε = {lifetime['epsilon']:g}, δ = {lifetime['delta']:g}; "
+        f"promised ε = {promised['epsilon']:g}; free ε = {free['epsilon']:g}, δ = {free['delta']:g}"
+    )
