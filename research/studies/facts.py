@@ -197,7 +197,7 @@ def main() -> None:
 
 def cell(shares: Sequence[float | np.floating[Any]]) -> str:
     """Percent with its standard error over questions."""
-    return f"{100 * np.mean(shares):.0f} ± {100 * np.std(shares, ddof=1) / len(shares) ** 0.5:.0f}"
+    return f"{100 * np.mean(np.asarray(shares)):.0f} ± {100 * np.std(np.asarray(shares), ddof=1) / len(shares) ** 0.5:.0f}"
 
 
 if __name__ == "__main__":
