@@ -1,8 +1,8 @@
 """Which kind of problem each refusal is, for the API and the dashboard alike."""
 
 import exemplar_store
-from accounting import plan
 from accounting.ledger import charges, errors, history, quotas, witness
+from accounting.plans import plan
 from accounting.privacy import accountants
 from sanitization import text
 from service.answering import answering, latency, queries, restoring

@@ -21,7 +21,7 @@ from starlette.types import Scope
 
 from accounting.ledger.errors import SignedAlreadyError
 from accounting.ledger.witness import WitnessUnavailableError
-from accounting.plan import PlanError
+from accounting.plans.plan import PlanError
 from service.answering.answering import BusyError, StillAnsweringError
 from service.engines.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
 from service.engines.protocol import EngineUnavailableError
