@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from accounting.ledger.errors import BudgetExceededError
-from accounting.plan import Plan, load_plan
+from accounting.plans.plan import Plan, load_plan
 from exemplar_store import Layout, Row
 from service.answering.plans.signing import check_free, prepare, sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine

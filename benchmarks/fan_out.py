@@ -250,7 +250,7 @@ def raw(task: dict) -> None:
     isolation = isolate(config)
     from vllm import LLM
 
-    from accounting.plan import parse_plan
+    from accounting.plans.plan import parse_plan
     from service.answering.queries import task_spec
     from service.engines.vllm.engine import _next_token
     from service.engines.vllm.label_scoring import LabelTrie

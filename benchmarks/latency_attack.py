@@ -39,7 +39,7 @@ import structlog
 from scipy import stats
 
 from accounting.ledger.budgets import SignedTask
-from accounting.plan import CalibratedPlan, EpsilonRange, Plan, TaskNoise, load_plan
+from accounting.plans.plan import CalibratedPlan, EpsilonRange, Plan, TaskNoise, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from examples.serving import serving, use_database_in
 from exemplar_store import MAX_UNIT_BYTES, Layout

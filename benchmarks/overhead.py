@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 import uvicorn
 
-from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
+from accounting.plans.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
 from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Layout, Slot

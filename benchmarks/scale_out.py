@@ -235,7 +235,7 @@ class Load:
 
 def fill(url: str, slots: int) -> str:
     """A knowledge base with a signed plan; returns an analyst's key."""
-    from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, parse_plan
+    from accounting.plans.plan import CalibratedPlan, EpsilonRange, TaskNoise, parse_plan
     from accounting.privacy.profiles import Gaussian
     from exemplar_store import Layout
     from service.answering.plans.signing import sign

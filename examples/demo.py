@@ -25,7 +25,7 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from examples.brookfern.texts import HOUSE_RULES
 from examples.serving import dpicl, make_key, say, serving, use_database_in
 from service.cli.serve import DEFAULT_CONFIG

@@ -29,10 +29,10 @@ from accounting.ledger.cohorts import (
     unknown_budget,
 )
 from accounting.ledger.dialects import reading
+from accounting.ledger.entries import SEPARATOR, entry, parts
 from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
-from accounting.topics import SEPARATOR, entry, parts
 
 _ADDRESS = re.compile(
     r"(?P<knowledge_base>[^@#]+)\.(?P<task>[^.@#]+)(?P<topic>#[^@#]+)?(?:@(?P<version>[1-9][0-9]{0,8}))?"
@@ -56,7 +56,7 @@ class SignedPlan:
         signed_at: when, in UTC.
         cohorts: numbers of those that it is charged to, and draws on.
         tasks: (name, answers) of each task; of one with topics, each topic has them by its
-            :func:`accounting.topics.entry`.
+            :func:`accounting.ledger.entries.entry`.
     """
 
     id: int
@@ -167,7 +167,7 @@ class BudgetStatus:
 
 
 def address(knowledge_base: str, task: str, version: int) -> str:
-    """``knowledge_base.task@version``; the task may be a topic's :func:`accounting.topics.entry`."""
+    """``knowledge_base.task@version``; the task may be a topic's :func:`accounting.ledger.entries.entry`."""
     return f"{knowledge_base}.{task}@{version}"
 
 

@@ -30,6 +30,7 @@ from accounting.ledger.budgets import Budgets, SignedTask, address_of
 from accounting.ledger.clock import Clock, utc_now
 from accounting.ledger.cohorts import Cohorts
 from accounting.ledger.dialects import insert, reading
+from accounting.ledger.entries import SEPARATOR, parts
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, ChargeVoided
 from accounting.ledger.groups import Groups
@@ -37,7 +38,6 @@ from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
 from accounting.ledger.witness import Witness
-from accounting.topics import SEPARATOR, parts
 
 
 class AnswersExhaustedError(LedgerError):

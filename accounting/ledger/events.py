@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accounting.topics import parts
+from accounting.ledger.entries import parts
 
 Names = Callable[[str], str]
 """How to call the actor, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
@@ -177,7 +177,7 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     Attributes:
         document: the calibrated plan as signed.
         signed_by: who signed: a key's id, a person, or a name of the command line.
-        answers: by task; of one with topics, by the entry of each (:func:`accounting.topics.entry`).
+        answers: by task; of one with topics, by the entry of each (:func:`accounting.ledger.entries.entry`).
         cohorts: that it is charged to, and draws on.
     """
 

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from accounting.ledger.budgets import address_of
 from accounting.ledger.charges import RELEASES, Release, release_of
 from accounting.ledger.dialects import reading
+from accounting.ledger.entries import SEPARATOR
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges, plans, releases, tasks
-from accounting.topics import SEPARATOR
 
 
 class UnknownCursorError(LedgerError):

@@ -9,9 +9,9 @@ from functools import cache
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import insert
+from accounting.ledger.entries import parts
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import quotas
-from accounting.topics import parts
 
 NO_KEY = ""
 """In place of a key's id: a release that is made once is charged to its plan, not to the caller."""

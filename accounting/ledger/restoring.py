@@ -46,12 +46,12 @@ from accounting.ledger.budgets import add_plan, address_of, delete_rows, parsed
 from accounting.ledger.charges import give_back, lose
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
+from accounting.ledger.entries import SEPARATOR, parts
 from accounting.ledger.events import Mark, Particulars
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
 from accounting.ledger.tables import budgets, charges, cohorts, group_members, groups, plans, tasks
 from accounting.ledger.trail import START, AuditEvent, AuditTrail, every
 from accounting.ledger.witness import LedgerRestoredError, Witness
-from accounting.topics import SEPARATOR, parts
 
 BringBack = Callable[[sa.Connection, AuditEvent], list[Particulars]]
 """Does again, in the caller's transaction, what one lost event did; returns what to append to the trail."""

@@ -18,12 +18,12 @@ from typing import Any
 from accounting.ledger import events
 from accounting.ledger.amounts import Pair, exact, rest, total
 from accounting.ledger.budgets import address
+from accounting.ledger.entries import parts
 from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import FIRST, canonical, digest
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, compare
 from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError
-from accounting.topics import parts
 
 MOST_PROBLEMS = 100
 _CALIBRATION_SLACK = 1e-9  # a plan's ε is a decimal, its accountant's bound a float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _site.tables import section
-from accounting.plan import Plan
+from accounting.plans.plan import Plan
 
 _HEAD = """# Plan files
 

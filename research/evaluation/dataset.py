@@ -12,10 +12,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from accounting.labels import spellings
-from accounting.plan import Plan
-from accounting.tasks import ClassifyTask, GenerateTask
-from accounting.topics import TopicsByField
+from accounting.plans.labels import spellings
+from accounting.plans.plan import Plan
+from accounting.plans.tasks import ClassifyTask, GenerateTask
+from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStore, Layout, OnTopic, TopicList
 from exemplar_store.cohorts import FIRST
 from exemplar_store.knowledge_base import do_nothing

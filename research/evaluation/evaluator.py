@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import Budget, Plan, TaskNoise, calibrate_plan
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
 from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import Asked, Dataset
@@ -68,7 +68,7 @@ class Evaluator(ABC):
             progress: told how many rows of the table there are, and how many it will have.
 
         Raises:
-            accounting.plan.PlanError: a budget that cannot be kept.
+            accounting.plans.plan.PlanError: a budget that cannot be kept.
         """
 
     @abstractmethod
@@ -101,7 +101,7 @@ def noise_of(
     """The noise of a task that has a whole budget to itself, and names no other.
 
     Raises:
-        accounting.plan.PlanError: the budget cannot be kept.
+        accounting.plans.plan.PlanError: the budget cannot be kept.
     """
     task = task.alone()
     budget = Budget(epsilon=epsilon, delta=plan.budget.delta)

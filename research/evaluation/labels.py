@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-import accounting.mechanisms
-from accounting import plain_yaml
-from accounting.mechanisms import RnmGaussianMechanism
-from accounting.plan import TaskNoise, calibrate_plan
+import accounting.plans.mechanisms
+from accounting.plans import plain_yaml
+from accounting.plans.mechanisms import RnmGaussianMechanism
+from accounting.plans.plan import TaskNoise, calibrate_plan
+from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
-from accounting.tasks import ClassifyTask
 from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
@@ -156,7 +156,7 @@ class OfLabels(Evaluator):
     def enough(self) -> dict[str, int]:
         """``fitted_to``, as a plan writes it, if there are enough rows to call a score a probability."""
         rows = len(self.data.questions)
-        return {"fitted_to": rows} if rows >= accounting.mechanisms.FEWEST_ROWS else {}
+        return {"fitted_to": rows} if rows >= accounting.plans.mechanisms.FEWEST_ROWS else {}
 
 
 class LabelEvaluator(OfLabels):
@@ -186,7 +186,7 @@ class LabelEvaluator(OfLabels):
         """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
 
         Raises:
-            accounting.plan.PlanError: a budget that cannot be kept.
+            accounting.plans.plan.PlanError: a budget that cannot be kept.
         """
         rows = [
             score("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
@@ -245,14 +245,14 @@ class LabelEvaluator(OfLabels):
                     calibrations[FITTED][row] = calibration
         return calibrations
 
-    def _fit(self, votes: Votes) -> accounting.mechanisms.Calibration:
+    def _fit(self, votes: Votes) -> accounting.plans.mechanisms.Calibration:
         vote, task = self._written.vote, self._task
         noise = calibrate_plan(self.data.plan, self.data.public_size).noise[self.data.task_name]
         sigma = RnmGaussian(_multiplier(noise), len(task.labels), vote).sigma
         fitted = fit(votes.of(vote), sigma, task.ensemble, self._believed(vote))
         weights = {label: round(weight, _DIGITS) for label, weight in zip(task.labels, fitted.weights, strict=True)}
         rest = {name: round(getattr(fitted, name), _DIGITS) for name in ("prior", "decisiveness", "lead", "echo")}
-        return accounting.mechanisms.Calibration(**rest, label_weights=weights)
+        return accounting.plans.mechanisms.Calibration(**rest, label_weights=weights)
 
     def _believed(self, vote: Vote) -> Calibration:
         """The task's calibration, or the default if it has another vote or none."""

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from accounting import plain_yaml
-from accounting.mechanisms import TextMechanism
-from accounting.plan import TaskNoise, parse_plan
-from accounting.tasks import GenerateTask
+from accounting.plans import plain_yaml
+from accounting.plans.mechanisms import TextMechanism
+from accounting.plans.plan import TaskNoise, parse_plan
+from accounting.plans.tasks import GenerateTask
 from exemplar_store.knowledge_base import Progress, do_nothing
 from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
@@ -172,7 +172,7 @@ class TextEvaluator(Evaluator):
         mechanisms: to compare, in YAML as in a plan; if there are none, the task's own and one of each other type.
 
     Raises:
-        accounting.plan.PlanError: a mechanism cannot be the task's.
+        accounting.plans.plan.PlanError: a mechanism cannot be the task's.
         ValueError: one is not YAML.
     """
 
@@ -205,7 +205,7 @@ class TextEvaluator(Evaluator):
         Every mechanism is given the whole of the plan's budget.
 
         Raises:
-            accounting.plan.PlanError: a budget that cannot be kept.
+            accounting.plans.plan.PlanError: a budget that cannot be kept.
         """
         total = len(texts.asked)
         results = [

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from accounting.plan import load_plan
-from accounting.tasks import ClassifyTask
+from accounting.plans.plan import load_plan
+from accounting.plans.tasks import ClassifyTask
 from exemplar_store import Exemplar, Slot
 from research.evaluation.dataset import Dataset
 from service.engines.configs import VllmConfig

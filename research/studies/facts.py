@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from accounting.plan import Plan, PlanError, TaskNoise, load_plan
-from accounting.tasks import GenerateTask
+from accounting.plans.plan import Plan, PlanError, TaskNoise, load_plan
+from accounting.plans.tasks import GenerateTask
 from examples.brookfern.texts import HOUSE_RULES
 from research.evaluation.dataset import Dataset
 from research.evaluation.evaluator import noise_of
@@ -197,7 +197,9 @@ def main() -> None:
 
 def cell(shares: Sequence[float | np.floating[Any]]) -> str:
     """Percent with its standard error over questions."""
-    return f"{100 * np.mean(np.asarray(shares)):.0f} ± {100 * np.std(np.asarray(shares), ddof=1) / len(shares) ** 0.5:.0f}"
+    return (
+        f"{100 * np.mean(np.asarray(shares)):.0f} ± {100 * np.std(np.asarray(shares), ddof=1) / len(shares) ** 0.5:.0f}"
+    )
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from accounting.plan import Plan, load_plan
-from accounting.tasks import GenerateTask
+from accounting.plans.plan import Plan, load_plan
+from accounting.plans.tasks import GenerateTask
 from research.evaluation.dataset import Dataset
 from research.evaluation.evaluator import Pass
 from research.evaluation.labels import LabelEvaluator, LabelScores, tally

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from accounting.plan import Plan, TaskNoise, parse_plan
+from accounting.plans.plan import Plan, TaskNoise, parse_plan
+from accounting.plans.tasks import GenerateTask
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import Grant
 from accounting.privacy.events import Sampling
-from accounting.tasks import GenerateTask
 from research.evaluation.evaluator import noise_of
 from service.answering.mechanisms.adapter import answer_adapter_of
 

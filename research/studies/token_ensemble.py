@@ -37,8 +37,8 @@ from typing import Any
 
 import numpy as np
 
-from accounting.plan import TaskNoise
-from accounting.tasks import GenerateTask
+from accounting.plans.plan import TaskNoise
+from accounting.plans.tasks import GenerateTask
 from exemplar_store import Slot
 from exemplar_store.cohorts import FIRST
 from research.evaluation.dataset import NAME, Dataset

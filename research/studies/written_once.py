@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from accounting.plan import CalibratedPlan, calibrate_plan, parse_plan
-from accounting.tasks import GenerateTask
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, parse_plan
+from accounting.plans.tasks import GenerateTask
 from exemplar_store import Exemplar, Slot
 from research.studies.products import KINDS
 from research.studies.token_ensemble import mean, shared

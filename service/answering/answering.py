@@ -29,9 +29,9 @@ import structlog
 from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, Ledger, Release
 from accounting.ledger.quotas import QuotaExhaustedError
-from accounting.plan import TaskNoise
-from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
-from accounting.topics import TopicsByField
+from accounting.plans.plan import TaskNoise
+from accounting.plans.tasks import REFUSE, ClassifyTask, GenerateTask
+from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.answering.draw import draw_signed
 from service.answering.kept_blocks import KeptBlocks

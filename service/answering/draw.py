@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from accounting.ledger.budgets import SignedTask
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Nearest, OnTopic, Slot, sampling
 from exemplar_store.store import Slots
 from service.records.signed import read_signed, read_task

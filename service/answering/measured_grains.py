@@ -23,8 +23,8 @@ import structlog
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger
-from accounting.plan import TaskNoise
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import TaskNoise
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
 from service.answering.kept_blocks import KeptBlocks
 from service.answering.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s

@@ -4,8 +4,8 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accounting.plan import Plan
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import Plan
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import KnowledgeBase
 from service.engines.protocol import Prompt, TaskSpec
 from service.problem_kinds import ProblemKind, RefusalError

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from accounting.labels import spellings
+from accounting.plans.labels import spellings
 from exemplar_store import Slot
 from service.engines.protocol import Output, TaskSpec
 

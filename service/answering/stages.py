@@ -15,8 +15,8 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from accounting.plan import TaskNoise
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import TaskNoise
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 from service.answering.quoting import quotes

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from accounting.plan import Plan, load_plan
-from accounting.tasks import ClassifyTask
-from accounting.tasks import Task as PlanTask
+from accounting.plans.plan import Plan, load_plan
+from accounting.plans.tasks import ClassifyTask
+from accounting.plans.tasks import Task as PlanTask
 from exemplar_store import Layout
 from service.answering.plans.calibrating import calibrate
 from service.answering.plans.exported import certificate_of

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
-from accounting.plan import CalibratedPlan, Plan, load_plan
-from accounting.tasks import ClassifyTask
+from accounting.plans.plan import CalibratedPlan, Plan, load_plan
+from accounting.plans.tasks import ClassifyTask
 from service.answering import queries
 from service.answering.plans.calibrating import calibrate
 from service.answering.plans.candidates import write_candidates

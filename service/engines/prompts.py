@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from accounting.labels import spellings
+from accounting.plans.labels import spellings
 from service.engines.protocol import Prompt
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ class Prompt:
         exemplar: rendered once per exemplar, answer included.
         query: rendered for the query, ending where the answer begins.
         keywords: asks for a sentence made of released words; empty makes one from ``query``.
-        labels: the task's, as exemplars show them however they are spelt (:mod:`accounting.labels`).
+        labels: the task's, as exemplars show them however they are spelt (:mod:`accounting.plans.labels`).
         label_field: the exemplars' field that holds them.
     """
 

@@ -5,8 +5,8 @@ here.
 """
 
 import exemplar_store
-from accounting import plan
 from accounting.ledger import charges, errors, history, quotas, witness
+from accounting.plans import plan
 from accounting.privacy import accountants
 from sanitization import text
 from service.problem_kinds import ProblemKind, RefusalError

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
+from accounting.ledger.entries import parts
 from accounting.ledger.errors import did_you_mean
-from accounting.topics import parts
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import FieldError, Printable, Scope, inputs
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
+from accounting.ledger.entries import parts
 from accounting.ledger.errors import PlansChangedError
-from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
-from accounting.topics import parts
+from accounting.plans.plan import CalibratedPlan, Plan, PlanError, load_plan
 from service.answering.latency import Grains
 from service.answering.plans import alternatives, exported, proposals, signing
 from service.answering.plans.expected_latency import LatencyEstimate, expected_latency

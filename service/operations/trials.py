@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from service.answering.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
 from service.operations.command import command
 from service.operations.fields import ABSENT

@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 from accounting.ledger.budgets import SignedTask
-from accounting.plan import CalibratedPlan, TaskNoise
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import CalibratedPlan, TaskNoise
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 
 
 @lru_cache(maxsize=256)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import sqlalchemy as sa
 
-from accounting.labels import spellings
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.promised import plans_of
-from accounting.tasks import ClassifyTask, GenerateTask
-from accounting.topics import TopicsByField, TopicsBySimilarity, TopicsByTexts
+from accounting.plans.labels import spellings
+from accounting.plans.tasks import ClassifyTask, GenerateTask
+from accounting.plans.topics import TopicsByField, TopicsBySimilarity, TopicsByTexts
 from exemplar_store import Exemplar, OnTopic, TopicList
 from exemplar_store.nearness import cosines, rounded
 from exemplar_store.topics import TopicOf

@@ -20,11 +20,11 @@ from prometheus_client.registry import Collector
 
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus, address
 from accounting.ledger.dialects import reading
+from accounting.ledger.entries import entry
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
-from accounting.topics import entry
 from service.answering.plans.preview import epsilon_spent
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from accounting.labels import spellings
+from accounting.plans.labels import spellings
 from exemplar_store import Row
 
 MOST_VALUES = 50

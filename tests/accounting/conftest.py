@@ -2,7 +2,7 @@
 
 import pytest
 
-from accounting.plan import CalibratedPlan, calibrate_plan, parse_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, parse_plan
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ import re
 import pytest
 import yaml
 
-from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plans.tasks import unwritten
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import BoundedRange
-from accounting.tasks import unwritten
 
 DELTA = 1e-5
 MECHANISM = {"type": "token_ensemble", "tokens": 10, "texts": 4, "topics": ["kettle", "lamp"]}

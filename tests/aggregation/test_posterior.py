@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from accounting.mechanisms import RnmGaussianMechanism
+from accounting.plans.mechanisms import RnmGaussianMechanism
 from aggregation.posterior import SMOOTHING, Calibration, LabelPosterior, expected_voters
 
 CALIBRATION = Calibration(prior=0.8, decisiveness=6.0, lead=0.2, echo=0.7)

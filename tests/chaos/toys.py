@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Layout, read_json_lines
 from service.answering.plans.signing import sign
 from service.records.records import Records

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Layout
 from service.answering.plans.signing import sign
 from service.cli.serve import DEFAULT_CONFIG

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from research.restore.data import TrainConfig
 from service.serving.serve_config import load_serve_config
 from tests.documented import DOCS, blocks, run

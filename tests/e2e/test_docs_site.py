@@ -114,7 +114,7 @@ def test_references_are_complete(site: Path) -> None:
     def shown(page: str) -> str:
         return (site / "reference" / page).read_text()
 
-    from accounting.tasks import ClassifyTask, GenerateTask
+    from accounting.plans.tasks import ClassifyTask, GenerateTask
     from service.settings import Settings
 
     assert all(f"DPICL_{name.upper()}" in shown("settings.html") for name in [*Settings.model_fields, "remote_api_key"])

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
 from service.answering.answering import Answer

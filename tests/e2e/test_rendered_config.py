@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from service.answering.plans.signing import sign
 from service.settings import Settings
 from tests.deploy.overlays import ROOT, environment, groups, pods, serve_config, service_pod, settings

@@ -23,7 +23,7 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger.tables import charges, releases
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from accounting.replay.books import violations
 from service.answering.plans.signing import sign
 from service.records.records import Records

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from accounting.replay.books import violations
 from service.answering.mechanisms.keyword_joint_em import public_domain
 from service.records.database import open_database

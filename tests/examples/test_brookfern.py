@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from aggregation.keywords import keywords
 from examples.brookfern import make_tickets
 from examples.brookfern.texts import HOUSE_RULES

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from scipy import stats
 
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from accounting.privacy.blocks import sampled
 from accounting.privacy.calibration import GAUSSIAN, Grant, calibrate
 from accounting.privacy.events import Event, Sampling

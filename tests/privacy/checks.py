@@ -31,7 +31,7 @@ import aggregation.keyword_ptr
 import aggregation.noise
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.tables import charges, tasks
-from accounting.plan import CalibratedPlan, load_plan
+from accounting.plans.plan import CalibratedPlan, load_plan
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile

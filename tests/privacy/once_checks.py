@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
 from exemplar_store import Exemplar, Slot, sampling
 from service.answering.mechanisms.adapter import OnceLabelAdapter

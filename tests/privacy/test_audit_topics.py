@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 import exemplar_store.topics
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Row

@@ -81,7 +81,7 @@ def bug(check: str, says: str, where: str, passage: str, instead: str, *more: tu
 
 SAMPLE = "await self._sample(question, None)"
 RELEASED = "ready.answer(slots)"
-AS_IF_DRAWN = ("accounting.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
+AS_IF_DRAWN = ("accounting.plans.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
 
 BUGS = {
     # --- The answer path. ---
@@ -430,7 +430,7 @@ BUGS = {
     "one text is paid for, and not all of them": bug(
         "texts, once",
         "the plan says",
-        "accounting.mechanisms:TokenEnsembleMechanism.paid",
+        "accounting.plans.mechanisms:TokenEnsembleMechanism.paid",
         "self.tokens * (self.texts or 1)",
         "self.tokens",
     ),
@@ -444,10 +444,10 @@ BUGS = {
     "a release that is made once is calibrated as if drawn": bug(
         "its cohorts, synthetic exemplars",
         "one Gaussian release at",
-        "accounting.plan:_granted",
+        "accounting.plans.plan:_granted",
         "task.sampling_probability(public_size))\n",
         "1 / public_size if task.once else task.sampling_probability(public_size))\n",
-        ("accounting.plan:_noise", "event.sampling.probability", "1.0"),
+        ("accounting.plans.plan:_noise", "event.sampling.probability", "1.0"),
     ),
     "a release that is made once reads all cohorts": bug(
         "its cohorts, prototypes",

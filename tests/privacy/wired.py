@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
 from exemplar_store.tables import knowledge_bases

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-import accounting.plan
+import accounting.plans.plan
 from accounting.ledger.budgets import SignedTask
-from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
 from service.answering.answering import Answering
 from service.answering.kept_blocks import KeptBlocks
@@ -209,7 +209,7 @@ def states(services: Services | Records, task: str = "") -> dict[str, int]:
 
 def nearly_noiseless(plan: Plan) -> CalibratedPlan:
     """With more ε than may be signed for, so that no test of what answers say fails by chance."""
-    with mock.patch.object(accounting.plan, "LARGEST_EPSILON", 100.0):
+    with mock.patch.object(accounting.plans.plan, "LARGEST_EPSILON", 100.0):
         return calibrate_plan(plan, 60)
 
 
@@ -223,14 +223,14 @@ def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda first, *others: copy(of(tuple(first), *others))
 
 
-CALIBRATIONS = {name: remembered(getattr(accounting.plan, name)) for name in ("calibrate", "compare")}
+CALIBRATIONS = {name: remembered(getattr(accounting.plans.plan, name)) for name in ("calibrate", "compare")}
 
 
 @pytest.fixture(autouse=True)
 def equal_plans_are_calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many tests here sign the same plans; what noise a plan needs is shown by the accounting's own tests."""
     for name, calibration in CALIBRATIONS.items():
-        monkeypatch.setattr(accounting.plan, name, calibration)
+        monkeypatch.setattr(accounting.plans.plan, name, calibration)
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,12 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-import accounting.mechanisms
-from accounting.labels import spellings
-from accounting.mechanisms import Mechanism
-from accounting.plan import TaskNoise
+import accounting.plans.mechanisms
+from accounting.plans.labels import spellings
+from accounting.plans.mechanisms import Mechanism
+from accounting.plans.plan import TaskNoise
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.privacy.profiles import SymmetricProfile
-from accounting.tasks import ClassifyTask, GenerateTask
 from aggregation.keywords import keywords
 from exemplar_store import Exemplar, Slot
 from service.answering.mechanisms.outlook import Outlook
@@ -330,7 +330,7 @@ def register(adapter: type[Adapter[Any, Any]]) -> None:
     Raises:
         ValueError: there is another of its type.
     """
-    accounting.mechanisms.register(adapter.schema)
+    accounting.plans.mechanisms.register(adapter.schema)
     ADAPTERS[adapter.schema, issubclass(adapter, OnceAdapter)] = adapter
 
 

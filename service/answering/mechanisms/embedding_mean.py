@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.mechanisms import EmbeddingMeanMechanism
+from accounting.plans.mechanisms import EmbeddingMeanMechanism
 from accounting.privacy.profiles import Gaussian
 from aggregation.embedding_mean import TYPICAL_SIMILARITY, EmbeddingMean, unit_candidates
 from service.answering.mechanisms.adapter import Answer, Outputs, Public, TextAdapter, said

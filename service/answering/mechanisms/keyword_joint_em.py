@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from accounting.mechanisms import KeywordJointEmMechanism
+from accounting.plans.mechanisms import KeywordJointEmMechanism
 from accounting.privacy.profiles import BoundedRange
 from aggregation.keyword_joint_em import JointExponentialMechanism, required_votes
 from aggregation.keywords import keywords

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from accounting.mechanisms import KeywordPtrMechanism
+from accounting.plans.mechanisms import KeywordPtrMechanism
 from accounting.privacy import profiles
 from aggregation.keyword_ptr import KeywordPtr
 from service.answering.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter, sentence, words_of

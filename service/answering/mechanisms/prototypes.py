@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from accounting.mechanisms import PrototypesMechanism
+from accounting.plans.mechanisms import PrototypesMechanism
+from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
-from accounting.tasks import ClassifyTask
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar

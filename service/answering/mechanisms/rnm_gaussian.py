@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accounting.mechanisms import RnmGaussianMechanism
+from accounting.plans.mechanisms import RnmGaussianMechanism
+from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
-from accounting.tasks import ClassifyTask
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from service.answering.mechanisms.adapter import Answer, AnswerAdapter, Outputs, Public, scored

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from accounting.mechanisms import SyntheticExemplarsMechanism
+from accounting.plans.mechanisms import SyntheticExemplarsMechanism
+from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
-from accounting.tasks import ClassifyTask
 from aggregation.exemplar_votes import ExemplarVotes, chosen
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar, Slot

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from accounting.mechanisms import TokenEnsembleMechanism
+from accounting.plans.mechanisms import TokenEnsembleMechanism
 from accounting.privacy import token_ensemble as profiles
 from accounting.privacy.guided_tokens import GuidedTokens
 from aggregation.keyword_ptr import KeywordPtr
@@ -124,7 +124,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         """With about how many tokens or slots the same budget buys so many times as much say.
 
         A token's ε falls with the root of the tokens; slots that show as many exemplars in all cost the same. The clip
-        is as large as it need be (:meth:`~accounting.mechanisms.TokenEnsembleMechanism.reach`).
+        is as large as it need be (:meth:`~accounting.plans.mechanisms.TokenEnsembleMechanism.reach`).
         """
         m, n = self.written, self.task.ensemble
         if self.pull < self.noise.epsilon / 4:

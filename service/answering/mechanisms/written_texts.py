@@ -5,7 +5,7 @@ this unit alone, and goes to a slot of that topic that is drawn apart from all o
 keeps depends on this slot. So, all coins being fixed, neighbours differ in one slot of one topic. Texts on other topics
 have the same law. Each paid token of the texts on this one comes from a mechanism whose range is four pulls
 (:mod:`aggregation.token_ensemble`), also if all texts see the same slots. Together they are an adaptive composition of
-``texts`` times ``tokens`` of these, which is what :attr:`~accounting.mechanisms.TokenEnsembleMechanism.paid` charges.
+``texts`` times ``tokens`` of these, which is what :attr:`~accounting.plans.mechanisms.TokenEnsembleMechanism.paid` charges.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from accounting.labels import spellings
-from accounting.mechanisms import TokenEnsembleMechanism
-from accounting.plan import TaskNoise
+from accounting.plans.labels import spellings
+from accounting.plans.mechanisms import TokenEnsembleMechanism
+from accounting.plans.plan import TaskNoise
+from accounting.plans.tasks import WRITTEN, GenerateTask
 from accounting.privacy.token_ensemble import TokenEnsemble
-from accounting.tasks import WRITTEN, GenerateTask
 from exemplar_store import Exemplar, Slot
 from service.answering.draw import deal
 from service.answering.mechanisms.adapter import Answer, OnceAdapter, Show, Write

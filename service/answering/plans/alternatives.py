@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from accounting.plan import Plan, PlanError
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import Plan, PlanError
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.mechanisms.adapter import ADAPTERS, AnswerAdapter
 from service.answering.plans.calibrating import least_noise
 from service.answering.plans.preview import TaskPreview, describe

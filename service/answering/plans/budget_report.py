@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from accounting.ledger.cohorts import CohortStatus
+from accounting.ledger.entries import entry
 from accounting.ledger.groups import GroupStatus
-from accounting.mechanisms import Mechanism
-from accounting.topics import entry
+from accounting.plans.mechanisms import Mechanism
 from service.answering.plans.preview import epsilon_spent
 from service.records.records import Records
 from service.records.signed import read_signed

@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping
 
-import accounting.plan
-from accounting.plan import CalibratedPlan, Plan, PlanError, TaskNoise
+import accounting.plans.plan
+from accounting.plans.plan import CalibratedPlan, Plan, PlanError, TaskNoise
 from service.answering.mechanisms.adapter import adapter_of
 
 
 def calibrate(plan: Plan, public_size: int) -> CalibratedPlan:
-    """See :func:`accounting.plan.calibrate_plan`; a :class:`PlanError`, too, if a mechanism cannot draw its noise."""
-    calibrated = accounting.plan.calibrate_plan(plan, public_size)
+    """See :func:`accounting.plans.plan.calibrate_plan`; a :class:`PlanError`, too, if a mechanism cannot draw its noise."""
+    calibrated = accounting.plans.plan.calibrate_plan(plan, public_size)
     _check(calibrated.plan, calibrated.noise)
     return calibrated
 
 
 def least_noise(plan: Plan, public_size: int) -> Mapping[str, TaskNoise]:
-    """See :func:`accounting.plan.least_noise`; a :class:`PlanError`, too, if a mechanism cannot draw its noise."""
-    noise = accounting.plan.least_noise(plan, public_size)
+    """See :func:`accounting.plans.plan.least_noise`; a :class:`PlanError`, too, if a mechanism cannot draw its noise."""
+    noise = accounting.plans.plan.least_noise(plan, public_size)
     _check(plan, noise)
     return noise
 

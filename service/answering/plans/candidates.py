@@ -7,7 +7,7 @@ its own (private evolution: Xie et al. 2024, arXiv 2403.01749).
 
 from collections.abc import Mapping, Sequence
 
-from accounting.tasks import ClassifyTask
+from accounting.plans.tasks import ClassifyTask
 from service.engines.protocol import Engine, Prompt, SanitizedQuery, TaskSpec, UnusableReplyError
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
-from accounting.plan import PlanError
-from accounting.tasks import ClassifyTask, GenerateTask
-from accounting.topics import TopicsByField, TopicsBySimilarity
+from accounting.plans.plan import PlanError
+from accounting.plans.tasks import ClassifyTask, GenerateTask
+from accounting.plans.topics import TopicsByField, TopicsBySimilarity
 from exemplar_store import KnowledgeBase
 from exemplar_store.nearness import rounded
 from service.engines.embedding.embedder import Embed

@@ -9,7 +9,7 @@ import math
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import Budgets
-from accounting.plan import Plan
+from accounting.plans.plan import Plan
 from service.answering.latency import Grains, smallest_grain_s
 from service.answering.plans.preview import PlanPreview, preview
 from service.records.signed import read_signed

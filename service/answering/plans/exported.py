@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accounting.ledger.budgets import address
 from accounting.ledger.events import AnswerReleased, PlanSigned, read
 from accounting.ledger.trail import canonical
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from service.answering.mechanisms.adapter import once_adapter_of
 from service.answering.once.making import ONE_RELEASE, NotMadeError
 from service.records.records import Records

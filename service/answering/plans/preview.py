@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from accounting.plan import CalibratedPlan, TaskNoise
+from accounting.ledger.entries import by_task
+from accounting.plans.plan import CalibratedPlan, TaskNoise
+from accounting.plans.strict import is_none
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.privacy.accountants import get_accountant
-from accounting.strict import is_none
-from accounting.tasks import ClassifyTask, GenerateTask
-from accounting.topics import by_task
 from service.answering.mechanisms.adapter import adapter_of
 from service.answering.mechanisms.outlook import RELIABLE
 from service.engines.prompts import CHARACTERS_PER_TOKEN
@@ -210,7 +210,7 @@ def epsilon_spent(document: str, charged: dict[str, int]) -> float:
 
     Args:
         document: the plan as it was signed.
-        charged: charges by task, or by task and topic (:func:`accounting.topics.entry`): a unit has paid for those on
+        charged: charges by task, or by task and topic (:func:`accounting.ledger.entries.entry`): a unit has paid for those on
             one topic, at most for those on the busiest.
     """
     tasks = read_signed(document).plan.tasks

@@ -11,16 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from accounting import plain_yaml
-from accounting.mechanisms import (
+from accounting.plans import plain_yaml
+from accounting.plans.mechanisms import (
     EmbeddingMeanMechanism,
     PrototypesMechanism,
     RnmGaussianMechanism,
     TokenEnsembleMechanism,
 )
-from accounting.plan import CalibratedPlan, PlanError, parse_plan
-from accounting.tasks import ClassifyTask, GenerateTask, Task, unwritten
-from accounting.topics import Topics, TopicsByField, TopicsByTexts
+from accounting.plans.plan import CalibratedPlan, PlanError, parse_plan
+from accounting.plans.tasks import ClassifyTask, GenerateTask, Task, unwritten
+from accounting.plans.topics import Topics, TopicsByField, TopicsByTexts
 from service.answering.mechanisms.outlook import DEMANDING
 from service.answering.plans.calibrating import least_noise
 from service.answering.plans.preview import TaskPreview, describe

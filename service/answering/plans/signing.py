@@ -12,10 +12,10 @@ from accounting.ledger.amounts import checked
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
-from accounting.mechanisms import TokenEnsembleMechanism
-from accounting.plan import CalibratedPlan, Plan, PlanError
-from accounting.tasks import GenerateTask, placeholders
-from accounting.topics import TopicsByField
+from accounting.plans.mechanisms import TokenEnsembleMechanism
+from accounting.plans.plan import CalibratedPlan, Plan, PlanError
+from accounting.plans.tasks import GenerateTask, placeholders
+from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStoreError, KnowledgeBase, TopicList
 from service.answering.once.making import NAME_AN_ENGINE, NotMadeError, check_readable, grain_s
 from service.answering.once.making import make as make_here

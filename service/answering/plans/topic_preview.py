@@ -1,10 +1,10 @@
 """What a preview shows of each topic beside its size: what it costs alone, and which public texts are on it."""
 
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
+from accounting.plans.tasks import ClassifyTask, GenerateTask
+from accounting.plans.topics import TopicsByField, TopicsByTexts
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.events import Event, Sampling
-from accounting.tasks import ClassifyTask, GenerateTask
-from accounting.topics import TopicsByField, TopicsByTexts
 from service.answering.plans.centres import centres
 from service.answering.plans.preview import PlanPreview
 from service.engines.embedding.embedder import Embed

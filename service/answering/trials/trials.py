@@ -16,8 +16,8 @@ from typing import cast
 
 import numpy as np
 
-from accounting.plan import CalibratedPlan
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import CalibratedPlan
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Exemplar, Layout, Nearest, OnTopic, Slot, sampling
 from exemplar_store.nearness import shown
 from service.answering.answering import BusyError, refusal

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.labels import Spellings, spellings
+from accounting.plans.labels import Spellings, spellings
 from service.engines.embedded.extraction import candidates, extract, probe, split
 from service.engines.embedded.given_texts import best_covering, nearest_response, rank
 from service.engines.embedding.embedder import TextEmbedder

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from accounting.labels import plain, spellings
+from accounting.plans.labels import plain, spellings
 from service.engines.protocol import Prompt
 
 # Quotes, brackets and marks of emphasis that may come before a label, and what may end it.

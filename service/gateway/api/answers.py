@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.latency import Measured
 from service.gateway.api.dependencies import AnalystKey, AnyKey, TrialKey
 from service.gateway.api.problems import may_meet

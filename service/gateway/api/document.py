@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
-from accounting.plan import Plan
+from accounting.plans.plan import Plan
 from service.gateway.api.problems import MEDIA_TYPE, ProblemDocument
 from service.gateway.openai.surface import ChatCompletionChunk
 

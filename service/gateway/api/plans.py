@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from accounting import plain_yaml
-from accounting.plan import PlanError
+from accounting.plans import plain_yaml
+from accounting.plans.plan import PlanError
 from service.answering.plans.signing import prepare
 from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
 from service.gateway.api.document import PLAN

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from accounting.ledger.errors import SignedAlreadyError
-from accounting.plan import PlanError
+from accounting.plans.plan import PlanError
 from service.gateway.refusals import REFUSALS, kind_of
 from service.problem_kinds import ProblemKind, RefusalError
 from service.records.database import UNAVAILABLE

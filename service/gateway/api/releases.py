@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import address, parsed
 from accounting.ledger.charges import Release
-from accounting.topics import parts
+from accounting.ledger.entries import parts
 from service.gateway.api.dependencies import AnyKey, AuditKey
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet

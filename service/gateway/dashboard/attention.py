@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
-from accounting.tasks import REFUSE, ClassifyTask
-from accounting.topics import parts
+from accounting.ledger.entries import parts
+from accounting.plans.tasks import REFUSE, ClassifyTask
 from service.answering.plans.budget_report import KnowledgeBaseBudget, TaskBudget
 from service.answering.plans.forecast import Forecast
 from service.records.signed import read_signed

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from accounting.ledger.entries import parts
 from accounting.ledger.quotas import in_scope
-from accounting.topics import parts
 from service.gateway.dashboard.pages import Pages, Visit
 from service.operations import keys as commands
 from service.operations.command import Confirmation

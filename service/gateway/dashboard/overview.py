@@ -7,9 +7,9 @@ from operator import attrgetter
 
 from starlette.responses import Response
 
+from accounting.ledger.entries import SEPARATOR
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
-from accounting.topics import SEPARATOR
 from service.answering.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.answering.plans.forecast import HISTORY, RULE, Forecast, forecast
 from service.gateway.dashboard.attention import Matter, matters, newest

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from exemplar_store.knowledge_base import Progress, do_nothing
 from service.answering.plans.signing import prepare, sign

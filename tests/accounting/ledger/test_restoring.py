@@ -15,7 +15,7 @@ from accounting.ledger.events import ExemplarsIngested, UploadEnded
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail, append
 from accounting.ledger.witness import LedgerRestoredError, Witness
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from service.records.database import open_database
 from tests.accounting.books import signed, wrong

@@ -19,7 +19,7 @@ from accounting.ledger.events import KeyCreated, LedgerRestored, Mark
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail, append
 from accounting.ledger.witness import LedgerRestoredError, Witness, WitnessUnavailableError, witnessed
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from service.records.database import open_database
 from tests.accounting.books import opened, signed, wrong

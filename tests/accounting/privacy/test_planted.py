@@ -6,7 +6,7 @@ import math
 import pytest
 import yaml
 
-from accounting.plan import PlanError, calibrate_plan, load_plan
+from accounting.plans.plan import PlanError, calibrate_plan, load_plan
 from accounting.privacy import blocks, bounds, pairs, pld, prv, rdp
 from accounting.privacy.accountants import AccountantsDisagreeError
 from accounting.privacy.composing import Composition

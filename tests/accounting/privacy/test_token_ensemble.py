@@ -7,7 +7,7 @@ import pytest
 import yaml
 from scipy import stats
 
-from accounting.plan import Budget, PlanError, calibrate_plan, load_plan
+from accounting.plans.plan import Budget, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import compare, get_accountant
 from accounting.privacy.calibration import GAUSSIAN, CalibrationError, Grant, calibrate, token_ensemble
 from accounting.privacy.events import Event, Sampling, merge

@@ -34,7 +34,7 @@ from accounting.ledger.events import (
 )
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.trail import FIRST, AuditTrail, append, canonical, digest
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from service.records.database import open_database
 from tests.accounting.books import signed

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from scipy import stats
 
-import accounting.mechanisms
-from accounting.mechanisms import Calibration, RnmGaussianMechanism
-from accounting.plan import load_plan, parse_plan
+import accounting.plans.mechanisms
+from accounting.plans.mechanisms import Calibration, RnmGaussianMechanism
+from accounting.plans.plan import load_plan, parse_plan
 from research.evaluation.dataset import NAME, Dataset
 from research.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, sureness
 from research.evaluation.tables import Grid, read_csv
@@ -79,7 +79,7 @@ def test_a_fitted_temperature_makes_scores_of_prototypes_probabilities(
     dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are all right; the plan says of them that they are unsure."""
-    monkeypatch.setattr(accounting.mechanisms, "FEWEST_ROWS", 10)
+    monkeypatch.setattr(accounting.plans.mechanisms, "FEWEST_ROWS", 10)
     plan = plan_file.read_text()
     unsure = "release: once\n    mechanism: {type: prototypes, temperature: 0.5}"
     plan_file.write_text(f"{plan[: plan.index('    shots')]}    {unsure}")
@@ -143,7 +143,7 @@ def test_a_fitted_calibration_is_measured_and_printed(
     assert parse_plan(document).tasks["colour"].mechanism.calibration is not None
     # Few rows do not make a probability of a score.
     assert parse_plan(document).tasks["colour"].mechanism.fitted is None
-    monkeypatch.setattr(accounting.mechanisms, "FEWEST_ROWS", 10)
+    monkeypatch.setattr(accounting.plans.mechanisms, "FEWEST_ROWS", 10)
     again = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))["calibration"]
     assert again.pop("fitted_to") == len((dataset / "test.jsonl").read_text().splitlines())
     assert again.keys() == found["calibration"].keys()

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism
-from accounting.plan import Plan, TaskNoise, load_plan
+from accounting.plans.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism
+from accounting.plans.plan import Plan, TaskNoise, load_plan
+from accounting.plans.tasks import GenerateTask
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, SymmetricProfile
-from accounting.tasks import GenerateTask
 from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.tables import Grid
 from research.evaluation.texts import Answers, TextEvaluator, Texts, measure

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.plan import load_plan
-from accounting.tasks import Task
+from accounting.plans.plan import load_plan
+from accounting.plans.tasks import Task
 from aggregation.keywords import count_words, keywords
 from exemplar_store import ExemplarStore, Slot
 from exemplar_store.rows import Layout, read_json_lines

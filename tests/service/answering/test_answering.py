@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.tables import charges
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import WrongKeyError
 from service.answering.answering import BusyError, StillAnsweringError

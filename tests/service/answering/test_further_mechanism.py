@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from accounting import mechanisms
-from accounting.mechanisms import MECHANISMS, TextMechanism
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans import mechanisms
+from accounting.plans.mechanisms import MECHANISMS, TextMechanism
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.calibration import GAUSSIAN, AnyFamily
 from accounting.privacy.profiles import Gaussian
 from aggregation.noise import from_fixed_point

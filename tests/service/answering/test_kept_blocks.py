@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from accounting.plan import CalibratedPlan, load_plan
+from accounting.plans.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
 from service.answering import kept_blocks
 from service.answering.answering import BusyError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from accounting.ledger.charges import Ledger
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from service.answering.plans.signing import sign
 from service.operations.services import open_services
 from service.records.records import Records, open_records

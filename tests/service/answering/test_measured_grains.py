@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.plan import CalibratedPlan, load_plan
+from accounting.plans.plan import CalibratedPlan, load_plan
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keywords import keywords
 from exemplar_store import MAX_EXEMPLAR_BYTES, made_up

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
 from exemplar_store import Exemplar
 from service.answering.plans.preview import preview
 from service.answering.plans.signing import sign

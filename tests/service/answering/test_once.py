@@ -17,7 +17,7 @@ import pytest
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.witness import WitnessUnavailableError
-from accounting.plan import CalibratedPlan, load_plan
+from accounting.plans.plan import CalibratedPlan, load_plan
 from exemplar_store import Exemplar
 from service.answering.answering import Answer, BusyError
 from service.answering.mechanisms.adapter import Public, answer_adapter_of, once_adapter_of

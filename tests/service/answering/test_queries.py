@@ -2,7 +2,7 @@
 
 import pytest
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from exemplar_store import Exemplar
 from service.answering.queries import task_spec
 from service.engines.prompts import render

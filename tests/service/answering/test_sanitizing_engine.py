@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.answering.answering import Answer, RemoteEngineForbiddenError
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, Mock
 import numpy as np
 import pytest
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError
 from service.engines.embedding.embedder import Embed

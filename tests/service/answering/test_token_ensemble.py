@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from accounting.plan import PlanError, TaskNoise, calibrate_plan, load_plan
+from accounting.plans.plan import PlanError, TaskNoise, calibrate_plan, load_plan
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import TokenEnsemble

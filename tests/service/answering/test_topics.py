@@ -12,7 +12,7 @@ import pytest
 
 import exemplar_store.topics
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
-from accounting.plan import PlanError
+from accounting.plans.plan import PlanError
 from exemplar_store import ExemplarStore, TopicList, sampling
 from service.answering.plans.signing import prepare, sign
 from service.answering.queries import InvalidQueryError

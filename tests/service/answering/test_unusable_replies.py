@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from service.answering.plans.signing import sign
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.protocol import UnusableReplyError

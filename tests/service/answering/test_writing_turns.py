@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accounting.plan import CalibratedPlan, PlanError, load_plan
+from accounting.plans.plan import CalibratedPlan, PlanError, load_plan
 from service.answering.answering import BusyError
 from service.answering.latency import GrainTooSmallError
 from service.answering.plans.signing import check_engine

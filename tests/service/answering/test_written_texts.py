@@ -15,7 +15,7 @@ import pytest
 from ray import serve
 
 from accounting.ledger.budgets import SignedTask
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Exemplar, Slot
 from service.answering.measured_grains import Work
 from service.answering.mechanisms.adapter import once_adapter_of

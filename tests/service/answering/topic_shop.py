@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accounting.plan import Plan, load_plan
+from accounting.plans.plan import Plan, load_plan
 from exemplar_store import Row
 from service.answering.answering import Answer
 from service.answering.plans.signing import prepare, sign

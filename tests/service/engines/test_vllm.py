@@ -21,7 +21,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from aggregation.token_ensemble import TokenEnsemble
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar

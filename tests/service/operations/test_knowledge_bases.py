@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from accounting.ledger.errors import NotEmptyError, UnknownBudgetError
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from exemplar_store import ExemplarStoreError, KnowledgeBaseNotEmptyError, Row, UnknownKnowledgeBaseError
 from service.answering.plans import signing
 from service.operations import budgets, exemplars, knowledge_bases

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
-from accounting.plan import CalibratedPlan, PlanError, load_plan
+from accounting.plans.plan import CalibratedPlan, PlanError, load_plan
 from service.answering.plans.signing import prepare
 from service.answering.stages import Stages
 from service.answering.trials.trials import Trials

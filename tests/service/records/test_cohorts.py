@@ -31,7 +31,7 @@ from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeB
 from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.witness import LedgerRestoredError
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import ExemplarStore, Row, UnknownUnitError, UnrecognisedUnitsError, store
 from exemplar_store.cohorts import spans
 from exemplar_store.tables import exemplars, units

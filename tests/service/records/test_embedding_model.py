@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from exemplar_store import OtherEmbeddingModelError, Row
 from exemplar_store.tables import knowledge_bases
 from service.answering.plans.signing import sign

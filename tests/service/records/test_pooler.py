@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plans.plan import calibrate_plan, load_plan
 from exemplar_store.errors import DatabaseInUseError
 from service.answering.plans.signing import sign
 from service.records.database import open_database

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Row
 from service.answering.once.making import NotMadeError
 from service.answering.plans.signing import promise, release, sign

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from accounting.ledger.tables import audit_events, charges
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.answering.plans.signing import sign
 from service.engines.protocol import EngineInfo
 from service.operations.services import Services, open_services

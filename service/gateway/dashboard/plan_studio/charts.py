@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from accounting.plan import LARGEST_EPSILON, CalibratedPlan, PlanError, TaskNoise
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plans.plan import LARGEST_EPSILON, CalibratedPlan, PlanError, TaskNoise
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.mechanisms.adapter import adapter_of
 from service.answering.mechanisms.outlook import RELIABLE
 from service.answering.plans.calibrating import least_noise

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from starlette.responses import Response
 
-from accounting import plain_yaml
 from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import BudgetStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.errors import KnowledgeBaseArchivedError
-from accounting.plan import CalibratedPlan, Plan, PlanError, PlanProblem
+from accounting.plans import plain_yaml
+from accounting.plans.plan import CalibratedPlan, Plan, PlanError, PlanProblem
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
 from service.answering.plans.calibrating import calibrate

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
 
-from accounting import plain_yaml
 from accounting.ledger.cohorts import CohortStatus
-from accounting.tasks import unwritten
+from accounting.plans import plain_yaml
+from accounting.plans.tasks import unwritten
 from exemplar_store import KnowledgeBase
 from service.answering.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from accounting.plan import PlanError
+from accounting.plans.plan import PlanError
 from service.answering.once.making import NotMadeError
 from service.answering.plans.alternatives import alternatives
 from service.answering.plans.proposals import proposals

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accounting.plan import Plan, PlanError, TaskNoise, calibrate_plan, least_noise, load_plan
+from accounting.plans.plan import Plan, PlanError, TaskNoise, calibrate_plan, least_noise, load_plan
 from service.answering.plans.alternatives import alternatives
 from service.answering.plans.preview import preview
 from tests.service.conftest import PLAN, TEXT_PLAN

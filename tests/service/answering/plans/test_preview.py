@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.plan import CalibratedPlan, PlanError, TaskNoise, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, PlanError, TaskNoise, calibrate_plan, load_plan
+from accounting.plans.tasks import GenerateTask
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
-from accounting.tasks import GenerateTask
 from aggregation import keyword_ptr
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.plan import CalibratedPlan, parse_plan
+from accounting.plans.plan import CalibratedPlan, parse_plan
 from service.answering.plans.calibrating import calibrate, least_noise
 from service.answering.plans.preview import preview
 from service.answering.plans.proposals import Proposal, proposals

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.events import Event, Sampling
 from service.answering.plans.calibrating import calibrate

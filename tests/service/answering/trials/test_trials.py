@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import service
-from accounting.mechanisms import MECHANISMS
-from accounting.plan import CalibratedPlan, load_plan
+from accounting.plans.mechanisms import MECHANISMS
+from accounting.plans.plan import CalibratedPlan, load_plan
 from accounting.privacy.profiles import Gaussian
 from exemplar_store import BadRowError, Exemplar
 from service.answering.answering import BusyError

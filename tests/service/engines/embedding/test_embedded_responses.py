@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.plan import CalibratedPlan, load_plan
+from accounting.plans.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout
 from research.evaluation import dataset
 from service.answering.plans.signing import sign

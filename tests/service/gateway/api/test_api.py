@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import yaml
 from fastapi.testclient import TestClient
 
-from accounting.plan import calibrate_plan, load_plan, parse_plan
+from accounting.plans.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.answering.latency import Measured, smallest_grain_s
 from service.answering.plans.signing import sign

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 from starlette.routing import BaseRoute, Mount, Route
 
-from accounting.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan
 from service.answering.plans.signing import sign
 from service.gateway.dashboard.pages import COOKIE
 from service.operations.services import Services, open_services

@@ -9,7 +9,7 @@ import httpx2
 import openai
 import pytest
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
 from service.gateway.openai.requests import Ignored
 from service.operations.services import Services

@@ -15,7 +15,7 @@ from schemathesis.config import (
 )
 from schemathesis.engine import events, from_schema
 
-from accounting.plan import parse_plan
+from accounting.plans.plan import parse_plan
 from exemplar_store import Layout, read_json_lines
 from service.answering.plans.signing import prepare, sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from accounting.ledger.tables import audit_events
 from accounting.ledger.trail import AuditEvent
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from accounting.replay.trail import verify
 from exemplar_store import Row
 from service.answering.plans.signing import prepare, sign

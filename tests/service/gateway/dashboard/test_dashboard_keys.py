@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
 from service.records.api_keys import ApiKey
 from service.records.tables import api_keys

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from accounting.ledger.history import Day
-from accounting.plan import load_plan
+from accounting.plans.plan import load_plan
 from service.answering.plans.forecast import RULE, forecast
 from service.answering.plans.signing import prepare, sign
 from service.gateway.dashboard.overview import summarise

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from accounting.ledger.cohorts import CohortStatus
-from accounting.plan import Plan, PlanError, PlanProblem, calibrate_plan, load_plan
+from accounting.plans.plan import Plan, PlanError, PlanProblem, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase
 from service.answering.latency import Measured
 from service.answering.plans.preview import preview

@@ -23,12 +23,12 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from accounting.labels import check_distinct
+from accounting.plans.labels import check_distinct
+from accounting.plans.strict import Strict, is_none
 from accounting.privacy import calibration
 from accounting.privacy.calibration import VOTES, AnyFamily
 from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
-from accounting.strict import Strict, is_none
 
 LARGEST_DELTA0 = 0.1
 """A test that passes more often than this where it must not is none."""

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from accounting.labels import LONGEST_SPELLING, check_distinct, plain, spellings
+from accounting.plans.labels import LONGEST_SPELLING, check_distinct, plain, spellings
 
 LABELS = ("Réclamation", "Livraison express", "配送")
 SPELLINGS = {

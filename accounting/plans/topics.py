@@ -6,16 +6,14 @@ them together cost what the dearest costs (docs/privacy/topics.md has the proof)
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from accounting.labels import check_distinct
-from accounting.strict import Strict
+from accounting.ledger.entries import SEPARATOR
+from accounting.plans.labels import check_distinct
+from accounting.plans.strict import Strict
 
-SEPARATOR = "#"
-"""Stands between a task's name and a topic's."""
 MOST_TOPICS = 1000
 _TEXT = StringConstraints(min_length=1, max_length=5000, strip_whitespace=True)
 _Text = Annotated[str, _TEXT]
@@ -104,23 +102,3 @@ class TopicsByTexts(_Topics):
 Topics = Annotated[TopicsByField | TopicsBySimilarity | TopicsByTexts, Field(discriminator="by")]
 WAYS = ("field", "similarity", "public_texts")
 """By which a topic is found."""
-
-
-def entry(task: str, topic: str | None) -> str:
-    """What a ledger calls a task, or one of its topics: ``reply``, or ``reply#kettle``."""
-    return task if topic is None else f"{task}{SEPARATOR}{topic}"
-
-
-def parts(named: str) -> tuple[str, str | None]:
-    """The inverse of :func:`entry`."""
-    task, separator, topic = named.partition(SEPARATOR)
-    return task, topic if separator else None
-
-
-def by_task(counts: Mapping[str, int]) -> dict[str, int]:
-    """The largest count of each task, from counts by what a ledger calls it: what a unit can have paid at most."""
-    largest: dict[str, int] = {}
-    for named, count in counts.items():
-        task, _ = parts(named)
-        largest[task] = max(count, largest.get(task, 0))
-    return largest

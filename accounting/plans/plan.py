@@ -12,8 +12,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from accounting import plain_yaml
-from accounting.mechanisms import MECHANISMS, types_of
+from accounting.ledger.entries import by_task, entry
+from accounting.plans import plain_yaml
+from accounting.plans.mechanisms import MECHANISMS, types_of
+from accounting.plans.strict import Strict, is_none
+from accounting.plans.tasks import ClassifyTask, Task, placeholders
+from accounting.plans.topics import WAYS
 from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import Grant, calibrate
@@ -21,9 +25,6 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.token_ensemble import TokenEnsemble
-from accounting.strict import Strict, is_none
-from accounting.tasks import ClassifyTask, Task, placeholders
-from accounting.topics import WAYS, by_task, entry
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
@@ -161,7 +162,7 @@ class CalibratedPlan(Strict):
         from an answer with a larger one, by putting an answer without the unit in its place, now and then.
 
         Args:
-            counts: by task, or by task and topic (:func:`accounting.topics.entry`).
+            counts: by task, or by task and topic (:func:`accounting.ledger.entries.entry`).
         """
         counts = None if counts is None else by_task(counts)
         return [

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.mechanisms import LARGEST_DELTA0, Calibration, RnmGaussianMechanism
-from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plans.mechanisms import LARGEST_DELTA0, Calibration, RnmGaussianMechanism
+from accounting.plans.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plans.tasks import placeholders
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.privacy.prv import MOST_DIFFERENT
-from accounting.tasks import placeholders
 
 PLAN = """
 knowledge_base: agnews

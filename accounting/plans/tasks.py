@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from accounting.labels import check_distinct
-from accounting.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
-from accounting.strict import Strict, is_none
-from accounting.topics import Topics, TopicsByField
+from accounting.plans.labels import check_distinct
+from accounting.plans.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
+from accounting.plans.strict import Strict, is_none
+from accounting.plans.topics import Topics, TopicsByField
 
 KEYWORDS = "keywords"
 """The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accounting.plain_yaml import DEEPEST, LARGEST_NUMBER, LONGEST, NotPlainError, dump, load
+from accounting.plans.plain_yaml import DEEPEST, LARGEST_NUMBER, LONGEST, NotPlainError, dump, load
 
 
 def test_what_json_has_is_read_as_json_reads_it() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plans.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.events import Event, Sampling
 

@@ -1,0 +1,1 @@
+"""Plans as people write them: tasks, mechanisms and their parameters, and what a plan costs."""
