@@ -1,8 +1,8 @@
 """The mechanisms that answer, one file each; a further one is registered here.
 
 A file holds what the service does with its mechanism. Two things are elsewhere. Its parameters are in
-``accounting/plans/mechanisms.py``, since plans are read and calibrated without the service; a mechanism that is the service's
-alone may keep them in its own file. Its noiseless answer is registered with
+``accounting/plans/mechanisms.py``, since plans are read and calibrated without the service; a mechanism that is the
+service's alone may keep them in its own file. Its noiseless answer is registered with
 ``service/answering/trials/consensus.py``, which what answers private queries must not import. Registering an adapter
 makes all of it known.
 """

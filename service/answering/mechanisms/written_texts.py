@@ -5,7 +5,8 @@ this unit alone, and goes to a slot of that topic that is drawn apart from all o
 keeps depends on this slot. So, all coins being fixed, neighbours differ in one slot of one topic. Texts on other topics
 have the same law. Each paid token of the texts on this one comes from a mechanism whose range is four pulls
 (:mod:`aggregation.token_ensemble`), also if all texts see the same slots. Together they are an adaptive composition of
-``texts`` times ``tokens`` of these, which is what :attr:`~accounting.plans.mechanisms.TokenEnsembleMechanism.paid` charges.
+``texts`` times ``tokens`` of these, which is what
+:attr:`~accounting.plans.mechanisms.TokenEnsembleMechanism.paid` charges.
 """
 
 import asyncio

@@ -8,14 +8,14 @@ from service.answering.mechanisms.adapter import adapter_of
 
 
 def calibrate(plan: Plan, public_size: int) -> CalibratedPlan:
-    """See :func:`accounting.plans.plan.calibrate_plan`; a :class:`PlanError`, too, if a mechanism cannot draw its noise."""
+    """As :func:`accounting.plans.plan.calibrate_plan`, with a :class:`PlanError` if a mechanism cannot draw it."""
     calibrated = accounting.plans.plan.calibrate_plan(plan, public_size)
     _check(calibrated.plan, calibrated.noise)
     return calibrated
 
 
 def least_noise(plan: Plan, public_size: int) -> Mapping[str, TaskNoise]:
-    """See :func:`accounting.plans.plan.least_noise`; a :class:`PlanError`, too, if a mechanism cannot draw its noise."""
+    """As :func:`accounting.plans.plan.least_noise`, with a :class:`PlanError` if a mechanism cannot draw it."""
     noise = accounting.plans.plan.least_noise(plan, public_size)
     _check(plan, noise)
     return noise

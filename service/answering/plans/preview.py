@@ -210,8 +210,8 @@ def epsilon_spent(document: str, charged: dict[str, int]) -> float:
 
     Args:
         document: the plan as it was signed.
-        charged: charges by task, or by task and topic (:func:`accounting.ledger.entries.entry`): a unit has paid for those on
-            one topic, at most for those on the busiest.
+        charged: charges by task, or by task and topic (:func:`accounting.ledger.entries.entry`): a unit has paid for
+            those on one topic, at most for those on the busiest.
     """
     tasks = read_signed(document).plan.tasks
     rounded = []
