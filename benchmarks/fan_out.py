@@ -43,7 +43,7 @@ from benchmarks.isolation import QUERY, WRITTEN, make_slots
 from service.engines.configs import VllmConfig
 from service.engines.embedding.embedder import Embedder
 from service.engines.prompts import render
-from service.engines.protocol import ZeroShot
+from service.engines.task import ZeroShot
 
 ROOT = Path(__file__).parents[1]
 DPICL = str(Path(sys.executable).parent / "dpicl")

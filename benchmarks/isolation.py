@@ -32,8 +32,7 @@ from aggregation.token_ensemble import TokenEnsemble
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar, Slot
 from service.engines.configs import VllmConfig
-from service.engines.lock_step import Writing
-from service.engines.protocol import Prompt, TaskSpec, ZeroShot
+from service.engines.task import Prompt, TaskSpec, Writing, ZeroShot
 from service.engines.vllm.isolation import isolate
 from service.engines.vllm.model_folder import model_folder
 

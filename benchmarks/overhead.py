@@ -34,7 +34,8 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Layout, Slot
 from service.answering.plans.signing import sign
-from service.engines.protocol import EngineInfo, TaskSpec, ZeroShot
+from service.engines.protocol import EngineInfo
+from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from service.records.records import open_records
 from service.serving.web import create_app

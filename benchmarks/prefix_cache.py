@@ -34,7 +34,7 @@ from exemplar_store import ExemplarStore, Row, Slot
 from exemplar_store.tables import metadata
 from service.engines.configs import VllmConfig
 from service.engines.prompts import render
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 from service.engines.vllm.isolation import isolate
 from service.engines.vllm.model_folder import model_folder
 from service.records.database import open_database

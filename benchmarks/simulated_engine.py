@@ -18,7 +18,8 @@ from ray.serve import Application
 
 from exemplar_store import Slot
 from service.engines.configs import NearestExemplarConfig
-from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import EngineInfo
+from service.engines.task import Sentence, TaskSpec, ZeroShot
 from service.records.telemetry.logs import configure_logs
 from service.serving.application import Beside, EmbedderDeployment, EngineDeployment, Ingress, PrivateWork, deployment
 

@@ -27,7 +27,8 @@ from service.answering.plans.centres import centres
 from service.answering.queries import check_query, response_field, task_spec
 from service.answering.quoting import quotes
 from service.engines.embedding.embedder import Embed
-from service.engines.protocol import Engine, Output, TaskSpec, ZeroShot
+from service.engines.protocol import Engine
+from service.engines.task import Output, TaskSpec, ZeroShot
 from service.records.database import open_database
 from service.records.schema import migrate
 from service.records.topics import check_named, topic_list, topic_of

@@ -23,7 +23,7 @@ from research.evaluation.tables import Grid
 from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 from service.answering.mechanisms.prototypes import PrototypesAdapter
 from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
-from service.engines.protocol import TaskSpec
+from service.engines.task import TaskSpec
 
 A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 

@@ -20,8 +20,10 @@ import numpy as np
 
 from service.engines.configs import EngineConfig, VllmConfig
 from service.engines.embedding.embedder import TextEmbedder
+from service.engines.errors import EngineUnavailableError
 from service.engines.factory import open_engine
-from service.engines.protocol import Engine, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import Engine
+from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 
 _LAYOUT = 2
 """To be raised when engines ask or calibrate otherwise."""

@@ -25,7 +25,8 @@ from service.answering.queries import InvalidQueryError
 from service.answering.trials.consensus import consensus, texts_of
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.embedding.memory import EmbeddingMemory
-from service.engines.protocol import Engine, Sentence, TaskSpec
+from service.engines.protocol import Engine
+from service.engines.task import Sentence, TaskSpec
 
 
 @dataclass(frozen=True)

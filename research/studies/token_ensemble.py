@@ -53,7 +53,7 @@ from service.engines.configs import VllmConfig
 from service.engines.embedding.embedder import Embedder
 from service.engines.embedding.words import cache_folder
 from service.engines.prompts import render
-from service.engines.protocol import TaskSpec
+from service.engines.task import TaskSpec
 from service.sources.files import read_records
 
 TIMEOUT_S = 600.0

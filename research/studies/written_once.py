@@ -33,7 +33,7 @@ from service.answering.stages import Stages
 from service.engines.configs import VllmConfig
 from service.engines.embedding.embedder import Embedder
 from service.engines.factory import open_engine
-from service.engines.protocol import TaskSpec
+from service.engines.task import TaskSpec
 from service.engines.vllm.model_folder import model_folder
 
 DELTA = 1e-5

@@ -41,18 +41,17 @@ from service.answering.once.made import MadeOnce
 from service.answering.once.making import NotMadeError, settle
 from service.answering.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.answering.stages import Stages
-from service.engines.private_threads import privately
-from service.engines.prompts import render
-from service.engines.protocol import (
+from service.engines.errors import (
     EngineBusyError,
-    EngineInfo,
     EngineUnavailableError,
     NotKeptError,
-    TaskSpec,
     UnanswerableQueryError,
     UnusableReplyError,
-    ZeroShot,
 )
+from service.engines.private_threads import privately
+from service.engines.prompts import render
+from service.engines.protocol import EngineInfo
+from service.engines.task import TaskSpec, ZeroShot
 from service.problem_kinds import ProblemKind, RefusalError
 from service.records.signed import read_signed, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
@@ -210,8 +209,8 @@ class Answering:
             InvalidQueryError: the query does not fit the task, or such a threshold does not.
             accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
             accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
-            service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
-            service.engines.protocol.UnusableReplyError: it replies with nothing to use; nothing was charged.
+            service.engines.errors.EngineUnavailableError: the engine is down; nothing was charged.
+            service.engines.errors.UnusableReplyError: it replies with nothing to use; nothing was charged.
             StillAnsweringError: a concurrent twin of this query did not finish in time.
             BusyError: too many queries are being answered.
             RemoteEngineForbiddenError: the exemplars may not be shown to this engine.

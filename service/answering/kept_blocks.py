@@ -31,8 +31,9 @@ from service.answering.draw import draw_signed
 from service.answering.latency import SMALLEST_S, Measured, Turns, on_grain
 from service.answering.queries import described_spec
 from service.answering.stages import Stages
+from service.engines.errors import EngineBusyError, EngineUnavailableError
 from service.engines.private_threads import privately
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, KeepsBlocks
+from service.engines.protocol import KeepsBlocks
 from service.records.signed import identity, read_task
 
 _CHANGES = (UploadEnded.kind, UnitForgotten.kind)
@@ -44,7 +45,7 @@ class Held:
     """What an answer relies on while it is made.
 
     Attributes:
-        kept: see :attr:`service.engines.protocol.TaskSpec.kept`.
+        kept: see :attr:`service.engines.task.TaskSpec.kept`.
         arrived: how many units there were when the blocks were read; nobody who came later is in one.
     """
 
@@ -83,8 +84,8 @@ class KeptBlocks:
         """The task's blocks as they are now, which stay until the answer has left.
 
         Raises:
-            service.engines.protocol.EngineBusyError: they are being read, which takes longer than an answer may.
-            service.engines.protocol.EngineUnavailableError: they could not be read.
+            service.engines.errors.EngineBusyError: they are being read, which takes longer than an answer may.
+            service.engines.errors.EngineUnavailableError: they could not be read.
         """
         if not measured.blocks:
             yield Held()

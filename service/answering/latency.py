@@ -181,8 +181,8 @@ class Grains:
 
         Raises:
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
-            service.engines.protocol.EngineUnavailableError: that could not be measured: the engine does not answer.
-            service.engines.protocol.UnusableReplyError: or it replies with nothing to use.
+            service.engines.errors.EngineUnavailableError: that could not be measured: the engine does not answer.
+            service.engines.errors.UnusableReplyError: or it replies with nothing to use.
         """
         return Measured(task.address, 0.0)
 

@@ -31,16 +31,10 @@ from service.answering.latency import Grains, GrainTooSmallError, Measured, Work
 from service.answering.mechanisms.adapter import Author, Outputs, answer_adapter_of
 from service.answering.queries import InvalidQueryError, described_spec
 from service.answering.stages import Ready, Stages, written_so
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.private_threads import privately
-from service.engines.protocol import (
-    EngineInfo,
-    EngineUnavailableError,
-    KeepsBlocks,
-    SetsRoomAside,
-    TaskSpec,
-    UnanswerableQueryError,
-    UnusableReplyError,
-)
+from service.engines.protocol import EngineInfo, KeepsBlocks, SetsRoomAside
+from service.engines.task import TaskSpec
 from service.records.signed import identity, read_signed, read_task
 
 log = structlog.get_logger()
@@ -104,8 +98,8 @@ class MeasuredGrains(Grains):
 
         Raises:
             GrainTooSmallError: this task cannot be served with the grain.
-            service.engines.protocol.UnusableReplyError: the engine replies with nothing to use.
-            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+            service.engines.errors.UnusableReplyError: the engine replies with nothing to use.
+            service.engines.errors.EngineUnavailableError: the engine does not answer.
         """
         measured = await self.measured(task)
         if measured.problem:
@@ -135,7 +129,7 @@ class MeasuredGrains(Grains):
         """The measurements of all tasks that have answers left and draw slots for them, whose blocks are read ahead.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+            service.engines.errors.EngineUnavailableError: the engine does not answer.
         """
 
         def open_tasks() -> list[SignedTask]:
@@ -217,7 +211,7 @@ async def largest_work(
     Raises:
         NotMeasuredError: not all of these slots were answered.
         NoRoomError: the engine has no room for all slots that write together.
-        service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        service.engines.errors.EngineUnavailableError: the engine does not answer.
     """
     engine = await stages.engine.describe()
     adapter = answer_adapter_of(task, noise)
@@ -437,7 +431,7 @@ async def first_query(
         queries: made up, the longest first.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        service.engines.errors.EngineUnavailableError: the engine does not answer.
     """
     for query in queries:
         try:

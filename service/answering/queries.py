@@ -7,7 +7,7 @@ from dataclasses import replace
 from accounting.plans.plan import Plan
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import KnowledgeBase
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 from service.problem_kinds import ProblemKind, RefusalError
 
 MAX_QUERY_CHARACTERS = 20_000
@@ -91,7 +91,7 @@ def described_spec(
         address: the task's.
         task: signed or not.
         described: the knowledge base.
-        asker: see :class:`service.engines.protocol.TaskSpec`.
+        asker: see :class:`service.engines.task.TaskSpec`.
         latency_grain_s: how long an answer takes.
         cached_for: what prompts are cached for, if not for the knowledge base.
     """
@@ -125,7 +125,7 @@ def task_spec(
         embedded_field: whose embedding is stored; exemplars and queries are compared by it.
         latency_grain_s: how long an answer takes.
         response_field: the other field whose embedding is stored, None for none.
-        asker: see :class:`service.engines.protocol.TaskSpec`.
+        asker: see :class:`service.engines.task.TaskSpec`.
     """
     spec = TaskSpec(
         name=address,

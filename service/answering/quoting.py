@@ -10,7 +10,7 @@ import numpy as np
 
 from accounting.plans.labels import spellings
 from exemplar_store import Slot
-from service.engines.protocol import Output, TaskSpec
+from service.engines.task import Output, TaskSpec
 
 
 def quotes(task: TaskSpec, slots: Sequence[Slot]) -> list[Output | None]:

@@ -18,7 +18,9 @@ from sanitization.restore.spans import put_back
 from service.answering.answering import BusyError, refusal
 from service.answering.latency import on_grain
 from service.answering.queries import InvalidQueryError
-from service.engines.protocol import Engine, EngineUnavailableError, Prompt, Steerer, TaskSpec, UnanswerableQueryError
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
+from service.engines.protocol import Engine, Steerer
+from service.engines.task import Prompt, TaskSpec
 from service.problem_kinds import ProblemKind, RefusalError
 
 Mode = Literal["text", "steer"]
@@ -124,7 +126,7 @@ class Restoring:
             SteeringNotServedError: no engine here can be steered.
             service.answering.queries.InvalidQueryError: the text or the profile is out of range.
             service.answering.answering.BusyError: too many answers at once.
-            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+            service.engines.errors.EngineUnavailableError: the engine does not answer.
         """
         bundle = await asyncio.to_thread(self.bundle, asked.bundle)
         _check(asked, bundle)

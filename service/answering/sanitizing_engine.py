@@ -22,19 +22,10 @@ from sanitization.whole import NAME as WHOLE
 from sanitization.whole import kept
 from service.engines.configs import SanitizeConfig
 from service.engines.embedding.sanitizers import Sanitizers
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from service.engines.private_threads import privately
-from service.engines.protocol import (
-    Engine,
-    EngineInfo,
-    EngineUnavailableError,
-    Output,
-    SanitizedQuery,
-    Sentence,
-    TaskSpec,
-    UnanswerableQueryError,
-    WritesTogether,
-    ZeroShot,
-)
+from service.engines.protocol import Engine, EngineInfo, WritesTogether
+from service.engines.task import Output, SanitizedQuery, Sentence, TaskSpec, ZeroShot
 from service.records.text_ledger import TextBudgetExhaustedError, TextLedger
 
 

@@ -21,19 +21,11 @@ from exemplar_store import Slot
 from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 from service.answering.quoting import quotes
 from service.engines.embedding.embedder import TextEmbedder
-from service.engines.lock_step import Writing
+from service.engines.errors import EngineBusyError, EngineUnavailableError
 from service.engines.private_threads import privately
 from service.engines.prompts import with_keywords
-from service.engines.protocol import (
-    Engine,
-    EngineBusyError,
-    EngineUnavailableError,
-    Output,
-    Sentence,
-    TaskSpec,
-    WritesTogether,
-    ZeroShot,
-)
+from service.engines.protocol import Engine, WritesTogether
+from service.engines.task import Output, Sentence, TaskSpec, Writing, ZeroShot
 
 _RECONSTRUCT_ATTEMPTS = 3
 _KEYWORD_TOKENS = 16  # of a released word in a prompt, with room to spare
@@ -73,8 +65,8 @@ class Stages:
             prior: label probabilities (labels,) that the mechanism weighs instead of zero-shot's, if not None.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: the engine is down, or busy.
-            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            service.engines.errors.EngineUnavailableError: the engine is down, or busy.
+            service.engines.errors.UnanswerableQueryError: the engine can never answer this query.
             service.answering.queries.InvalidQueryError: too little to choose from.
             TimeoutError: it took too long.
             ValueError: the engine's output is unusable.
@@ -92,7 +84,7 @@ class Stages:
         """The question's embedding, float32 (d,). Public.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: the embedder does not answer.
+            service.engines.errors.EngineUnavailableError: the embedder does not answer.
             TimeoutError: it took too long.
         """
         async with asyncio.timeout(self.timeout_s):
@@ -105,8 +97,8 @@ class Stages:
         What fails may be told.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: the engine is down, or busy, or does not say.
-            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            service.engines.errors.EngineUnavailableError: the engine is down, or busy, or does not say.
+            service.engines.errors.UnanswerableQueryError: the engine can never answer this query.
             TimeoutError: it took too long.
         """
         async with asyncio.timeout(self.timeout_s):
@@ -175,8 +167,8 @@ class Ready:
             patient: whether to wait for other answers however long they take.
 
         Raises:
-            service.engines.protocol.EngineBusyError: other answers are being written for too long.
-            service.engines.protocol.EngineUnavailableError: the engine has no room for so many slots.
+            service.engines.errors.EngineBusyError: other answers are being written for too long.
+            service.engines.errors.EngineUnavailableError: the engine has no room for so many slots.
         """
         if not isinstance(self.mechanism, Author):
             return self

@@ -24,7 +24,7 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
         embedder: for engines that compare sentences.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.errors.EngineUnavailableError: it cannot start here; says why and what to change.
     """
     # Each imports what only it needs.
     match config:

@@ -5,7 +5,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from service.engines.protocol import EngineBusyError, TaskSpec
+from service.engines.errors import EngineBusyError
+from service.engines.task import TaskSpec
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class Admission:
         """Carry a query's prompts without exemplars; if all goes well its slots from now on, until its answer leaves.
 
         Raises:
-            service.engines.protocol.EngineBusyError: there is too much in flight already.
+            service.engines.errors.EngineBusyError: there is too much in flight already.
         """
         if self.in_flight >= self._limit:
             raise EngineBusyError("the engine has as many prompts in flight as it accepts")

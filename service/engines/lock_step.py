@@ -17,39 +17,10 @@ import numpy as np
 
 from aggregation.token_ensemble import TokenEnsemble
 from service.engines.fan_out import all_in_time
+from service.engines.task import Writing
 
 MOST_ASKED = 128
 """Tokens whose log-probabilities can be asked for at once."""
-
-
-@dataclass(frozen=True)
-class Writing:
-    """How an answer is written; all of it is public.
-
-    Attributes:
-        ensemble: the mechanism that draws a token.
-        tokens: how many the slots have a say in, and are paid for.
-        longest: most tokens of an answer.
-        top_k: from how many of the likeliest tokens one is drawn.
-        gate: a token that is at least as probable as this without exemplars is drawn without asking the slots.
-        banned: texts that no answer contains, case-folded, as answers are to be compared with them.
-        regex: of whole answers; empty: any.
-        json_schema: of whole answers, as JSON; empty: any.
-    """
-
-    ensemble: TokenEnsemble
-    tokens: int
-    longest: int
-    top_k: int
-    gate: float
-    banned: tuple[str, ...] = ()
-    regex: str = ""
-    json_schema: str = ""
-
-    def forbids(self, text: str) -> bool:
-        """Whether a text contains a banned one."""
-        folded = text.casefold()
-        return any(banned in folded for banned in self.banned)
 
 
 class PublicVoice(Protocol):

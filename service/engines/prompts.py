@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accounting.plans.labels import spellings
-from service.engines.protocol import Prompt
+from service.engines.task import Prompt
 
 if TYPE_CHECKING:
     from exemplar_store import Exemplar, Slot

@@ -21,9 +21,11 @@ from accounting.ledger.errors import LedgerError
 from exemplar_store import ExemplarStoreError, PackedSlots
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.embedding.embedder import Embedder
+from service.engines.errors import EngineUnavailableError
 from service.engines.factory import open_engine
 from service.engines.private_threads import privately
-from service.engines.protocol import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import EngineInfo
+from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 from service.records.telemetry.logs import configure_logs
 from service.serving.deployments import call, calling, deployment, or_refusal
 from service.serving.local_ray import keep_to_loopback, require_whole_messages

@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 
 deployment = serve.deployment(max_ongoing_requests=20_000)
 """Out of reach: the service rejects excess requests itself. Serve queues what exceeds its limit, and once a replica has

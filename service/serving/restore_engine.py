@@ -7,7 +7,8 @@ import numpy as np
 from ray.serve.handle import DeploymentHandle
 
 from service.engines.configs import VllmConfig
-from service.engines.protocol import EngineUnavailableError, TaskSpec
+from service.engines.errors import EngineUnavailableError
+from service.engines.task import TaskSpec
 from service.records.telemetry.logs import configure_logs
 from service.serving.deployments import call, deployment, or_refusal
 from service.serving.local_ray import keep_to_loopback

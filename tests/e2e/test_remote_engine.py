@@ -20,8 +20,9 @@ from service.answering.answering import Answer
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.protocol import Prompt, TaskSpec, UnusableReplyError
+from service.engines.errors import UnusableReplyError
 from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.engines.task import Prompt, TaskSpec
 from service.operations.services import open_services
 from service.records.records import Records
 from tests.processes import answers, free_ports, wait_for

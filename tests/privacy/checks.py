@@ -50,14 +50,8 @@ from service.answering.once.making import NotMadeError, make
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import (
-    EngineBusyError,
-    EngineUnavailableError,
-    NotKeptError,
-    Prompt,
-    TaskSpec,
-    UnanswerableQueryError,
-)
+from service.engines.errors import EngineBusyError, EngineUnavailableError, NotKeptError, UnanswerableQueryError
+from service.engines.task import Prompt, TaskSpec
 from service.operations.services import Services
 from service.records.records import Records
 from tests.privacy.attacks import texts, weighed

@@ -22,7 +22,7 @@ from service.answering.mechanisms.prototypes import PrototypesAdapter
 from service.answering.once import making
 from service.answering.plans.signing import sign
 from service.engines.private_threads import privately
-from service.engines.protocol import TaskSpec, ZeroShot
+from service.engines.task import TaskSpec, ZeroShot
 from service.records.records import Records
 from tests.privacy.checks import ONCE, drawing, fail, noting, require, require_equal, states
 from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, opened, records

@@ -12,7 +12,7 @@ import numpy as np
 from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.embedding.embedder import Embedder
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 
 QUERY = {"text": "The parcel arrived with a broken lid."}
 LABELS = ("delivery", "music")

@@ -37,7 +37,8 @@ from service.answering.once.making import ONE_RELEASE
 from service.answering.plans.signing import sign
 from service.engines.embedding.model import identity
 from service.engines.lock_step import write
-from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import EngineInfo
+from service.engines.task import Sentence, TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
 from service.settings import Settings

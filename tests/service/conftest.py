@@ -26,7 +26,9 @@ from service.answering.latency import Departure, Grains, Measured
 from service.answering.plans.signing import sign
 from service.answering.stages import Stages
 from service.engines.embedding.embedder import Embed
-from service.engines.protocol import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
+from service.engines.errors import EngineUnavailableError
+from service.engines.protocol import Engine, EngineInfo
+from service.engines.task import Sentence, TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
 from service.records.roles import Role

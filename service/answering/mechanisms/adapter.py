@@ -27,8 +27,7 @@ from exemplar_store import Exemplar, Slot
 from service.answering.mechanisms.outlook import Outlook
 from service.answering.queries import InvalidQueryError
 from service.engines.embedding.embedder import TextEmbedder
-from service.engines.lock_step import Writing
-from service.engines.protocol import Embedded, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.task import Embedded, Output, Sentence, TaskSpec, Writing, ZeroShot
 
 Outputs = Sequence[Output | None]
 Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float] | Mapping[str, Sequence[str]]]
@@ -201,8 +200,8 @@ class Reader(Protocol):
             asker: the id of the key that asks.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: the engine is asked, and does not answer.
-            service.engines.protocol.UnanswerableQueryError: it can never answer this question.
+            service.engines.errors.EngineUnavailableError: the engine is asked, and does not answer.
+            service.engines.errors.UnanswerableQueryError: it can never answer this question.
         """
 
 

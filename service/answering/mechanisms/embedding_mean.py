@@ -13,7 +13,7 @@ from service.answering.mechanisms.adapter import Answer, Outputs, Public, TextAd
 from service.answering.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.private_threads import privately
-from service.engines.protocol import Embedded
+from service.engines.task import Embedded
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Show,
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.embedding.embedder import TextEmbedder
-from service.engines.protocol import TaskSpec
+from service.engines.task import TaskSpec
 
 _TYPICAL_LEAD = 0.05
 """A public guess, for planning only: by how much a question is more similar to its label's mean than to another's."""

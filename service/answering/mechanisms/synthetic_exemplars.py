@@ -15,7 +15,7 @@ from exemplar_store import Exemplar, Slot
 from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, scored
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.engines.embedding.embedder import TextEmbedder
-from service.engines.protocol import TaskSpec
+from service.engines.task import TaskSpec
 
 _TYPICAL_LEAD = 0.1
 """A public guess, for planning only: by which share of a label's votes a candidate leads another."""

@@ -15,8 +15,7 @@ from aggregation.token_ensemble import TokenEnsemble
 from service.answering.mechanisms.adapter import Aggregator, Answer, Public, TextAdapter
 from service.answering.mechanisms.keyword_ptr import TestedKeywords, keyword_ptr
 from service.answering.mechanisms.outlook import DEMANDING, RELIABLE, Outlook
-from service.engines.lock_step import Writing
-from service.engines.protocol import Sentence
+from service.engines.task import Sentence, Writing
 
 _HEARD = 2.0  # nats: a token that is unlikely without exemplars becomes as likely as not
 

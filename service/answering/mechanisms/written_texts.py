@@ -28,9 +28,8 @@ from service.answering.mechanisms.adapter import Answer, OnceAdapter, Show, Writ
 from service.answering.mechanisms.outlook import Outlook
 from service.answering.mechanisms.token_ensemble import TokenEnsembleAdapter
 from service.engines.embedding.embedder import TextEmbedder
-from service.engines.lock_step import Writing
 from service.engines.prompts import BETWEEN
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec, Writing
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from service.answering.mechanisms.adapter import Reader, once_adapter_of
 from service.answering.once.making import ONE_RELEASE, NotMadeError
 from service.answering.queries import described_spec
 from service.answering.stages import Stages
-from service.engines.protocol import EngineUnavailableError, TaskSpec
+from service.engines.errors import EngineUnavailableError
+from service.engines.task import TaskSpec
 from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
@@ -53,8 +54,8 @@ class MadeOnce:
 
         Raises:
             NotMadeError: it was not made, or lost.
-            service.engines.protocol.EngineUnavailableError: the embedder or the engine does not answer.
-            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            service.engines.errors.EngineUnavailableError: the embedder or the engine does not answer.
+            service.engines.errors.UnanswerableQueryError: the engine can never answer this query.
             TimeoutError: the engine took too long.
         """
         try:

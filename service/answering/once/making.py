@@ -33,8 +33,8 @@ from service.answering.mechanisms.adapter import Answer, Write, once_adapter_of
 from service.answering.queries import described_spec
 from service.answering.stages import Ready, Stages
 from service.engines.embedding.embedder import Embed
+from service.engines.errors import EngineUnavailableError
 from service.engines.private_threads import on_the_loop
-from service.engines.protocol import EngineUnavailableError
 from service.problem_kinds import ProblemKind, RefusalError
 from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed, read_task
@@ -144,7 +144,7 @@ async def writer(
     Raises:
         EngineUnavailableError: it cannot write, or does not answer, or may not be shown the exemplars.
         service.answering.measured_grains.NotMeasuredError: not all of the largest slots could write.
-        service.engines.protocol.UnanswerableQueryError: a topic's prompt is too long for it.
+        service.engines.errors.UnanswerableQueryError: a topic's prompt is too long for it.
         TimeoutError: it took too long.
     """
     engine = await stages.engine.describe()

@@ -8,7 +8,9 @@ its own (private evolution: Xie et al. 2024, arXiv 2403.01749).
 from collections.abc import Mapping, Sequence
 
 from accounting.plans.tasks import ClassifyTask
-from service.engines.protocol import Engine, Prompt, SanitizedQuery, TaskSpec, UnusableReplyError
+from service.engines.errors import UnusableReplyError
+from service.engines.protocol import Engine
+from service.engines.task import Prompt, SanitizedQuery, TaskSpec
 
 
 async def write_candidates(
@@ -29,8 +31,8 @@ async def write_candidates(
     Raises:
         ValueError: the prompt shows other fields than a label and a text; a text to vary has not these fields, or a
             label that the task has not; or the model wrote nothing of some label.
-        service.engines.protocol.EngineUnavailableError: the engine does not answer.
-        service.engines.protocol.UnusableReplyError: it replies with no text for some label.
+        service.engines.errors.EngineUnavailableError: the engine does not answer.
+        service.engines.errors.UnusableReplyError: it replies with no text for some label.
     """
     others = sorted(set(task.exemplar_fields) - {task.label_field})
     if len(others) != 1:

@@ -28,7 +28,8 @@ from service.answering.stages import Ready, Stages
 from service.answering.trials.consensus import Consensus, consensus, likeliest
 from service.engines.embedding.embedder import Embed
 from service.engines.embedding.memory import EmbeddingMemory
-from service.engines.protocol import EngineInfo, Sentence, TaskSpec
+from service.engines.protocol import EngineInfo
+from service.engines.task import Sentence, TaskSpec
 from service.records.topics import check_named, topic_list, topic_of
 
 MAX_EXEMPLARS = 200
@@ -125,7 +126,7 @@ class Trials:
             exemplar_store.BadRowError: an exemplar lacks a field, or holds what an upload could not.
             ValueError: too few or too many exemplars or repeats.
             BusyError: as many tasks are being tried as this replica or the engine takes on.
-            service.engines.protocol.EngineUnavailableError: the engine is down.
+            service.engines.errors.EngineUnavailableError: the engine is down.
             service.records.text_ledger.TextBudgetExhaustedError: sanitised, the asker's texts would cost too much.
         """
         task = calibrated.plan.tasks.get(name)

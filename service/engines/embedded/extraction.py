@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aggregation.keywords import keywords
-from service.engines.protocol import Embedded
+from service.engines.task import Embedded
 
 if TYPE_CHECKING:
     from exemplar_store import Slot

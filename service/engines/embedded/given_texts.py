@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aggregation.keywords import keywords as words_of
-from service.engines.protocol import Embedded, Sentence
+from service.engines.task import Embedded, Sentence
 
 if TYPE_CHECKING:
     from exemplar_store import Slot

@@ -36,16 +36,10 @@ from accounting.plans.labels import Spellings, spellings
 from service.engines.embedded.extraction import candidates, extract, probe, split
 from service.engines.embedded.given_texts import best_covering, nearest_response, rank
 from service.engines.embedding.embedder import TextEmbedder
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from service.engines.private_threads import privately
-from service.engines.protocol import (
-    EngineInfo,
-    EngineUnavailableError,
-    Output,
-    Sentence,
-    TaskSpec,
-    UnanswerableQueryError,
-    ZeroShot,
-)
+from service.engines.protocol import EngineInfo
+from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 
 if TYPE_CHECKING:
     from exemplar_store import Slot

@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
 from service.engines.retry_after import retry_after_s
 
@@ -52,7 +52,7 @@ class ChatEndpoint:
         with_key: whether it is sent ``DPICL_REMOTE_API_KEY``.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: the key cannot be one.
+        service.engines.errors.EngineUnavailableError: the key cannot be one.
     """
 
     def __init__(self, config: OpenAiCompatibleConfig, *, with_key: bool = True):

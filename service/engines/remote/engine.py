@@ -18,24 +18,14 @@ import numpy as np
 import structlog
 
 from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.prompts import CHARACTERS_PER_TOKEN, filled, fitting, render, render_keywords, rendered
-from service.engines.protocol import (
-    EngineBusyError,
-    EngineInfo,
-    EngineUnavailableError,
-    Output,
-    Prompt,
-    SanitizedQuery,
-    Sentence,
-    TaskSpec,
-    UnanswerableQueryError,
-    UnusableReplyError,
-    ZeroShot,
-)
+from service.engines.protocol import EngineInfo
 from service.engines.remote.chat_endpoint import ChatEndpoint
 from service.engines.remote.completion import Failure, Reply, Unusable
 from service.engines.remote.label_replies import label_schema, match_label, naming, read_label
+from service.engines.task import Output, Prompt, SanitizedQuery, Sentence, TaskSpec, ZeroShot
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -66,7 +56,7 @@ class OpenAiCompatibleEngine:
         config: which endpoint, and how.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: ``DPICL_REMOTE_API_KEY`` cannot be a key.
+        service.engines.errors.EngineUnavailableError: ``DPICL_REMOTE_API_KEY`` cannot be a key.
     """
 
     def __init__(self, config: OpenAiCompatibleConfig):
@@ -91,7 +81,7 @@ class OpenAiCompatibleEngine:
         the others are sampled at temperature 1.
 
         Raises:
-            service.engines.protocol.UnusableReplyError: no reply holds a label, or a text.
+            service.engines.errors.UnusableReplyError: no reply holds a label, or a text.
         """
         self._check_sanitized(query)
         prompt = render(_template(task), query)

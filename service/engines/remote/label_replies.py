@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from accounting.plans.labels import plain, spellings
-from service.engines.protocol import Prompt
+from service.engines.task import Prompt
 
 # Quotes, brackets and marks of emphasis that may come before a label, and what may end it.
 _OPENING = "\"'`*_([{<“‘«「 \t\r\n"

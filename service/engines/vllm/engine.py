@@ -39,21 +39,13 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from service.engines.configs import VllmConfig
+from service.engines.errors import EngineUnavailableError, NotKeptError, UnanswerableQueryError
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
-from service.engines.lock_step import MOST_ASKED, UnansweredError, Writing, write
+from service.engines.lock_step import MOST_ASKED, UnansweredError, write
 from service.engines.private_threads import privately
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
-from service.engines.protocol import (
-    EngineInfo,
-    EngineUnavailableError,
-    NotKeptError,
-    Output,
-    Prompt,
-    Sentence,
-    TaskSpec,
-    UnanswerableQueryError,
-    ZeroShot,
-)
+from service.engines.protocol import EngineInfo
+from service.engines.task import Output, Prompt, Sentence, TaskSpec, Writing, ZeroShot
 from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.keeping import Keeper
@@ -100,7 +92,7 @@ class VllmEngine:
         isolation: from :func:`service.engines.vllm.isolation.isolate`, called before this module was imported.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.errors.EngineUnavailableError: it cannot start here; says why and what to change.
     """
 
     def __init__(self, config: VllmConfig, isolation: Isolation):
@@ -191,7 +183,7 @@ class VllmEngine:
         vLLM stops working on it.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: vLLM has died.
+            service.engines.errors.EngineUnavailableError: vLLM has died.
         """
         asked = await self._asked(task, query, slots)
         work = [self._contribution(task, prompts, zero_shot, scores) for prompts, scores in asked]
@@ -300,7 +292,7 @@ class VllmEngine:
         """Log-probabilities of the tokens that are likeliest to follow a prompt without exemplars.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: others' wanted tokens were computed instead, each time.
+            service.engines.errors.EngineUnavailableError: others' wanted tokens were computed instead, each time.
         """
         for _ in range(_LIKELIEST_ATTEMPTS):
             output = await self._ask(task, prompt, _likeliest(count))

@@ -8,8 +8,8 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar, Str
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, validate_xgrammar_grammar
 from xgrammar import GrammarMatcher
 
-from service.engines.lock_step import Writing
-from service.engines.protocol import UnanswerableQueryError
+from service.engines.errors import UnanswerableQueryError
+from service.engines.task import Writing
 
 
 class Matcher:
@@ -52,7 +52,7 @@ class Grammars:
             end: the token that ends an answer.
 
         Raises:
-            service.engines.protocol.UnanswerableQueryError: xgrammar cannot keep to it; says why.
+            service.engines.errors.UnanswerableQueryError: xgrammar cannot keep to it; says why.
         """
         kind = StructuredOutputOptions.JSON if writing.json_schema else StructuredOutputOptions.REGEX
         text = writing.json_schema or writing.regex

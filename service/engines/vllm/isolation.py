@@ -16,7 +16,7 @@ import torch
 
 from service.engines.configs import VllmConfig
 from service.engines.embedding.embedder import cores
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.engines.vllm.memory import require_memory
 
 _LOGGING = Path(__file__).with_name("logging.json")
@@ -45,7 +45,7 @@ def isolate(config: VllmConfig) -> Isolation:
     """Choose the mode, and set the environment that vLLM reads when it is imported.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: strict isolation was requested and is impossible here.
+        service.engines.errors.EngineUnavailableError: strict isolation was requested and is impossible here.
     """
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
     # At a crash vLLM would log every running prompt's length.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from exemplar_store import Slot
-    from service.engines.protocol import TaskSpec
+    from service.engines.task import TaskSpec
     from service.engines.vllm.tokens import Tokens
 
 PIN = "pin"

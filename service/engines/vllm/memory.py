@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -15,7 +15,7 @@ def require_memory(needed: int, purpose: str) -> None:
         purpose: what for.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: there are fewer.
+        service.engines.errors.EngineUnavailableError: there are fewer.
     """
     if needed > (available := available_memory()):
         raise EngineUnavailableError(

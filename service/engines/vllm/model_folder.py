@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from sanitization.digests import file_digest, model_digest
 from service.engines.embedding.words import cache_folder
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.engines.vllm.memory import require_memory
 
 # By what a config calls them: what people do, the package, and the SHA-256 of the GGUF file in it.
@@ -56,7 +56,7 @@ def model_folder(model: str, *, exact: bool = False) -> str:
         exact: unpack GGUF files to bfloat16 also where integers are faster.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: it is missing, no model or damaged, or cannot be unpacked.
+        service.engines.errors.EngineUnavailableError: it is missing, no model or damaged, or cannot be unpacked.
     """
     path = Path(model)
     int8 = not exact and not torch.cuda.is_available() and bool(torch.cpu.get_capabilities().get("avx512_vnni"))
@@ -111,7 +111,7 @@ def _unpacked(gguf: Path, digest: str, name: str, *, int8: bool) -> Path:
         int8: whether its layers are to multiply integers; else all is bfloat16.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: the file is no model that `transformers` reads, the folder is
+        service.engines.errors.EngineUnavailableError: the file is no model that `transformers` reads, the folder is
             damaged, or there is too little memory or room.
     """
     name += "-int8" if int8 else ""
@@ -147,7 +147,7 @@ def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
 
     Raises:
         OSError, safetensors.SafetensorError: there is too little room.
-        service.engines.protocol.EngineUnavailableError: see :func:`_unpacked`.
+        service.engines.errors.EngineUnavailableError: see :func:`_unpacked`.
     """
     try:
         import accelerate  # noqa: F401  (transformers wants it for such files)

@@ -15,8 +15,9 @@ from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import Bundle, BundleError
 from sanitization.restore.steering import BEGIN, ROW, TABLE, table
 from service.engines.configs import VllmConfig
+from service.engines.errors import EngineUnavailableError
 from service.engines.prompts import render
-from service.engines.protocol import EngineUnavailableError, TaskSpec
+from service.engines.task import TaskSpec
 from service.engines.vllm.engine import VllmEngine
 from service.engines.vllm.isolation import Isolation
 
@@ -33,7 +34,7 @@ class SteeredVllm(VllmEngine):
         root: of the bundles.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.errors.EngineUnavailableError: it cannot start here; says why and what to change.
     """
 
     def __init__(self, config: VllmConfig, isolation: Isolation, root: Path):
@@ -58,7 +59,7 @@ class SteeredVllm(VllmEngine):
         """SHA-256 of the bundles that are served, while vLLM lives.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: it has died.
+            service.engines.errors.EngineUnavailableError: it has died.
         """
         await self.health()
         return frozenset(self._rows)
@@ -73,9 +74,9 @@ class SteeredVllm(VllmEngine):
             profile: below the bundle's k; None steers nothing.
 
         Raises:
-            service.engines.protocol.EngineUnavailableError: vLLM has died, or has no such bundle.
-            service.engines.protocol.EngineBusyError: it has as much work as it takes on.
-            service.engines.protocol.UnanswerableQueryError: the text is too long for the model.
+            service.engines.errors.EngineUnavailableError: vLLM has died, or has no such bundle.
+            service.engines.errors.EngineBusyError: it has as much work as it takes on.
+            service.engines.errors.UnanswerableQueryError: the text is too long for the model.
         """
         base, count = self._rows.get(bundle, (0, 0))
         if profile is not None and not 0 <= profile < count:

@@ -19,7 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from service.engines.prompts import BETWEEN, around_answer
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 
 Tokens = list[int]
 

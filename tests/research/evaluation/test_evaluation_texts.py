@@ -18,7 +18,7 @@ from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.tables import Grid
 from research.evaluation.texts import Answers, TextEvaluator, Texts, measure
 from service.engines.embedding.memory import EmbeddingMemory
-from service.engines.protocol import ZeroShot
+from service.engines.task import ZeroShot
 from tests.research.evaluation.conftest import FOOD, TOOLS
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
 from tests.service.shell import Shell

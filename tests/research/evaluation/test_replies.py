@@ -18,7 +18,8 @@ import yaml
 
 from research.evaluation.replies import KeptEngine
 from service.engines.configs import OpenAiCompatibleConfig, VllmConfig
-from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec, ZeroShot
+from service.engines.errors import EngineUnavailableError
+from service.engines.task import Prompt, TaskSpec, ZeroShot
 from tests.research.evaluation.conftest import FOOD
 from tests.service.conftest import EMBEDDER, TEXT_PLAN
 from tests.service.engines.chat_server import Asked, ChatServer, completion, response, saying

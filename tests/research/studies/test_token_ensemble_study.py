@@ -11,7 +11,7 @@ from exemplar_store import Slot
 from research.evaluation import replies
 from research.studies import products, token_ensemble
 from research.studies.text_sets import BASE, DATA, planned
-from service.engines.protocol import TaskSpec, ZeroShot
+from service.engines.task import TaskSpec, ZeroShot
 from tests.service.conftest import RepeatingEngine
 from tests.service.engines.roomy import Roomy
 

@@ -23,7 +23,8 @@ from service.answering.latency import Departure, Measured, Turns
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError, check_query
 from service.answering.stages import Ready
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
+from service.engines.task import ZeroShot
 from service.operations.services import Services, open_services
 from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records, states
 

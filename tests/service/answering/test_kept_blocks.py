@@ -14,7 +14,8 @@ from exemplar_store import Layout, Slot, read_json_lines
 from service.answering import kept_blocks
 from service.answering.answering import BusyError
 from service.answering.latency import GrainTooSmallError, Measured
-from service.engines.protocol import EngineInfo, EngineUnavailableError, NotKeptError
+from service.engines.errors import EngineUnavailableError, NotKeptError
+from service.engines.protocol import EngineInfo
 from service.operations.services import Services
 from tests.service.answering.test_answering import BLOCKS_PLAN
 from tests.service.answering.test_measured_grains import LanguageModel, padded

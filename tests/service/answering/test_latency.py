@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from service.answering.latency import Departure, Measured, Turns, smallest_grain_s
+from service.engines.errors import EngineBusyError
 from service.engines.fan_out import Admission
-from service.engines.protocol import EngineBusyError, Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 from service.settings import Settings
 
 TASK = TaskSpec("t", ("a", "b"), Prompt("", "", ""), ensemble=10, latency_grain_s=5.0)

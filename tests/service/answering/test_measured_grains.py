@@ -21,8 +21,9 @@ from service.answering import measured_grains
 from service.answering.answering import BusyError
 from service.answering.latency import GrainTooSmallError, Measured, Turns, smallest_grain_s
 from service.answering.plans.signing import sign
+from service.engines.errors import EngineUnavailableError
 from service.engines.lock_step import UnansweredError
-from service.engines.protocol import EngineInfo, EngineUnavailableError
+from service.engines.protocol import EngineInfo
 from service.operations.services import Services, open_services
 from service.settings import Settings
 from tests.service.conftest import (

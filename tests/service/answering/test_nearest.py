@@ -15,7 +15,7 @@ from service.answering.plans.signing import sign
 from service.answering.quoting import quotes
 from service.answering.trials.trials import Trials, draw_slots
 from service.engines.prompts import fitting
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 from service.operations.services import open_services
 from service.settings import Settings
 from tests.service.conftest import PLAN, TEXT_PLAN, MajorityEngine, RepeatingEngine, make_records, nearly_noiseless

@@ -27,7 +27,8 @@ from service.answering.once.making import NotMadeError, make
 from service.answering.plans.signing import release, sign
 from service.answering.queries import InvalidQueryError
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
+from service.engines.task import ZeroShot
 from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
 from service.records.replaying import replay

@@ -23,7 +23,7 @@ from service.answering.queries import InvalidQueryError
 from service.answering.stages import Stages
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.engines.remote import chat_endpoint
 from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.operations.services import SanitizersMissingError, Services, open_services

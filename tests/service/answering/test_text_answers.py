@@ -12,7 +12,8 @@ from accounting.plans.plan import load_plan
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError
 from service.engines.embedding.embedder import Embed
-from service.engines.protocol import EngineUnavailableError, ZeroShot
+from service.engines.errors import EngineUnavailableError
+from service.engines.task import ZeroShot
 from service.operations.services import Services, open_services
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless, states
 

@@ -20,7 +20,7 @@ from service.answering.stages import Stages
 from service.engines import grammar_check
 from service.engines.grammar_check import grammar_problem
 from service.engines.prompts import render
-from service.engines.protocol import ZeroShot
+from service.engines.task import ZeroShot
 from service.records.records import Records
 from tests.service.conftest import TEXT_PLAN
 from tests.service.engines.roomy import Roomy

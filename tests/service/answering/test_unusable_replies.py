@@ -10,7 +10,7 @@ import pytest
 from accounting.plans.plan import CalibratedPlan
 from service.answering.plans.signing import sign
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.protocol import UnusableReplyError
+from service.engines.errors import UnusableReplyError
 from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.operations.services import Services, open_services
 from service.settings import Settings

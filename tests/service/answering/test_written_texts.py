@@ -25,9 +25,11 @@ from service.answering.once.making import NotMadeError, grain_s
 from service.answering.plans.exported import certificate_of, export, problems
 from service.answering.plans.signing import promise, sign
 from service.cli import trying
+from service.engines.errors import EngineUnavailableError
 from service.engines.private_threads import privately
 from service.engines.prompts import render
-from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, ZeroShot
+from service.engines.protocol import EngineInfo
+from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
 from service.serving.application import PrivateWork, RemotePrivateWork

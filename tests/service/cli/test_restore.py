@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from accounting.ledger.events import BundlePublished
 from examples.restore.world import PROMPT, World, train_model, write
 from service.cli import app
-from service.engines.protocol import TaskSpec, ZeroShot
+from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import open_services
 from service.serving.web import create_app
 from service.settings import Settings

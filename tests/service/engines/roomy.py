@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.engines.protocol import TaskSpec
+from service.engines.task import TaskSpec
 
 WRITES: dict[str, Any] = {
     "writes_together": True,

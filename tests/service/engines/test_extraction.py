@@ -14,7 +14,7 @@ import pytest
 
 from exemplar_store import Exemplar
 from service.engines.embedded.extraction import MOST_UNITS, candidates, split
-from service.engines.protocol import Embedded, Prompt, TaskSpec
+from service.engines.task import Embedded, Prompt, TaskSpec
 from tests.service.engines.isolated import assert_isolated
 
 TASK = TaskSpec(

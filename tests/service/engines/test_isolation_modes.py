@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from service.engines.configs import VllmConfig
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.engines.vllm.isolation import isolate
 
 STRICT = VllmConfig(name="vllm", model="m")

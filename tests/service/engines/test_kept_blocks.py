@@ -11,7 +11,8 @@ import pytest
 
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
-from service.engines.protocol import NotKeptError, ZeroShot
+from service.engines.errors import NotKeptError
+from service.engines.task import ZeroShot
 from tests.service.engines.test_vllm import CALIBRATION, CLASSIFY, GENERATE, QUERY, Running, exemplar, slot
 
 TASK = replace(CLASSIFY, calibration=CALIBRATION, slot_tokens=300)

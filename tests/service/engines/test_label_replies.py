@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.engines.protocol import Prompt
 from service.engines.remote.label_replies import match_label, naming, read_label
+from service.engines.task import Prompt
 
 LABELS = ("Billing", "Billing dispute", "Technical", "C", "C++", "Élan", "-1", "1")
 

@@ -13,7 +13,8 @@ import pytest
 from accounting.privacy.token_ensemble import TokenEnsemble as Profile
 from aggregation.token_ensemble import GRID, TokenEnsemble
 from service.engines import lock_step
-from service.engines.lock_step import UnansweredError, Writing
+from service.engines.lock_step import UnansweredError
+from service.engines.task import Writing
 from tests.privacy.planting import Edit, plant
 
 A, B, END = 0, 1, 2

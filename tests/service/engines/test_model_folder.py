@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.engines.vllm import memory, model_folder
 
 

@@ -20,7 +20,8 @@ from service.engines.embedded.nearest_exemplar import (
     label_sentences,
 )
 from service.engines.embedding.embedder import Embedder
-from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec
+from service.engines.errors import EngineUnavailableError
+from service.engines.task import Prompt, TaskSpec
 from tests.service.engines.isolated import assert_isolated
 
 LABELS = ("Sports", "Business", "Gardening")

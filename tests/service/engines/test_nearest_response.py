@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exemplar_store import Exemplar
-from service.engines.protocol import Embedded, Prompt, TaskSpec
+from service.engines.task import Embedded, Prompt, TaskSpec
 
 HELP = (
     "Our office opens at nine on weekdays.",

@@ -20,19 +20,12 @@ from pydantic import ValidationError
 
 from exemplar_store import Exemplar
 from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.factory import open_engine
-from service.engines.protocol import (
-    EngineBusyError,
-    EngineUnavailableError,
-    Prompt,
-    TaskSpec,
-    UnanswerableQueryError,
-    UnusableReplyError,
-    ZeroShot,
-)
 from service.engines.remote import chat_endpoint
 from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.engines.task import Prompt, TaskSpec, ZeroShot
 from service.records.telemetry.logs import configure_logs
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 

@@ -9,7 +9,7 @@ import pytest
 
 from exemplar_store import ExemplarStore
 from service.engines.embedded import nearest_exemplar
-from service.engines.protocol import Prompt, TaskSpec, ZeroShot
+from service.engines.task import Prompt, TaskSpec, ZeroShot
 from service.operations.services import Services
 from tests.service.conftest import EMBEDDER
 from tests.service.gateway.api.test_api import Api

@@ -6,7 +6,7 @@ import pytest
 
 from exemplar_store import Exemplar
 from service.engines.prompts import filled, render, render_keywords, rendered
-from service.engines.protocol import Prompt
+from service.engines.task import Prompt
 
 PROMPT = Prompt("Answer in a few words.", "Q: {question}\nA: {reply}", "Q: {question}\nA:")
 QUERY = {"question": "Who pays?"}

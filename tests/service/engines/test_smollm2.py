@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from exemplar_store import Exemplar
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 from service.engines.vllm import memory, model_folder
 from tests.service.engines.test_model_folder import refusal
 

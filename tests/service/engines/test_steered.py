@@ -14,7 +14,7 @@ from research.restore.model import SteeredModel
 from sanitization.restore.bundle import Bundle
 from service.answering.restoring import Mode, RedactedText, Restoring, SteeringNotServedError, task_spec
 from service.engines.configs import VllmConfig
-from service.engines.protocol import EngineUnavailableError, UnanswerableQueryError
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from tests.service.conftest import MajorityEngine
 from tests.service.engines.steered_bundles import publish, right
 

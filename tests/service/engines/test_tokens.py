@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from examples.tiny_model import make_tiny_model
 from service.engines.prompts import around_answer
-from service.engines.protocol import Prompt, TaskSpec
+from service.engines.task import Prompt, TaskSpec
 from service.engines.vllm.tokens import Tokenization
 
 PROMPT = Prompt("Which?", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:")

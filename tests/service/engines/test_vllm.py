@@ -28,17 +28,11 @@ from exemplar_store import Exemplar
 from service.answering.latency import GrainTooSmallError
 from service.answering.queries import task_spec
 from service.engines.configs import VllmConfig
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from service.engines.factory import open_engine
-from service.engines.lock_step import UnansweredError, Writing
+from service.engines.lock_step import UnansweredError
 from service.engines.prompts import rendered, with_keywords
-from service.engines.protocol import (
-    EngineBusyError,
-    EngineUnavailableError,
-    Prompt,
-    TaskSpec,
-    UnanswerableQueryError,
-    ZeroShot,
-)
+from service.engines.task import Prompt, TaskSpec, Writing, ZeroShot
 from service.engines.vllm.label_scoring import calibrated
 from tests.service.answering.test_measured_grains import padded
 from tests.service.conftest import PLAN, TEXT_PLAN, nearly_noiseless

@@ -11,8 +11,8 @@ import pytest
 
 from aggregation.token_ensemble import TokenEnsemble
 from examples.tiny_model import make_tiny_model
-from service.engines.lock_step import Writing
-from service.engines.protocol import EngineUnavailableError, UnanswerableQueryError, ZeroShot
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
+from service.engines.task import Writing, ZeroShot
 from tests.service.engines.test_vllm import CLASSIFY, GENERATE, QUERY, Running, slot
 
 MOST = 8

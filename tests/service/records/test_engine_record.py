@@ -7,7 +7,8 @@ import sqlalchemy as sa
 import yaml
 
 from service.answering.latency import UNPADDED
-from service.engines.protocol import EngineInfo, EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
+from service.engines.protocol import EngineInfo
 from service.operations.services import Services
 from service.records.engine_record import last_engine, note_engine
 from service.records.records import Records

@@ -20,7 +20,7 @@ from service.answering.answering import BusyError
 from service.answering.queries import InvalidQueryError
 from service.answering.stages import Stages
 from service.answering.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials, draw_slots
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from tests.service.conftest import (
     EMBEDDER,
     PLAN,

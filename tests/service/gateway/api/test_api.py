@@ -18,7 +18,7 @@ from accounting.plans.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.answering.latency import Measured, smallest_grain_s
 from service.answering.plans.signing import sign
-from service.engines.protocol import UnusableReplyError
+from service.engines.errors import UnusableReplyError
 from service.gateway.api import gate
 from service.operations.services import Services
 from service.records.replaying import replay

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 
 from exemplar_store import Slot
-from service.engines.protocol import TaskSpec, ZeroShot
+from service.engines.task import TaskSpec, ZeroShot
 from service.gateway.api.gate import Doors
 from service.operations.services import open_services
 from service.records.records import Records

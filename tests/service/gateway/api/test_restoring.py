@@ -16,14 +16,8 @@ import pytest
 from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RestoreClient
 from service.answering.restoring import RedactedText, Restoring
-from service.engines.protocol import (
-    EngineBusyError,
-    EngineUnavailableError,
-    TaskSpec,
-    UnanswerableQueryError,
-    UnusableReplyError,
-    ZeroShot,
-)
+from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
+from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from tests.sanitization.restore.made_up import OPTIONS, published
 from tests.service.conftest import EMBEDDER, MajorityEngine, client_of, serving

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from accounting.ledger.history import Use
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.answering.latency import Measured
-from service.engines.protocol import EngineUnavailableError
+from service.engines.errors import EngineUnavailableError
 from service.gateway.dashboard.usage import _series, charged_by_day
 from service.operations.services import Services, open_services
 from tests.service.conftest import PLAN, Embedding, MajorityEngine, serving

@@ -1,0 +1,174 @@
+"""What an engine is asked, all of it public, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from aggregation.token_ensemble import TokenEnsemble
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How an answer is written; all of it is public.
+
+    Attributes:
+        ensemble: the mechanism that draws a token.
+        tokens: how many the slots have a say in, and are paid for.
+        longest: most tokens of an answer.
+        top_k: from how many of the likeliest tokens one is drawn.
+        gate: a token that is at least as probable as this without exemplars is drawn without asking the slots.
+        banned: texts that no answer contains, case-folded, as answers are to be compared with them.
+        regex: of whole answers; empty: any.
+        json_schema: of whole answers, as JSON; empty: any.
+    """
+
+    ensemble: TokenEnsemble
+    tokens: int
+    longest: int
+    top_k: int
+    gate: float
+    banned: tuple[str, ...] = ()
+    regex: str = ""
+    json_schema: str = ""
+
+    def forbids(self, text: str) -> bool:
+        """Whether a text contains a banned one."""
+        folded = text.casefold()
+        return any(banned in folded for banned in self.banned)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A text whose embedding the engine has, so that nobody needs to compute it from what a slot said.
+
+    Attributes:
+        text: what the slot says.
+        embedding: of it, float32 (d,), of norm 1.
+    """
+
+    text: str
+    embedding: np.ndarray
+
+
+Output = np.ndarray | str | Embedded
+"""What a slot contributes: label probabilities, float64 (L,), or a text, with its embedding or without."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Templates with ``{field}`` placeholders, to be filled by :mod:`service.engines.prompts`.
+
+    Attributes:
+        instruction: put before the exemplars as it stands.
+        exemplar: rendered once per exemplar, answer included.
+        query: rendered for the query, ending where the answer begins.
+        keywords: asks for a sentence made of released words; empty makes one from ``query``.
+        labels: the task's, as exemplars show them however they are spelt (:mod:`accounting.plans.labels`).
+        label_field: the exemplars' field that holds them.
+    """
+
+    instruction: str
+    exemplar: str
+    query: str
+    keywords: str = ""
+    labels: tuple[str, ...] = ()
+    label_field: str = ""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What an engine needs to know of a signed task; all of it is public.
+
+    Attributes:
+        name: the task's address, for messages.
+        ensemble: how many slots the plan announces for a query, on the average.
+        most_slots: how many slots a query may have at most; 0: as many as it has.
+        slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.
+        calibration: public queries. A language model that scores labels divides a prompt's scores by their mean with
+            these in place of the query; none: it does not.
+        measuring: whether slots are made up, to measure the most work: a language model cuts what does not fit, rather
+            than leaving it out, and writes texts to the greatest length.
+        knowledge_base: whose exemplars the slots hold; caches never mix two of them.
+        latency_grain_s: how long an answer takes, whatever its sample; 0 if that is not so.
+        labels: the public label set, empty for free text; probability vectors follow its order.
+        prompt: the templates.
+        answer_field: the exemplar field that holds its label or its response.
+        input_field: the field that an exemplar and a query are compared by.
+        label_descriptions: optional sentence per label, saying what belongs under it.
+        quotes: whether slots say what their nearest exemplar says, and no model is asked for it.
+        kind: what is asked for.
+        candidates: of free text, how many zero-shot answers are wanted.
+        public_answers: of free text, answers that are public anyway.
+        document_field: of free text, the field of the query that answers may be taken from.
+        responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
+        writing: of free text, how slots write one answer together; None: each gives one of its own.
+        kept: what :meth:`KeepsBlocks.keep` returned, if the slots are blocks that it keeps; else empty.
+        turn: what :meth:`WritesTogether.turn` returned, if the slots write together and their places are taken.
+        asker: the key or person whose text the query is, for what is remembered of people's texts. Empty for a text
+            that is nobody's: made up, or an exemplar's. Nothing of these is remembered.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    prompt: Prompt
+    answer_field: str = "label"
+    input_field: str = "text"
+    label_descriptions: Mapping[str, str] = field(default_factory=dict)
+    quotes: bool = False
+    kind: Literal["classify", "generate"] = "classify"
+    candidates: int = 0
+    public_answers: tuple[str, ...] = ()
+    document_field: str | None = None
+    responses_embedded: bool = False
+    ensemble: int = 1
+    most_slots: int = 0
+    slot_tokens: int = 0
+    calibration: tuple[Mapping[str, str], ...] = ()
+    measuring: bool = False
+    knowledge_base: str = ""
+    latency_grain_s: float = 0.0
+    writing: Writing | None = None
+    kept: str = ""
+    turn: str = ""
+    asker: str = ""
+
+
+class SanitizedQuery(dict[str, str]):
+    """A query's fields as they may leave: an engine that is to see sanitised questions takes no other ones."""
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """The public answer, without any exemplar.
+
+    Attributes:
+        probabilities: of labels, float64 (L,), sums to 1; None for free text.
+        texts: of free text, up to ``candidates`` different answers, the best first: that one is the fallback. Nothing
+            for labels.
+        embedded: whether every slot that says something will say it as :class:`Embedded`.
+        tokens: of the query's prompt, by the language model's own count; 0 if it does not count.
+        context: what the engine wants back in :meth:`Engine.contributions`; public, opaque to everyone else.
+    """
+
+    probabilities: np.ndarray | None = None
+    texts: tuple[str, ...] = ()
+    embedded: bool = False
+    tokens: int = 0
+    context: Any = None
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text made of released words.
+
+    Attributes:
+        text: the text.
+        method: how it came about, for people.
+    """
+
+    text: str
+    method: str
