@@ -135,6 +135,7 @@ class _Walk:
         self.problems: dict[int, Problem] = {}
         self._yaml = yaml
         self._left = LONGEST
+        self._around: set[int] = set()
 
     def see(self, node: Node, path: tuple[str, ...]) -> None:
         """Note what is wrong with a node, or in it.
@@ -148,6 +149,10 @@ class _Walk:
         if isinstance(node, ScalarNode):
             self._see_scalar(node, path)
             return
+        if id(node) in self._around:
+            loop = "is an alias of something that it is a part of; write it out"
+            raise NotPlainError(Problem(".".join(path), loop, node.start_mark.line + 1))
+        self._around.add(id(node))
         if node.tag not in _COLLECTIONS:
             self._wrong(node, path, f"{_what(node)} is not a list or a mapping that JSON has; leave the tag out")
         if isinstance(node, MappingNode):
@@ -157,6 +162,7 @@ class _Walk:
         else:
             for place, member in enumerate(node.value):
                 self.see(member, (*path, str(place)))
+        self._around.remove(id(node))
 
     def _see_key(self, node: Node, path: tuple[str, ...]) -> None:
         if not isinstance(node, ScalarNode):
