@@ -150,8 +150,7 @@ class _Walk:
             self._see_scalar(node, path)
             return
         if id(node) in self._around:
-            loop = "is an alias of something that it is a part of; write it out"
-            raise NotPlainError(Problem(".".join(path), loop, node.start_mark.line + 1))
+            raise NotPlainError(Problem(".".join(path), "contains itself by an alias", node.start_mark.line + 1))
         self._around.add(id(node))
         if node.tag not in _COLLECTIONS:
             self._wrong(node, path, f"{_what(node)} is not a list or a mapping that JSON has; leave the tag out")
