@@ -92,7 +92,7 @@ def test_trials_go_the_same_way(services: tuple[Services, bool], calibrated: Cal
     described = service.records.store.get("toys")
     exemplars = [{"text": f"toy {i}", "label": "a blue boat"} for i in range(9)]
     fields = {"embedded_field": described.embedded_field, "response_field": described.response_field}
-    trying = service.answering.trials.try_task(calibrated, "story", "which toy?", exemplars, **fields, asker="")
+    trying = service.trials.try_task(calibrated, "story", "which toy?", exemplars, **fields, asker="")
     trial = asyncio.run(trying)
     assert trial.consensus.answer["text"] == "a blue boat"
     assert trial.consensus.support["a blue boat"] == pytest.approx(1, abs=1e-5)
