@@ -32,7 +32,7 @@ from service.records.records import open_records
 from service.records.signed import read_signed
 from service.settings import Settings
 
-PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"
+PLAN = Path(__file__).parents[1] / "research" / "studies" / "agnews.yaml"
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 EPSILON, DELTA = 8.0, 1e-4
 RETAIN = 4

@@ -41,7 +41,7 @@ from service.records.records import open_records
 from service.serving.web import create_app
 from service.settings import Settings
 
-PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"
+PLAN = Path(__file__).parents[1] / "research" / "studies" / "agnews.yaml"
 
 
 class InstantEngine:
