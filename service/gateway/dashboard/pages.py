@@ -24,9 +24,9 @@ from service.gateway.bodies import streams_body
 from service.gateway.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError, check_ours, read_form
 from service.gateway.dashboard.security import is_https
 from service.gateway.dashboard.templating import render
-from service.gateway.refusals import REFUSALS, kind_of
 from service.operations.command import Command, Confirmation, UnconfirmedError
 from service.operations.fields import problems, sentence
+from service.operations.refusals import REFUSALS, kind_of
 from service.operations.services import Services
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
