@@ -26,13 +26,13 @@ from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
 from service.answering.plans.preview import epsilon_spent
+from service.gateway.telemetry.responses import Responses
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
 from service.records.engine_record import last_engine
 from service.records.records import Records
 from service.records.roles import MAY
 from service.records.signed import read_signed
-from service.records.telemetry.responses import Responses
 from service.settings import Settings
 
 log = structlog.get_logger()

@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
+from service.gateway.telemetry.routes import route_pattern
 from service.operations.refusals import OUTAGES, REFUSALS, kind_of, members_of
 from service.problem_kinds import ProblemKind
-from service.records.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
 router = APIRouter(prefix="/problems", tags=["problems"])

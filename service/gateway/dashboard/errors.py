@@ -15,10 +15,10 @@ from accounting.ledger.history import UnknownCursorError
 from service.answering.restoring import UnknownBundleError
 from service.gateway.dashboard.forms import FormError
 from service.gateway.dashboard.pages import COOKIE, NotSignedInError, Visit
+from service.gateway.telemetry.routes import route_pattern
 from service.operations.fields import sentence
 from service.operations.refusals import REFUSALS, kind_of
 from service.records.database import UNAVAILABLE
-from service.records.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
 

@@ -16,7 +16,6 @@ NEVER_THERE = {
     "NotHereError",
     "SanitizersMissingError",
     "SchemaError",
-    "TracingNotInstalledError",
     # Whoever asks the engine turns it into another.
     "UnanswerableQueryError",
     # Only while largest slots are measured.
