@@ -10,7 +10,6 @@ from starlette.responses import Response
 import exemplar_store
 from accounting.ledger import events
 from accounting.ledger.history import History
-from service.answering.plans.forecast import RULE
 from service.answering.plans.preview import preview
 from service.gateway.dashboard.audit import in_words, told_apart
 from service.gateway.dashboard.overview import summarise
@@ -21,6 +20,7 @@ from service.operations import exemplars as exemplar_commands
 from service.operations.command import Confirmation
 from service.operations.exemplars import Upload
 from service.operations.fields import FieldError
+from service.operations.forecast import RULE
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
 from service.records.api_keys import called
 from service.records.roles import Right

@@ -11,11 +11,11 @@ from accounting.ledger.entries import SEPARATOR
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
 from service.answering.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
-from service.answering.plans.forecast import HISTORY, RULE, Forecast, forecast
 from service.gateway.dashboard.attention import Matter, matters, newest
 from service.gateway.dashboard.charts import Chart
 from service.gateway.dashboard.pages import Pages, Visit, whole
 from service.gateway.dashboard.usage import burn_down
+from service.operations.forecast import HISTORY, RULE, Forecast, forecast
 from service.records.engine_record import last_engine
 from service.records.records import Records
 from service.records.roles import Right

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
 from accounting.ledger.history import Day, Use, midnight
-from service.answering.plans.forecast import Forecast
-from service.answering.wording import number, percent
 from service.gateway.dashboard.charts import (
     STYLES,
     Axis,
@@ -20,6 +18,8 @@ from service.gateway.dashboard.charts import (
     counting,
     place,
 )
+from service.operations.forecast import Forecast
+from service.operations.wording import number, percent
 
 DAYS = 30
 """How far back the page looks, today among them."""

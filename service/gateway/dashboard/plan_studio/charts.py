@@ -8,8 +8,8 @@ from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.mechanisms.adapter import adapter_of
 from service.answering.mechanisms.outlook import RELIABLE
 from service.answering.plans.calibrating import least_noise
-from service.answering.wording import figure, number, percent
 from service.gateway.dashboard.charts import STYLES, Axis, Chart, Line, LineChart, Mark
+from service.operations.wording import figure, number, percent
 
 FACTORS = (0.5, 1.0, 2.0)
 """Half, the same, twice: of ε, or of the answers."""

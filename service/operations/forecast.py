@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.ledger.history import Day, midnight
-from service.answering import wording
+from service.operations import wording
 
 WINDOW = timedelta(days=7)
 HISTORY = timedelta(days=400)
