@@ -9,8 +9,7 @@ from service.cli.gathering import Commands
 from service.cli.output import Json, create_database, do, print_json, print_list, records, whole_id
 from service.operations import keys
 from service.operations.keys import KeyLimits, NewKey, Rotation
-from service.records.api_keys import ApiKey
-from service.records.roles import Role
+from service.records.api_keys import ApiKey, Role
 
 app = Commands()
 

@@ -6,8 +6,8 @@ from accounting.ledger.charges import Release
 from accounting.ledger.history import History
 from service.answering.answering import Answer, Answering
 from service.operations.command import command
+from service.operations.roles import Actor, Right
 from service.records.records import Records
-from service.records.roles import Actor, Right
 
 
 @command(Right.ASK)
@@ -23,7 +23,7 @@ async def ask(
     """See :meth:`service.answering.answering.Answering.answer`.
 
     Raises:
-        service.records.roles.OutOfScopeError: the actor may not ask this task.
+        service.operations.roles.OutOfScopeError: the actor may not ask this task.
     """
     actor.require_task(task)
     return await answering.answer(

@@ -6,9 +6,9 @@ from typing import Any
 from accounting.ledger.trail import AuditEvent
 from accounting.replay.trail import Progress, Report
 from service.operations.command import command
+from service.operations.roles import Actor, Right
 from service.records import replaying
 from service.records.records import Records
-from service.records.roles import Actor, Right
 
 
 @command(Right.AUDIT)

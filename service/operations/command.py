@@ -8,8 +8,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from accounting.ledger import trail
 from service.engines.private_threads import privately
+from service.operations.roles import Actor, Right
 from service.problem_kinds import ProblemKind, RefusalError
-from service.records.roles import Actor, Right
 
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
@@ -32,7 +32,7 @@ class Command(Generic[P, T_co]):
         """Do it.
 
         Raises:
-            service.records.roles.NotAllowedError: the actor lacks the right.
+            service.operations.roles.NotAllowedError: the actor lacks the right.
         """
         actor.require(self.needs)
         return self._function(actor, *args, **kwargs)

@@ -14,9 +14,9 @@ from accounting.ledger.entries import parts
 from accounting.ledger.errors import did_you_mean
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import FieldError, Printable, Scope, inputs
-from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
+from service.operations.roles import Actor, Right, a, may
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey, Role
 from service.records.records import Records
-from service.records.roles import Actor, Right, Role, a, may
 
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
 RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]

@@ -24,9 +24,9 @@ from service.answering.stages import Stages
 from service.engines.embedding.embedder import Embed, embed_here
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import ABSENT
+from service.operations.roles import Actor, Right, may
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
-from service.records.roles import Actor, Right, may
 from service.records.signed import read_signed
 
 _NAME = "What people call that key; null if it is none, or you may not audit."

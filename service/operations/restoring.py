@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from sanitization.restore.bundle import Bundle
 from service.answering.restoring import Mode, RedactedText, Restoring
 from service.operations.command import command
-from service.records.roles import Actor, Right
+from service.operations.roles import Actor, Right
 
 CONTROLS = {
     "full": "The whole text",

@@ -10,8 +10,8 @@ from accounting.plans.plan import CalibratedPlan
 from service.answering.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
 from service.operations.command import command
 from service.operations.fields import ABSENT
+from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView
-from service.records.roles import Actor, Right
 
 _EXAMPLE: dict[str, Any] = {
     "query": "I was charged twice for my subscription in March.",

@@ -24,8 +24,10 @@ from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked, KeyRota
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.tables import quotas
 from service.problem_kinds import ProblemKind, RefusalError
-from service.records.roles import Actor, Role
 from service.records.tables import admin_sessions, api_keys, retired_tokens
+
+Role = Literal["analyst", "viewer", "auditor", "admin"]
+"""What a key can be made; :mod:`service.operations.roles` says what each may."""
 
 PREFIX = "dpicl_"
 """Starts every token, so that people and secret scanners recognise one."""
@@ -59,7 +61,7 @@ class ApiKey:
     Attributes:
         id: names it in charges and in the audit trail.
         name: what people call it.
-        role: what it may (:mod:`service.records.roles`).
+        role: what it may (:mod:`service.operations.roles`).
         created_at: when it was made.
         last_used_at: exact to a minute.
         revoked_at: since when it is refused.
@@ -90,11 +92,6 @@ class ApiKey:
         if self.revoked_at is not None:
             return "revoked"
         return "valid" if self.expires_at is None or self.expires_at > now else "expired"
-
-    @property
-    def actor(self) -> Actor:
-        """Whoever calls with it."""
-        return Actor(self.id, self.name, "key", self.role, self.scope)
 
 
 def called(actor: str, names: Mapping[str, str]) -> str:
@@ -134,7 +131,7 @@ class ApiKeys:
 
         Args:
             name: what people call it; need not be unique.
-            role: what it may (:mod:`service.records.roles`).
+            role: what it may (:mod:`service.operations.roles`).
             quota: answers it may be charged in all.
             rate_per_minute: requests it may send.
             scope: knowledge bases and tasks that it may ask, of an analyst's key. Empty: all.

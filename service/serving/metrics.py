@@ -27,11 +27,11 @@ from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
 from service.answering.plans.preview import epsilon_spent
 from service.gateway.telemetry.responses import Responses
+from service.operations.roles import MAY
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
 from service.records.engine_record import last_engine
 from service.records.records import Records
-from service.records.roles import MAY
 from service.records.signed import read_signed
 from service.settings import Settings
 

@@ -11,11 +11,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.gateway.api.problems import Problem
 from service.operations.command import Command, Confirmation
+from service.operations.roles import Actor, Right
 from service.operations.services import Services
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
 from service.records.records import Records
-from service.records.roles import Actor, Right
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,8 +106,9 @@ class Caller:
 
 def _with(right: Right) -> Callable[[ApiKey, Services], Awaitable[Caller]]:
     async def check(key: Annotated[ApiKey, Depends(authenticate)], services: TheServices) -> Caller:
-        key.actor.require(right)  # before anything is said of the request's body
-        return Caller(key.actor, services)
+        actor = Actor.with_key(key)
+        actor.require(right)  # before anything is said of the request's body
+        return Caller(actor, services)
 
     return check
 

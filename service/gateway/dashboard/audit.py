@@ -15,8 +15,8 @@ from service.gateway.dashboard.computing import Computations
 from service.gateway.dashboard.pages import Pages, Visit, whole
 from service.operations import audit as commands
 from service.operations.fields import FieldError
+from service.operations.roles import Right
 from service.records.api_keys import called
-from service.records.roles import Right
 
 pages = Pages()
 

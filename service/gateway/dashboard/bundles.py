@@ -9,8 +9,8 @@ from service.gateway.dashboard.charts import STYLES, Axis, Chart, Line, LineChar
 from service.gateway.dashboard.pages import Pages, Visit
 from service.operations import restoring as commands
 from service.operations.restoring import CONTROLS
+from service.operations.roles import Right
 from service.operations.wording import figure, percent
-from service.records.roles import Right
 
 pages = Pages()
 

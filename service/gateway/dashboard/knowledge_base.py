@@ -22,8 +22,8 @@ from service.operations.exemplars import Upload
 from service.operations.fields import FieldError
 from service.operations.forecast import RULE
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.operations.roles import Right
 from service.records.api_keys import called
-from service.records.roles import Right
 from service.records.signed import read_signed
 from service.sources.uploads import rows_of
 

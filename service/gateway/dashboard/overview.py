@@ -16,9 +16,9 @@ from service.gateway.dashboard.charts import Chart
 from service.gateway.dashboard.pages import Pages, Visit, whole
 from service.gateway.dashboard.usage import burn_down
 from service.operations.forecast import HISTORY, RULE, Forecast, forecast
+from service.operations.roles import Right
 from service.records.engine_record import last_engine
 from service.records.records import Records
-from service.records.roles import Right
 
 pages = Pages()
 

@@ -27,10 +27,10 @@ from service.gateway.dashboard.templating import render
 from service.operations.command import Command, Confirmation, UnconfirmedError
 from service.operations.fields import problems, sentence
 from service.operations.refusals import REFUSALS, kind_of
+from service.operations.roles import Actor, Right, may
 from service.operations.services import Services
+from service.operations.sessions import Session
 from service.records.records import Records
-from service.records.roles import Actor, Right, may
-from service.records.sessions import Session
 
 M = TypeVar("M", bound=BaseModel)
 P = ParamSpec("P")

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
 from service.gateway.dashboard.forms import check_ours, read_form
 from service.gateway.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
+from service.operations.roles import Right, may
 from service.operations.wording import lasting
-from service.records.roles import Right, may
 
 if TYPE_CHECKING:
     from service.gateway.dashboard.provider import Provider

@@ -12,8 +12,9 @@ import service.operations
 from service.cli.lazy import EveryCommand
 from service.gateway.dashboard.app import PAGES
 from service.operations.command import COMMANDS
+from service.operations.roles import Actor, NotAllowedError, Right, may
 from service.operations.services import Services
-from service.records.roles import Actor, NotAllowedError, Right, Role, may
+from service.records.api_keys import Role
 from service.serving.web import create_app
 
 

@@ -15,8 +15,8 @@ from accounting.ledger import tables
 from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
+from service.operations.sessions import Sessions
 from service.records.api_keys import PREFIX, ApiKey, ApiKeys, KeyRotatedError, UnknownKeyError
-from service.records.sessions import Sessions
 from service.records.tables import api_keys, metadata
 from tests.conftest import Clock
 

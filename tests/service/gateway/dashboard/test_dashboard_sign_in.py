@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from service.gateway.dashboard import sign_in
 from service.operations.services import Services
-from service.records.sessions import LASTS, Sessions
+from service.operations.sessions import LASTS, Sessions
 from service.serving.web import create_app
 from tests.service.conftest import make_records
 from tests.service.gateway.dashboard.dashboard_browser import OURS, Browser
