@@ -86,16 +86,23 @@ CAPABILITIES = {
     "restoring.bundle": Faces("GET /v1/restore/bundles/{bundle}", "restore preview", "GET /bundles/{bundle}"),
     "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
     "sanitising.sanitize": Faces("POST /v1/sanitize", "sanitize text", "POST /sanitising"),
-    "trials.try_": Faces("POST /v1/tasks/{task}/preview", "plan try", f"POST {_HOME}/plan/try"),
+    "tasks.describe": Faces("GET /v1/tasks/{task}", No("`plan list` shows what was signed"), f"GET {_HOME}/plans"),
+    "tasks.find": Faces("GET /v1/models/{model}", No("it is the same, in another shape"), f"GET {_HOME}/plans"),
+    "tasks.list_": Faces("GET /v1/models", "plan list", f"GET {_HOME}/plans"),
+    "trials.try_": Faces(No("there it is tried once it is signed"), "plan try", f"POST {_HOME}/plan/try"),
+    "trials.try_signed": Faces(
+        "POST /v1/tasks/{task}/preview", No("`plan try` takes its file"), No("there it is tried before it is signed")
+    ),
 }
 
 FOR_OTHERS = {
     **dict.fromkeys(("answers.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
-    "trials.try_": Right.TRY,
+    **dict.fromkeys(("trials.try_", "trials.try_signed"), Right.TRY),
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
     **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
+    **dict.fromkeys(("tasks.describe", "tasks.find", "tasks.list_"), Right.SEE),
 }
 
 ALSO = {
@@ -110,9 +117,6 @@ ALSO = {
     },
     "asking, in another shape": {
         "POST /v1/chat/completions",
-        "GET /v1/models",
-        "GET /v1/models/{model}",
-        "GET /v1/tasks/{task}",
         "batch",
     },
     "running the service": {
