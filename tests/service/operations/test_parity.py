@@ -52,7 +52,10 @@ CAPABILITIES = {
     "budgets.open_cohort": Faces(f"POST {_COHORTS}", "cohort open", f"POST {_HOME}/cohorts"),
     "exemplars.forget": Faces(f"DELETE {_KB}/units/{{unit:path}}", "kb forget", f"POST {_HOME}/forget"),
     "exemplars.forget_many": Faces(_FILES, "kb forget", _FILES),
-    "exemplars.ingest": Faces(f"POST {_KB}/exemplars", "kb ingest", f"POST {_HOME}/exemplars"),
+    "exemplars.ingest": Faces(No("there it is a whole file"), "kb ingest", f"POST {_HOME}/exemplars"),
+    "exemplars.ingest_sent": Faces(
+        f"POST {_KB}/exemplars", No("it reads files itself"), No("a form sends a file's name with it")
+    ),
     "budgets.join_group": Faces(
         "PUT /v1/groups/{group}/knowledge-bases/{knowledge_base}", "group add", "POST /groups/{group}/join"
     ),
