@@ -7,14 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from service.answering.restoring import RedactedText, UnknownBundleError
 from service.gateway.api.dependencies import AnalystKey, AnyKey
 from service.gateway.api.once import OnceRoute, changes_nothing
 from service.gateway.api.problems import Problem, may_meet
 from service.operations import restoring, sanitising
-from service.operations.restoring import Bundles, BundleView, RestoredAnswer
+from service.operations.restoring import Bundles, BundleView, RedactedText, RestoredAnswer
 from service.operations.sanitising import SanitizedTexts, TextsToSanitize
-from service.problem_kinds import ProblemKind
+from service.problem_kinds import ProblemKind, RefusalError
 
 router = APIRouter(prefix="/v1", tags=["texts"], route_class=OnceRoute)
 
@@ -75,5 +74,7 @@ async def get_bundle(bundle: Annotated[str, Path(examples=["clinic@1"], max_leng
     """The bundle as it was signed. Its vectors stay here: clients need none."""
     try:
         return BundleView.of(await restoring.bundle.aside(caller.actor, caller.services.restoring, bundle))
-    except UnknownBundleError as error:
-        raise Problem(ProblemKind.UNKNOWN_BUNDLE, str(error), status=404) from error
+    except RefusalError as error:
+        if error.kind is not ProblemKind.UNKNOWN_BUNDLE:
+            raise
+        raise Problem(error.kind, str(error), status=404) from error
