@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.entries import parts
 from accounting.plans.tasks import REFUSE, ClassifyTask
-from service.answering.plans.budget_report import KnowledgeBaseBudget, TaskBudget
+from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget
 from service.operations.forecast import Forecast
 from service.records.signed import read_signed
 from service.settings import Settings

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from accounting.ledger.entries import SEPARATOR
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
-from service.answering.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.gateway.dashboard.attention import Matter, matters, newest
 from service.gateway.dashboard.charts import Chart
 from service.gateway.dashboard.pages import Pages, Visit, whole
 from service.gateway.dashboard.usage import burn_down
+from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.operations.forecast import HISTORY, RULE, Forecast, forecast
 from service.operations.roles import Right
 from service.records.engine_record import last_engine
