@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from service.operations.roles import Actor
-from service.records.api_keys import ApiKey
+from service.records.api_keys import StoredKey
 from service.records.rate_limits import Rate
 from service.records.records import Records
 
@@ -21,7 +21,7 @@ class Admission:
     """
 
     actor: Actor
-    key: ApiKey
+    key: StoredKey
     rate: Rate | None
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from accounting.ledger.entries import parts
 from accounting.ledger.errors import did_you_mean
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import FieldError, Printable, Scope, inputs
 from service.operations.roles import Actor, Right, a, may
-from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey, Role
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, Role, StoredKey
 from service.records.records import Records
 
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
@@ -70,6 +70,33 @@ class Rotation(BaseModel):
         le=LONGEST_OVERLAP // timedelta(hours=1),
         description="How long the token before stands, too. 0: it is refused at once.",
     )
+
+
+@dataclass(frozen=True)
+class ApiKey(StoredKey):
+    """A key without its secret; a revoked one stays listed.
+
+    Attributes:
+        id: names it in charges and in the audit trail.
+        name: what people call it.
+        role: what it may.
+        created_at: when it was made.
+        last_used_at: exact to a minute.
+        revoked_at: since when it is refused.
+        rate_per_minute: how many requests it may send; None: any number.
+        quota: how many answers it may be charged in all; None: what the budgets allow.
+        charged: how many it has been charged.
+        scope: the knowledge bases and tasks that it may ask, like ``support`` and ``billing.queue``; empty: all.
+        expires_at: from when on it is refused; None: never.
+        rotated_at: when its token was replaced last; None: never.
+    """
+
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)  # the API always gives all
+
+    @classmethod
+    def of(cls, key: StoredKey) -> ApiKey:
+        """A key as it may be shown."""
+        return cls(**vars(key))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,17 +162,18 @@ def _check_scope(records: Records, scope: Sequence[str]) -> None:
 @command(Right.DECIDE)
 def list_(_actor: Actor, records: Records) -> builtins.list[ApiKey]:
     """All keys, including revoked ones, oldest first."""
-    return records.keys.list()
+    return [ApiKey.of(key) for key in records.keys.list()]
 
 
 @command(Right.DECIDE)
 def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> ApiKey:
     """Replace a key's limits. What it was charged stays charged."""
-    return records.keys.limit(key_id, quota=wanted.quota, rate_per_minute=wanted.rate_per_minute, by=actor.id)
+    limits = wanted.model_dump()
+    return ApiKey.of(records.keys.limit(key_id, **limits, by=actor.id))
 
 
 @command(Right.DECIDE)
-def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> CreatedKey:
+def rotate(actor: Actor, records: Records, seen: StoredKey, wanted: Rotation) -> CreatedKey:
     """Give a key another token; as it was seen, so that two people do not do it at once."""
     key, token = records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
     return CreatedKey(**vars(key), token=token)
@@ -156,7 +184,7 @@ def standing(actor: Actor, records: Records, key_id: str) -> Standing:
     """A key, and whom revoking it would lock out."""
     key, now = records.keys.get(key_id), datetime.now(UTC)
     admins = [key.id for key in records.keys.list() if key.role == "admin" and key.status(now) == "valid"]
-    return Standing(key, key.id == actor.id, admins == [key.id])
+    return Standing(ApiKey.of(key), key.id == actor.id, admins == [key.id])
 
 
 @command(Right.DECIDE)

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from accounting.ledger.quotas import in_scope
 from service.problem_kinds import ProblemKind, RefusalError
-from service.records.api_keys import ApiKey, Role
+from service.records.api_keys import Role, StoredKey
 
 
 class Right(Enum):
@@ -77,7 +77,7 @@ class Actor:
     scope: tuple[str, ...] = ()
 
     @classmethod
-    def with_key(cls, key: ApiKey) -> Self:
+    def with_key(cls, key: StoredKey) -> Self:
         """Whoever calls with a key."""
         return cls(key.id, key.name, "key", key.role, key.scope)
 

@@ -13,7 +13,7 @@ from service.operations.command import Confirmation
 from service.operations.fields import FieldError
 from service.operations.keys import KeyLimits, NewKey, Rotation
 from service.operations.services import Services
-from service.records.api_keys import ApiKey, KeyRotatedError
+from service.records.api_keys import KeyRotatedError, StoredKey
 
 pages = Pages()
 
@@ -88,11 +88,11 @@ async def revoke(visit: Visit) -> Response:
     return visit.redirect("/keys", done=f"“{key.name}” is revoked: from now on every request with it is refused.")
 
 
-def _ended(key: ApiKey) -> bool:
+def _ended(key: StoredKey) -> bool:
     return key.status(datetime.now(UTC)) != "valid"
 
 
-def _example(services: Services, key: ApiKey) -> str | None:
+def _example(services: Services, key: StoredKey) -> str | None:
     """A task to try the new key on: one of the newest plan of any knowledge base that it is for."""
     tasks = [task for status in services.records.ledger.budgets.statuses() for task in status.tasks if task.left]
     tasks = [task for task in tasks if in_scope(key.scope, task.address)]
