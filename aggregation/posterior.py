@@ -1,7 +1,7 @@
 """Which label is right, given noisy votes: a posterior over the labels.
 
 A model of one query. Of L labels y is right; n slots vote; the engine's zero-shot probabilities, smoothed, are p; σ is
-the noise. With the parameters of :class:`Calibration`:
+the noise. With the parameters of :class:`PosteriorParameters`:
 
     P(y)   =  softmax((1 − echo · r) · prior · log p + log weight) at y
     share  =  Gamma(shape k, mean 1/L) of a wrong label; of the right one with shape k + g, on the same scale
@@ -47,7 +47,7 @@ _FAR = 30.0  # standard deviations; a Gaussian's tail beyond is smaller than the
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PosteriorParameters:
     """The model's parameters, all public.
 
     Attributes:
@@ -77,7 +77,7 @@ class LabelPosterior:
 
     sigma: float
     slots: int
-    calibration: Calibration
+    calibration: PosteriorParameters
 
     def probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64]

@@ -92,9 +92,9 @@ def open_observed(config: VllmConfig) -> Any:
     """The service's engine, which also notes what each prompt came to, and can be told to sample without seeds."""
     isolation = isolate(config)
     from service.engines.vllm.engine import VllmEngine
-    from service.engines.vllm.sessions import Session
+    from service.engines.vllm.sessions import SlotSession
 
-    class Noted(Session):
+    class Noted(SlotSession):
         def __init__(self, engine, prompt, salt, name, **same):
             super().__init__(engine._llm, prompt, salt, name, **same)
             self.engine, self.prompt = engine, tuple(prompt)

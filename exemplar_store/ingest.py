@@ -41,7 +41,7 @@ _MAX_IGNORED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class IngestOptions:
     """Where exemplars go, and how; see :meth:`exemplar_store.store.ExemplarStore.ingest` for the options.
 
     Attributes:
@@ -78,7 +78,9 @@ class IngestReport:
     """Exemplars of earlier uploads that were deleted, of units that this one replaces."""
 
 
-def ingest(upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row]) -> IngestReport:
+def ingest(
+    upload: IngestOptions, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row]
+) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
     embed, dimension = upload.embed, knowledge_base.embedding_dimension
     if upload.dry_run and embed is not None:
@@ -114,7 +116,7 @@ class _ForgottenError(Exception):
 
 
 def _store(
-    upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, embed: Embed | None, checked: Spool
+    upload: IngestOptions, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, embed: Embed | None, checked: Spool
 ) -> tuple[int, int, int]:
     """Embed what is not there yet, and write it; returns what :func:`_write` does.
 
@@ -129,7 +131,7 @@ def _store(
         return _write(upload, keys, embedded, there.batches(WRITE_BATCH), dimension, do_nothing)
 
 
-def _divide(upload: Upload, checked: Spool, new: Spool, there: Spool) -> None:
+def _divide(upload: IngestOptions, checked: Spool, new: Spool, there: Spool) -> None:
     """Put the records of exemplars that are stored already apart, without their bodies: they need no embedding.
 
     An upload that replaces its units' exemplars needs all of them.
@@ -222,7 +224,7 @@ def _check_embeddings(vectors: np.ndarray, count: int, dimension: int | None) ->
 
 
 def _write(
-    upload: Upload,
+    upload: IngestOptions,
     tagged_with: KnowledgeBaseKeys,
     spool: Spool,
     there: Iterable[Sequence[Record]],

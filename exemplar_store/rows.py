@@ -41,7 +41,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class SourceRecords:
     """What a source holds, before it is known which columns are needed."""
 
     numbered: Iterator[tuple[int, Mapping[str, object]]]
@@ -74,7 +74,7 @@ class Layout:
         """The columns that are read: the unit's id, and one for each field."""
         return (self.unit_id, *map(self.column, self.fields))
 
-    def rows(self, records: Records) -> Iterator[Row]:
+    def rows(self, records: SourceRecords) -> Iterator[Row]:
         """The rows of a source, checked one by one.
 
         Raises:
@@ -194,7 +194,7 @@ def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator
     yield from layout.rows(csv_records(stream, delimiter))
 
 
-def json_records(stream: BinaryIO) -> Records:
+def json_records(stream: BinaryIO) -> SourceRecords:
     """The objects of a JSON Lines file: one per line, UTF-8; blank lines are skipped.
 
     Args:
@@ -203,10 +203,10 @@ def json_records(stream: BinaryIO) -> Records:
     Returns:
         Records; reading them raises :class:`BadRowError` at the first line that is not an object.
     """
-    return Records(_json_objects(stream))
+    return SourceRecords(_json_objects(stream))
 
 
-def csv_records(stream: BinaryIO, delimiter: str = ",") -> Records:
+def csv_records(stream: BinaryIO, delimiter: str = ",") -> SourceRecords:
     """The records of a CSV file: double quotes, UTF-8, a header row; blank lines are skipped.
 
     Lines end in LF, CRLF or CR. A record is numbered by the line it begins on, since a quoted value may hold line
@@ -227,7 +227,7 @@ def csv_records(stream: BinaryIO, delimiter: str = ",") -> Records:
     if not names:
         raise BadRowError(1, None, "is empty; the first line must name the columns")
     check_names(number, names)
-    return Records(_csv_objects(lines, names, delimiter), names, number)
+    return SourceRecords(_csv_objects(lines, names, delimiter), names, number)
 
 
 def _json_objects(stream: BinaryIO) -> Iterator[tuple[int, Mapping[str, object]]]:

@@ -21,7 +21,7 @@ from exemplar_store.errors import (
     UnrecognisedUnitsError,
 )
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot, overhead
-from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
+from exemplar_store.ingest import Embed, IngestOptions, IngestReport, ingest
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
 from exemplar_store.made_up import reading_s
@@ -235,7 +235,7 @@ class ExemplarStore:
         """
         with self._read() as connection:
             row, keys = self.keyring.open(connection, name)
-        upload = Upload(
+        upload = IngestOptions(
             self._database, self.keyring, name, embed, progress, before_commit, announce, replace, dry_run, topics
         )
         return ingest(upload, describe(row), keys, rows)

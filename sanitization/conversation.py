@@ -98,7 +98,7 @@ class Conversation:
         return self._placeholders[kind, value]
 
 
-class Restoring:
+class StreamRestorer:
     """Restores an answer that comes in parts, wherever it is cut.
 
     Args:

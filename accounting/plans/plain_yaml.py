@@ -34,7 +34,7 @@ _SCALARS = {
 """By tag, what JSON has, in words."""
 
 
-class Problem(NamedTuple):
+class YamlProblem(NamedTuple):
     """Something in a text that is not plain: its dotted key, what is wrong, and its line, counted from 1."""
 
     key: str
@@ -49,7 +49,7 @@ class NotPlainError(ValueError):
         problems: what is wrong, in the order of the text; the first ones of many.
     """
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: YamlProblem) -> None:
         super().__init__("; ".join(problem.message for problem in problems))
         self.problems = problems
 
@@ -61,7 +61,7 @@ def load(text: str) -> Any:
         NotPlainError: it cannot be.
     """
     if len(text) > LONGEST:
-        raise NotPlainError(Problem("", f"has {len(text):,} characters; at most {LONGEST:,} are read", None))
+        raise NotPlainError(YamlProblem("", f"has {len(text):,} characters; at most {LONGEST:,} are read", None))
     yaml = _reader()
     try:
         node = yaml.compose(text)
@@ -77,7 +77,7 @@ def load(text: str) -> Any:
         what = ", ".join(filter(None, said)) or str(error)
         mark = getattr(error, "problem_mark", None)
         short = what.partition(" with value")[0]  # of a duplicate key: half-read
-        raise NotPlainError(Problem("", f"not valid YAML: {short}", mark and mark.line + 1)) from None
+        raise NotPlainError(YamlProblem("", f"not valid YAML: {short}", mark and mark.line + 1)) from None
     except RecursionError:
         raise _too_deep() from None
 
@@ -132,7 +132,7 @@ class _Walk:
     """
 
     def __init__(self, yaml: YAML) -> None:
-        self.problems: dict[int, Problem] = {}
+        self.problems: dict[int, YamlProblem] = {}
         self._yaml = yaml
         self._left = LONGEST
         self._around: set[int] = set()
@@ -150,7 +150,7 @@ class _Walk:
             self._see_scalar(node, path)
             return
         if id(node) in self._around:
-            raise NotPlainError(Problem(".".join(path), "contains itself by an alias", node.start_mark.line + 1))
+            raise NotPlainError(YamlProblem(".".join(path), "contains itself by an alias", node.start_mark.line + 1))
         self._around.add(id(node))
         if node.tag not in _COLLECTIONS:
             self._wrong(node, path, f"{_what(node)} is not a list or a mapping that JSON has; leave the tag out")
@@ -191,14 +191,14 @@ class _Walk:
         self._left -= amount
         if self._left < 0:
             long = f"is longer than {LONGEST:,} characters with its aliases written out"
-            raise NotPlainError(Problem("", long, None))
+            raise NotPlainError(YamlProblem("", long, None))
 
     def _wrong(self, node: Node, path: tuple[str, ...], message: str) -> None:
-        self.problems.setdefault(id(node), Problem(".".join(path), message, node.start_mark.line + 1))
+        self.problems.setdefault(id(node), YamlProblem(".".join(path), message, node.start_mark.line + 1))
 
 
 def _too_deep() -> NotPlainError:
-    return NotPlainError(Problem("", f"is nested more than {DEEPEST} levels deep", None))
+    return NotPlainError(YamlProblem("", f"is nested more than {DEEPEST} levels deep", None))
 
 
 def _what(node: Node) -> str:

@@ -24,7 +24,7 @@ from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
@@ -101,7 +101,7 @@ class Plan(Strict):
         ]
 
 
-Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble | BoundedRange
+Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsembleProfile | BoundedRange
 
 
 class TaskNoise(Strict):

@@ -26,7 +26,7 @@ from accounting.privacy.profiles import (
     require_delta0,
     require_positive,
 )
-from accounting.privacy.token_ensemble import LARGEST_MU, TokenEnsemble
+from accounting.privacy.token_ensemble import LARGEST_MU, TokenEnsembleProfile
 
 # The result's epsilon lies between this share of the target and the target.
 _CLOSE_ENOUGH = 0.998
@@ -94,7 +94,7 @@ def propose_test_release(delta0: float, choice_share: float = 0.5) -> Family[Pro
     return Family(mechanism, delta0)
 
 
-def token_ensemble(tokens: int, largest: float, *, sampled: bool = True) -> Family[TokenEnsemble]:
+def token_ensemble(tokens: int, largest: float, *, sampled: bool = True) -> Family[TokenEnsembleProfile]:
     """Tokens drawn from what the slots say; the range ε of each is free, up to a largest one.
 
     Args:
@@ -104,11 +104,11 @@ def token_ensemble(tokens: int, largest: float, *, sampled: bool = True) -> Fami
     """
     largest = min(largest, 2 * LARGEST_MU / math.sqrt(tokens) if sampled else math.inf)
     most = tokens * 2 * math.log(math.cosh(largest / 2))
-    return Family(lambda cost: TokenEnsemble(_range_of(cost / tokens), tokens), most=most)
+    return Family(lambda cost: TokenEnsembleProfile(_range_of(cost / tokens), tokens), most=most)
 
 
 def guided_tokens(
-    words: Family[ProposeTestRelease], tokens: Family[TokenEnsemble], share: float
+    words: Family[ProposeTestRelease], tokens: Family[TokenEnsembleProfile], share: float
 ) -> Family[GuidedTokens]:
     """Tokens after words of the same sample, with a fixed split between the two releases.
 

@@ -24,7 +24,7 @@ from accounting.privacy.events import Sampling
 from accounting.privacy.grid import discretise, second_moment
 from accounting.privacy.profiles import Array, ProposeTestRelease, SymmetricProfile
 from accounting.privacy.subsampling import amplify
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 
 _STEP = 0.01  # of an answer's deviation
 _CUT, _CUT_SHARE = 1e-20, 1e-12  # finite loss of the words that counts as infinite; and as a share of what is
@@ -32,7 +32,7 @@ _SLACK = 1e-12  # relative, of sums of positive terms
 
 
 @dataclass(frozen=True)
-class GuidedTokens(TokenEnsemble):
+class GuidedTokens(TokenEnsembleProfile):
     """Words by propose-test-release, then so many tokens, from one sample.
 
     Args:
@@ -63,6 +63,8 @@ def _together(answer: GuidedTokens) -> Chords:
     words = discretise(pair, step, max(_CUT, _CUT_SHARE * pair.certain_loss))
     highest = words.low + words.probs.size - 1
     points = highest + math.ceil(answer.epsilon * answer.tokens / step) + 1
-    tokens = TokenEnsemble(answer.epsilon, answer.tokens).delta(step * np.arange(-highest, points - words.low + 1))
+    tokens = TokenEnsembleProfile(answer.epsilon, answer.tokens).delta(
+        step * np.arange(-highest, points - words.low + 1)
+    )
     values = np.convolve(tokens, words.probs, "valid") * (1 + _SLACK) + words.infinity
     return Chords(step * np.arange(points + 1, dtype=np.float64), values)

@@ -45,7 +45,7 @@ from accounting.privacy.profiles import (
     SymmetricProfile,
     require_delta,
 )
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 
 _SHARES = (*np.linspace(0.4, 0.95, 12), 0.98, 0.995, 0.999)  # of ε, for t
 _COMPOSED = 3  # of them, those of the best moments
@@ -106,7 +106,7 @@ def _has_directions(event: Event) -> bool:
 
 def _shares(events: Sequence[Event]) -> Sequence[float]:
     """The values of t to be tried, if there is a t."""
-    choosing = BoundedRange | ProposeTestRelease | TokenEnsemble
+    choosing = BoundedRange | ProposeTestRelease | TokenEnsembleProfile
     return _SHARES if any(isinstance(event.mechanism, choosing) for event in events) else _SHARES[:1]
 
 
@@ -184,7 +184,7 @@ def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
         case GuidedTokens(epsilon, tokens, ProposeTestRelease(choice, noise_multiplier)):
             words = _both(_choice(choice, share * choice), _noise(noise_multiplier, _WIDE_BIN))
             return _both(words, _choices(epsilon, share * epsilon, tokens))
-        case TokenEnsemble(epsilon, tokens):
+        case TokenEnsembleProfile(epsilon, tokens):
             return _choices(epsilon, share * epsilon, tokens)
     raise TypeError(f"no pair of outputs is known of {mechanism}")
 

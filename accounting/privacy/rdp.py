@@ -45,7 +45,7 @@ from accounting.privacy.profiles import (
     require_delta,
 )
 from accounting.privacy.subsampling import Direction
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 
 _ORDERS: Array = 1 + np.geomspace(0.05, 1023, 100)
 _STRIDE = 9
@@ -95,7 +95,7 @@ def _compose(events: Sequence[Event], delta: float, orders: Array, tolerance: fl
 
 def _one_answer(event: Event, cut: float, orders: Array, tolerance: float) -> tuple[Array, float]:
     mechanism, q = event.mechanism, event.sampling.probability
-    if isinstance(mechanism, TokenEnsemble) or (q < 1 and event.sampling.kind == "blocks"):
+    if isinstance(mechanism, TokenEnsembleProfile) or (q < 1 and event.sampling.kind == "blocks"):
         return _grid_rdp(event, cut, orders)
     match mechanism:
         case Gaussian(noise_multiplier):

@@ -27,7 +27,7 @@ LARGEST_MU = 1.0
 
 
 @dataclass(frozen=True)
-class TokenEnsemble(SymmetricProfile):
+class TokenEnsembleProfile(SymmetricProfile):
     """So many tokens, each drawn from the slots of the same sample by a mechanism of range ``epsilon``.
 
     Args:

@@ -21,7 +21,7 @@ from langsmith.utils import tracing_is_enabled
 from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
 
-from sanitization.conversation import Conversation, Restoring
+from sanitization.conversation import Conversation, StreamRestorer
 from service.engines.embedding.local import local_sanitizer
 
 
@@ -79,7 +79,7 @@ class AnswerRestorer(Runnable[str, str]):
 
     def transform(self, input: Iterator[str], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[str]:
         """The same in parts."""
-        restoring = Restoring(self._conversation)
+        restoring = StreamRestorer(self._conversation)
         for part in input:
             yield restoring.add(part)
         yield restoring.end()
@@ -88,7 +88,7 @@ class AnswerRestorer(Runnable[str, str]):
         self, input: AsyncIterator[str], config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[str]:
         """The same in parts."""
-        restoring = Restoring(self._conversation)
+        restoring = StreamRestorer(self._conversation)
         async for part in input:
             yield restoring.add(part)
         yield restoring.end()

@@ -42,7 +42,7 @@ def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
     return ONCE.get(data.task.mechanism.type, LabelEvaluator)(data)
 
 
-class Noise(Options):
+class NoiseOptions(Options):
     """The budgets, mechanisms and draws of noise that are compared."""
 
     epsilon: list[float] = Field(default=[1.0, 3.0, 8.0])
@@ -93,7 +93,7 @@ def evaluate(
     plan_file: Annotated[Path, typer.Option("--plan", exists=True)],
     task: TaskName = None,
     *,
-    noise: Noise,
+    noise: NoiseOptions,
     questions: Questions,
     text: TextFormat,
     engine_config: EngineConfigFile = None,

@@ -76,7 +76,7 @@ def audit_(
     )
 
 
-class OnTexts(Options):
+class TextAttackOptions(Options):
     """Texts to attack, and attackers with a model."""
 
     texts: Annotated[Path | None, typer.Option(exists=True)] = None
@@ -117,7 +117,7 @@ def attack(
     epsilon: Annotated[list[float], typer.Option(min=0.001, max=25)] = _ATTACKED,
     mechanism: list[str] | None = None,
     *,
-    on: OnTexts,
+    on: TextAttackOptions,
     text_format: TextFormat,
     words: Words,
     json: Json = False,
@@ -170,7 +170,7 @@ def attack(
 
 
 def _attack_texts(
-    epsilon: list[float], names: list[str], on: OnTexts, rows: list[dict[str, Any]], words: Words, json: bool
+    epsilon: list[float], names: list[str], on: TextAttackOptions, rows: list[dict[str, Any]], words: Words, json: bool
 ) -> None:
     from research.sanitization import sanitised_texts
     from service.engines.embedding.embedder import Embedder, cores
@@ -180,7 +180,10 @@ def _attack_texts(
     vocabulary = partition.replaceable(words.vocabulary())
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
     unknown = embed if words.vectors is None else None
-    texts, guessers = sanitised_texts.Texts(rows, vocabulary, partition, on.most_texts, embed, unknown), on.guessers()
+    texts, guessers = (
+        sanitised_texts.TextFile(rows, vocabulary, partition, on.most_texts, embed, unknown),
+        on.guessers(),
+    )
 
     def measured(name: str, value: float) -> sanitised_texts.OnTexts:
         if name == whole.NAME:

@@ -10,7 +10,7 @@ from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
 from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import Asked, Dataset
-from research.evaluation.tables import Grid, Table
+from research.evaluation.tables import Grid, ReportTable
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
@@ -76,7 +76,7 @@ class Evaluator(ABC):
         """It as a figure of matplotlib."""
 
     @abstractmethod
-    def table(self, rows: Rows, title: str) -> Table:
+    def table(self, rows: Rows, title: str) -> ReportTable:
         """Its important columns, so that a terminal holds them; files and JSON have them all."""
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, special
 
-from aggregation.posterior import Calibration, LabelPosterior, expected_voters
+from aggregation.posterior import LabelPosterior, PosteriorParameters, expected_voters
 
 _DRAWS = 4
 """Of noise, for each row."""
@@ -47,7 +47,7 @@ class Labelled:
         return Labelled(self.truth[rows], self.zero_shot[rows], self.votes[rows])
 
 
-def fit(rows: Labelled, sigma: float, slots: int, default: Calibration) -> Calibration:
+def fit(rows: Labelled, sigma: float, slots: int, default: PosteriorParameters) -> PosteriorParameters:
     """Maximum a posteriori, at the plan's noise.
 
     Parameters are Gaussian around the default beforehand, so few rows move them little and many decide.
@@ -69,7 +69,9 @@ def fit(rows: Labelled, sigma: float, slots: int, default: Calibration) -> Calib
 
     def model(point: np.ndarray) -> LabelPosterior:
         prior, decisiveness, lead, *weights = np.exp(np.delete(point, 3)).tolist()
-        return LabelPosterior(sigma, slots, Calibration(prior, decisiveness, lead, float(point[3]), tuple(weights)))
+        return LabelPosterior(
+            sigma, slots, PosteriorParameters(prior, decisiveness, lead, float(point[3]), tuple(weights))
+        )
 
     @lru_cache(maxsize=4)  # dear, and the same while only the other parameters are changed
     def evidence(decisiveness: float, lead: float) -> np.ndarray:

@@ -13,14 +13,14 @@ from accounting.plans.plan import TaskNoise, calibrate_plan
 from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
 from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
-from aggregation.posterior import Calibration, LabelPosterior
+from aggregation.posterior import LabelPosterior, PosteriorParameters
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from exemplar_store.knowledge_base import Progress, do_nothing
 from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from research.evaluation.fitting import Labelled, fit
-from research.evaluation.tables import Grid, Table
+from research.evaluation.tables import Grid, ReportTable
 from service.answering.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
@@ -127,7 +127,7 @@ class OfLabels(Evaluator):
         assert isinstance(data.task, ClassifyTask)  # noqa: S101  (of labels)  # nosec B101
         self._task = data.task
 
-    def table(self, rows: Sequence[LabelScores], title: str) -> Table:
+    def table(self, rows: Sequence[LabelScores], title: str) -> ReportTable:
         """See :class:`.evaluator.Evaluator`."""
         shown = [
             (
@@ -146,11 +146,11 @@ class OfLabels(Evaluator):
         columns = ["method", "ε", "answers", "vote", "decide", "σ", "accuracy, % ± s.e."]
         columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
         if not self.fitted:
-            return Table(title, columns, shown)
+            return ReportTable(title, columns, shown)
         # Lines to be pasted: only what is innermost in braces.
         innermost = any(isinstance(value, dict) for value in self.fitted.values())
         block = plain_yaml.dump(self.fitted, in_line=innermost)
-        return Table(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
+        return ReportTable(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
 
     @property
     def enough(self) -> dict[str, int]:
@@ -230,7 +230,9 @@ class LabelEvaluator(OfLabels):
             rows.append(replace(row, **sureness(hits, probability[decide])) if decide in probability else row)
         return rows
 
-    def _calibrations(self, votes: Votes, vote: Vote, sigma: float, fitted: bool) -> dict[str, list[Calibration]]:
+    def _calibrations(
+        self, votes: Votes, vote: Vote, sigma: float, fitted: bool
+    ) -> dict[str, list[PosteriorParameters]]:
         """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided.
 
         By way to decide, one for each row.
@@ -254,7 +256,7 @@ class LabelEvaluator(OfLabels):
         rest = {name: round(getattr(fitted, name), _DIGITS) for name in ("prior", "decisiveness", "lead", "echo")}
         return accounting.plans.mechanisms.Calibration(**rest, label_weights=weights)
 
-    def _believed(self, vote: Vote) -> Calibration:
+    def _believed(self, vote: Vote) -> PosteriorParameters:
         """The task's calibration, or the default if it has another vote or none."""
         written = self._written
         if written.vote != vote or written.calibration is None:

@@ -34,7 +34,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table for people, with notes below it."""
 
     title: str

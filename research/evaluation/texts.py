@@ -18,7 +18,7 @@ from accounting.plans.tasks import GenerateTask
 from exemplar_store.knowledge_base import Progress, do_nothing
 from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
-from research.evaluation.tables import Grid, Table
+from research.evaluation.tables import Grid, ReportTable
 from research.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
 from service.answering.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
 from service.answering.queries import InvalidQueryError
@@ -82,7 +82,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Texts:
+class AnsweredTexts:
     """What an engine said of every test row, and what follows from it without noise, kept for the next mechanism.
 
     Attributes:
@@ -196,11 +196,11 @@ class TextEvaluator(Evaluator):
 
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[TextScores]:
         """See :class:`.evaluator.Evaluator`."""
-        texts = Texts(given.asked, self.data.specification, given.engine, EmbeddingMemory(given.embedder))
+        texts = AnsweredTexts(given.asked, self.data.specification, given.engine, EmbeddingMemory(given.embedder))
         rows: list[TextScores] = given.run(self.scores(texts, grid, progress))
         return rows
 
-    async def scores(self, texts: Texts, grid: Grid, progress: Progress = do_nothing) -> list[TextScores]:
+    async def scores(self, texts: AnsweredTexts, grid: Grid, progress: Progress = do_nothing) -> list[TextScores]:
         """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
 
         Every mechanism is given the whole of the plan's budget.
@@ -227,7 +227,7 @@ class TextEvaluator(Evaluator):
                     progress(len(results), 2 + len(self._compared) * (1 + grid.settings))
         return results
 
-    def table(self, rows: Sequence[TextScores], title: str) -> Table:
+    def table(self, rows: Sequence[TextScores], title: str) -> ReportTable:
         """See :class:`.evaluator.Evaluator`."""
         several = len({row.answers for row in rows if row.answers}) > 1
         shown = [
@@ -244,7 +244,7 @@ class TextEvaluator(Evaluator):
             for row in rows
         ]
         refused = {row.mechanism: row.refused for row in rows if row.refused}
-        return Table(
+        return ReportTable(
             f"{title}, in %",
             ["answer", "ε", *(["answers"] if several else []), "ROUGE-1", "-L", "BLEU", "Lev.", "fallback"],
             shown,

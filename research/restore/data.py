@@ -78,7 +78,7 @@ class TrainConfig(BaseModel):
         return hashlib.sha256(said.encode() + file_digest(self.data).encode()).hexdigest()
 
 
-class Row(BaseModel):
+class DataRow(BaseModel):
     """A line of the data."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -90,7 +90,7 @@ class Row(BaseModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class RedactedRows:
     """Rows with their redacted texts.
 
     Attributes:
@@ -112,16 +112,16 @@ class Data:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def rows(self, chosen: np.ndarray) -> Data:
+    def rows(self, chosen: np.ndarray) -> RedactedRows:
         """Some of them."""
 
         def some(part: Any) -> Any:
             return part[chosen] if isinstance(part, np.ndarray) else tuple(part[at] for at in chosen)
 
-        return Data(**{name: some(part) for name, part in vars(self).items()})
+        return RedactedRows(**{name: some(part) for name, part in vars(self).items()})
 
     @property
-    def with_spans(self) -> Data:
+    def with_spans(self) -> RedactedRows:
         """The rows that have any of a known type."""
         return self.rows(np.flatnonzero(self.weights.sum(axis=1) > 0))
 
@@ -131,9 +131,9 @@ class Split:
     """Types, and rows of different groups: to train with, to choose with, to report about."""
 
     types: dict[str, list[str]]
-    train: Data
-    choose: Data
-    test: Data
+    train: RedactedRows
+    choose: RedactedRows
+    test: RedactedRows
 
 
 def _lines(file: Path) -> list[str]:
@@ -149,11 +149,11 @@ def read(config: TrainConfig) -> Split:
     Raises:
         ValueError: a row cannot be used; names it.
     """
-    rows: list[Row] = []
+    rows: list[DataRow] = []
     taken: list[Redacted] = []
     for number, line in enumerate(_lines(config.data), 1):
         try:
-            row = Row.model_validate_json(line)
+            row = DataRow.model_validate_json(line)
             if row.answer not in config.options:
                 raise ValueError(f"{row.answer!r} is no option")
             taken.append(redact(row.text, row.spans, config.placeholder))
@@ -167,7 +167,7 @@ def read(config: TrainConfig) -> Split:
     types = config.types or _types([redacted.spans for redacted in taken], config.fewest)
     if not types:
         raise ValueError(f"{config.data}: no span occurs in {config.fewest} rows")
-    data = Data(
+    data = RedactedRows(
         tuple(redacted.whole for redacted in taken),
         tuple(redacted.text for redacted in taken),
         tuple(redacted.spans for redacted in taken),
@@ -194,7 +194,7 @@ def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: Litera
     return matrix
 
 
-def _split(types: dict[str, list[str]], data: Data, share: float, seed: int) -> Split:
+def _split(types: dict[str, list[str]], data: RedactedRows, share: float, seed: int) -> Split:
     """By group: two rows of one person are never on both sides."""
     names = sorted(set(data.groups))
     order = np.random.default_rng(seed).permutation(len(names))

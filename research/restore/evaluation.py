@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from research.restore.data import Data
+from research.restore.data import RedactedRows
 from research.restore.model import Head, SteeredModel
 from research.restore.orpo import Vectors
 from research.restore.probes import fit_logistic
-from research.restore.releases import Release, attack, by_noise, by_profile, principal_axes
+from research.restore.releases import ReleasedQueries, attack, by_noise, by_profile, principal_axes
 from sanitization.restore.profiles import Made, meta_products
 from sanitization.restore.publishing import Controls
 from sanitization.restore.spans import put_back
@@ -56,8 +56,8 @@ class Evaluation:
     model: SteeredModel
     heads: Sequence[Head]
     vectors: Vectors
-    train: Data
-    data: Data
+    train: RedactedRows
+    data: RedactedRows
     options: int
     placeholder: str
 
@@ -112,14 +112,14 @@ class Evaluation:
                 cells.append(self._cell(release, None))
         return cells
 
-    def _cell(self, release: Release, as_text: float | None) -> Cell:
+    def _cell(self, release: ReleasedQueries, as_text: float | None) -> Cell:
         guessed = attack(release, self._prior, self.train.answers)
         steered = self._right(self._steer(release.directions))
         # Whoever runs the model sees its answers, too.
         attacker = max(float((guessed == self.data.answers).mean()), steered, as_text or 0.0)
         return Cell(release.name, release.epsilon, steered, as_text, attacker)
 
-    def _profiles(self, made: Made, data: Data) -> np.ndarray:
+    def _profiles(self, made: Made, data: RedactedRows) -> np.ndarray:
         products = meta_products(self.vectors.flat @ self.vectors.flat.T, data.weights, made.mixture)
         return np.where(data.weights.sum(axis=1) > 0, 1 + products[:, 1:].argmax(axis=1), 0)
 
@@ -141,7 +141,7 @@ class Evaluation:
         return float((chosen.numpy() == self.data.answers).mean())
 
 
-def _meta(vectors: Vectors, data: Data) -> FloatArray:
+def _meta(vectors: Vectors, data: RedactedRows) -> FloatArray:
     """Z, float64 (N, n)."""
     steering = vectors.steering(data.weights).flatten(1).double().numpy()
     return steering / vectors.scale

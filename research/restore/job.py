@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from research.restore.data import Data, Split, TrainConfig, read
+from research.restore.data import RedactedRows, Split, TrainConfig, read
 from research.restore.evaluation import Evaluation
 from research.restore.model import Head, SteeredModel
 from research.restore.orpo import Examples, Vectors, train
@@ -109,7 +109,7 @@ class Job:
             make_book(types, gram, split.train.weights, split.train.spans, k, config.seed) for k in config.profiles
         ]
 
-        def on(data: Data) -> Evaluation:
+        def on(data: RedactedRows) -> Evaluation:
             return Evaluation(model, heads, vectors, split.train, data, len(config.options), config.placeholder)
 
         choosing = on(split.choose)
@@ -123,7 +123,7 @@ class Job:
         result: dict[str, np.ndarray] = {"affinity": best.book.affinity, "table": table.astype(np.float32)}
         _replace(self.folder / RESULT, safetensors.numpy.save(result))
         report = {
-            "rows": {name: len(part) for name, part in vars(split).items() if isinstance(part, Data)},
+            "rows": {name: len(part) for name, part in vars(split).items() if isinstance(part, RedactedRows)},
             "types": split.types,
             "profiles": best.book.k,
             "medoids": best.book.medoids,

@@ -17,7 +17,7 @@ from sanitization.vocabulary import FloatArray
 
 
 @dataclass(frozen=True)
-class Noise(ABC):
+class UnitVectorNoise(ABC):
     """A mechanism on unit vectors.
 
     Args:
@@ -37,7 +37,7 @@ class Noise(ABC):
         """Of each thing released for each candidate, up to what all candidates share; (N, m)."""
 
 
-class DChi(Noise):
+class DChi(UnitVectorNoise):
     """The paper's: density ∝ exp(-η‖R - Z‖₂), so R - Z has a uniform direction and a Gamma(n, 1/η) length.
 
     Its theorem 5.1 says 2η, for any length of the vectors; unit vectors at opposite ends reach it. The length of the
@@ -46,33 +46,33 @@ class DChi(Noise):
     """
 
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """See :class:`Noise`."""
+        """See :class:`UnitVectorNoise`."""
         if vectors.ndim != 2 or vectors.shape[1] != self.size:
             raise ValueError(f"vectors of size {self.size} expected, not {vectors.shape}")
         length = generator.gamma(self.size, 2 / self.true_epsilon, len(vectors))
         return vectors + length[:, None] * _directions(vectors.shape, generator)
 
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """See :class:`Noise`."""
+        """See :class:`UnitVectorNoise`."""
         squares = (released**2).sum(axis=1)[:, None] - 2 * released @ vectors.T + (vectors**2).sum(axis=1)
         distance: FloatArray = np.sqrt(np.maximum(squares, 0))
         return -self.true_epsilon / 2 * distance
 
 
-class VonMisesFisher(Noise):
+class VonMisesFisher(UnitVectorNoise):
     """Density ∝ exp(κ⟨Z, R⟩) on the sphere; opposite vectors reach 2κ, the true ε."""
 
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """See :class:`Noise`."""
+        """See :class:`UnitVectorNoise`."""
         law = vonmises_fisher(np.eye(self.size)[0], self.true_epsilon / 2)
         return _turned(np.atleast_2d(law.rvs(len(vectors), random_state=generator)), vectors)
 
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """See :class:`Noise`."""
+        """See :class:`UnitVectorNoise`."""
         return self.true_epsilon / 2 * (released @ vectors.T)
 
 
-class PrivUnit(Noise):
+class PrivUnit(UnitVectorNoise):
     """Uniform on the cap ⟨Z, R⟩ ≥ γ with probability p, else uniform on the rest (Bhowmick et al., arXiv 1812.00984).
 
     ln(p(1-a)/((1-p)a)) = ε for a cap with a share a of the sphere; γ is the one that keeps most of ⟨Z, R⟩. The size is
@@ -90,7 +90,7 @@ class PrivUnit(Noise):
         return _hit(self.true_epsilon, _cap(self.threshold, self.size))
 
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """See :class:`Noise`."""
+        """See :class:`UnitVectorNoise`."""
         count = len(vectors)
         share = _cap(self.threshold, self.size)
         inside = generator.random(count) < self.hit
@@ -101,11 +101,11 @@ class PrivUnit(Noise):
         return _turned(np.column_stack([along, across]), vectors)
 
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """See :class:`Noise`."""
+        """See :class:`UnitVectorNoise`."""
         return np.where(released @ vectors.T >= self.threshold, self.true_epsilon, 0.0)
 
 
-NOISES: dict[str, type[Noise]] = {"d_chi": DChi, "vmf": VonMisesFisher, "privunit": PrivUnit}
+NOISES: dict[str, type[UnitVectorNoise]] = {"d_chi": DChi, "vmf": VonMisesFisher, "privunit": PrivUnit}
 """By name, from a true ε and a size."""
 
 

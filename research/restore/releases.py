@@ -1,7 +1,7 @@
 """What may leave of a query's spans, by each mechanism, at equal true ε.
 
-A :class:`Release` holds what left *and* its likelihood: usefulness and attacks are measured on the same draws of the
-same law. (The paper's code steers with one noise and attacks another.)
+A :class:`ReleasedQueries` holds what left *and* its likelihood: usefulness and attacks are measured on the same draws
+of the same law. (The paper's code steers with one noise and attacks another.)
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SMALL = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class ReleasedQueries:
     """What left for each of N queries.
 
     Attributes:
@@ -37,7 +37,7 @@ class Release:
     profiles: np.ndarray | None = None
 
 
-def by_profile(made: Made, vectors: FloatArray, own: np.ndarray, known: np.ndarray, epsilon: float) -> Release:
+def by_profile(made: Made, vectors: FloatArray, own: np.ndarray, known: np.ndarray, epsilon: float) -> ReleasedQueries:
     """k-ary randomised response.
 
     Args:
@@ -50,14 +50,14 @@ def by_profile(made: Made, vectors: FloatArray, own: np.ndarray, known: np.ndarr
     channel = mechanism.response(made.book.k, epsilon)
     drawn = channel.draw(own)
     law = np.log(channel.rows(np.arange(made.book.k)))
-    return Release(
+    return ReleasedQueries(
         f"{made.book.k}-RR", channel.true_epsilon, (made.mixture @ vectors)[drawn], law[known][:, drawn].T, drawn
     )
 
 
 def by_noise(
     name: str, own: FloatArray, known: FloatArray, axes: FloatArray, epsilon: float, generator: np.random.Generator
-) -> Release:
+) -> ReleasedQueries:
     """Noise on the meta vector.
 
     Args:
@@ -71,11 +71,11 @@ def by_noise(
     if name == "d_chi":
         noise = NOISES[name](epsilon, own.shape[1])
         left = noise.release(own, generator)
-        return Release(name, noise.true_epsilon, left, noise.log_density(left, known))
+        return ReleasedQueries(name, noise.true_epsilon, left, noise.log_density(left, known))
     noise = NOISES[name.removesuffix(" projected")](epsilon, len(axes))
     small, others = unit_rows(own @ axes.T), unit_rows(known @ axes.T)
     left = noise.release(small, generator)
-    return Release(
+    return ReleasedQueries(
         f"{name}, {len(axes)}-d", noise.true_epsilon, unit_rows(left) @ axes, noise.log_density(left, others)
     )
 
@@ -86,7 +86,7 @@ def principal_axes(known: FloatArray, count: int = SMALL) -> FloatArray:
     return axes[:count]
 
 
-def attack(release: Release | None, prior: FloatArray, answers: np.ndarray) -> np.ndarray:
+def attack(release: ReleasedQueries | None, prior: FloatArray, answers: np.ndarray) -> np.ndarray:
     """The most likely answer of each query, for somebody who sees its redacted text and what left.
 
     Args:

@@ -106,7 +106,7 @@ class Classifier:
         return [str(self._names[at]) for at in (_with_one(vectors) @ self._weights).argmax(axis=1)]
 
 
-class Texts:
+class TextFile:
     """A file's texts, the last of them to be sanitised.
 
     Args:

@@ -22,7 +22,7 @@ from research.restore.evaluation import prior
 
 
 @dataclass(frozen=True)
-class Question:
+class RedactedQuestion:
     """A question: its text without spans, the options that it names, and the right one."""
 
     redacted: str
@@ -44,7 +44,7 @@ class Leak:
     """Of the question's options, the likeliest given the redacted text."""
 
 
-def measure(known: Sequence[Question], asked: Sequence[Question]) -> Leak:
+def measure(known: Sequence[RedactedQuestion], asked: Sequence[RedactedQuestion]) -> Leak:
     """Guess the answers of some questions, knowing others'; ties go to what comes first."""
     counts = Counter(one.answer for one in known)
     answers = [answer for answer, _ in counts.most_common()]
@@ -68,10 +68,10 @@ def measure(known: Sequence[Question], asked: Sequence[Question]) -> Leak:
     )
 
 
-def read(file: Path) -> list[Question]:
+def read(file: Path) -> list[RedactedQuestion]:
     """The questions of a file."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [Question(row["question_masked"], tuple(row["options"]), row["answer"]) for row in rows]
+    return [RedactedQuestion(row["question_masked"], tuple(row["options"]), row["answer"]) for row in rows]
 
 
 if __name__ == "__main__":

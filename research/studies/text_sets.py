@@ -24,7 +24,7 @@ BASE = "token_ensemble:8"
 
 
 @dataclass(frozen=True)
-class Data:
+class TextSet:
     """A set: a folder with ``train.jsonl`` and ``test.jsonl``, or one of such folders, each a knowledge base.
 
     Attributes:
@@ -53,10 +53,12 @@ _TICKETS = "Answer the ticket as Brookfern's support does, in two sentences.", "
 _CHATS = "Summarize each dialogue in one or two short sentences.", "Dialogue:\n{dialogue}\nSummary:", "summary"
 _REVIEWS = "Answer the question about the product.", "Question: {question}\nAnswer:", "answer"
 DATA = {
-    "support": Data(*_TICKETS, {**_LARGE, "shots": 4, "slot_tokens": 400}, facts="house_rule", unit_id="unit_id"),
-    "samsum": Data(*_CHATS, {**_LARGE, "shots": 2, "slot_tokens": 500}, right="summary", delta=5e-5),
-    "products": Data(*_REVIEWS, {**_LARGE, "shots": 4, "slot_tokens": 240}, facts="answer"),
-    "topics": Data(*_REVIEWS, {**_LARGE, "ensemble": 30, "answers": 1, "shots": 2, "slot_tokens": 240}, facts="answer"),
+    "support": TextSet(*_TICKETS, {**_LARGE, "shots": 4, "slot_tokens": 400}, facts="house_rule", unit_id="unit_id"),
+    "samsum": TextSet(*_CHATS, {**_LARGE, "shots": 2, "slot_tokens": 500}, right="summary", delta=5e-5),
+    "products": TextSet(*_REVIEWS, {**_LARGE, "shots": 4, "slot_tokens": 240}, facts="answer"),
+    "topics": TextSet(
+        *_REVIEWS, {**_LARGE, "ensemble": 30, "answers": 1, "shots": 2, "slot_tokens": 240}, facts="answer"
+    ),
 }
 
 

@@ -65,7 +65,7 @@ SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
 
 
 @dataclass(frozen=True)
-class Said:
+class MeasuredAnswer:
     """An answer to a test row, its prompt without exemplars, whether it is a fallback, and how long it took."""
 
     row: Mapping[str, str]
@@ -76,7 +76,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Asking:
+class Answerer:
     """What answers a question: the pipeline's stages, with a task as it was signed and as the engine sees it."""
 
     stages: Stages
@@ -112,7 +112,7 @@ def training(base: Path) -> tuple[int, str]:
 
 async def said(
     name: str, bases: Sequence[Path], condition: str, kept: KeptEngine, questions: int, until: float
-) -> list[Said]:
+) -> list[MeasuredAnswer]:
     """Answers to a set's first questions: those that are kept, and others until this time."""
     asked = [(base, row) for base in bases for row in read_records(str(base / "test.jsonl"))]
     random.Random(7).shuffle(asked)
@@ -135,10 +135,10 @@ async def said(
                 await kept.describe()  # starts it, and does not count
                 slots = partial(draw, store(base), NAME, task, embeddings=False, **drawn)
                 start = time.monotonic()
-                text, fallback = await Asking(stages, task, noise, spec).answer(what, query, slots)
+                text, fallback = await Answerer(stages, task, noise, spec).answer(what, query, slots)
                 kept.store(key, [text, fallback, time.monotonic() - start])
             if reply := kept.get(key):
-                answers.append(Said(row, render(spec.prompt, query), *reply))
+                answers.append(MeasuredAnswer(row, render(spec.prompt, query), *reply))
     return answers
 
 
@@ -148,7 +148,7 @@ def shared(words: str, text: str) -> float:
     return 100 * len(wanted & has) / len(wanted)
 
 
-def figures(name: str, answers: Sequence[Said], model: str) -> list[str]:
+def figures(name: str, answers: Sequence[MeasuredAnswer], model: str) -> list[str]:
     """The columns of the table but for the first two; ± is the standard error."""
     data = DATA[name]
     facts = [shared(one.row[data.facts], one.text) for one in answers if data.facts]

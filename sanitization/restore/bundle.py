@@ -61,20 +61,20 @@ Prompt = Annotated[str, AfterValidator(check_prompt)]
 """A template with ``{text}``, ending where the answer begins."""
 
 
-class Part(BaseModel):
+class BundlePart(BaseModel):
     """Of a bundle: nothing in it may be unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Model(Part):
+class BundleModel(BundlePart):
     """The language model that the vectors were trained for."""
 
     name: str
     sha256: str = Field(description="Of the names and contents of its configuration, tokenizer and weights.")
 
 
-class Steering(Part):
+class Steering(BundlePart):
     """Which attention heads the vectors are added to, and how strongly."""
 
     scale: float = Field(gt=0, allow_inf_nan=False)
@@ -82,7 +82,7 @@ class Steering(Part):
     head_size: int = Field(ge=1)
 
 
-class Declared(Part):
+class Declared(BundlePart):
     """Whose data the bundle was made from: it goes to every client, and nothing protects them."""
 
     data: Literal["public", "consented"]
@@ -90,7 +90,7 @@ class Declared(Part):
     sha256: str
 
 
-class Manifest(Part):
+class Manifest(BundlePart):
     """All of a bundle but its numbers. Everything in it is public."""
 
     format: Literal[1] = 1
@@ -103,14 +103,14 @@ class Manifest(Part):
     weights: Literal["equal", "attention"]
     types: dict[str, list[str]] = Field(description="Phrases of each type of span.")
     medoids: list[list[str]] = Field(min_length=2)
-    model: Model
+    model: BundleModel
     steering: Steering
     declared: Declared
     report: dict[str, Any]
     files: dict[str, str] = Field(description="SHA-256 of each file.")
 
 
-class Signature(Part):
+class Signature(BundlePart):
     """Who says that this is the bundle; 32 and 64 bytes in hexadecimal."""
 
     publisher: str

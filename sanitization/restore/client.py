@@ -15,7 +15,7 @@ import httpx
 
 from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError, Signature
-from sanitization.restore.ledger import Ledger, digest
+from sanitization.restore.ledger import RestoreLedger, digest
 from sanitization.restore.spans import Redacted, Spans, normal_form, redact
 from sanitization.restore.weights import weights_of
 
@@ -25,7 +25,7 @@ _TIMEOUT_S = 180.0
 Mode = Literal["text", "steer"]
 
 
-class RefusedError(ValueError):
+class RestoreRefusedError(ValueError):
     """The server refused; its problem details say why."""
 
 
@@ -55,8 +55,8 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back.
+class ReceivedAnswer:
+    """An answer as it was received.
 
     Attributes:
         text: the answer.
@@ -77,7 +77,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         key: an analyst's API key.
         bundle: ``name@version``.
         epsilon: of each new question; above 0, at most 20. Above 8 it warns.
-        ledger: a file; see :class:`sanitization.restore.ledger.Ledger`.
+        ledger: a file; see :class:`sanitization.restore.ledger.RestoreLedger`.
         budget: the ε that all questions in the ledger may cost together.
         mode: ``text`` puts a profile's spans back as text, ``steer`` steers the model.
         http: instead of a client for ``url`` and ``key``.
@@ -102,7 +102,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         self._address, self._epsilon, self._budget, self._mode = bundle, epsilon, budget, mode
         headers = {"Authorization": f"Bearer {key}"}
         self._http = http or httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
-        self._ledger = Ledger(Path(ledger))
+        self._ledger = RestoreLedger(Path(ledger))
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -151,7 +151,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
             budget=self._budget,
         )
 
-    def ask(self, text: str, spans: Spans) -> Answer:
+    def ask(self, text: str, spans: Spans) -> ReceivedAnswer:
         """Ask. The draw is on the disk before anything is sent; the same question always sends the same.
 
         Args:
@@ -175,7 +175,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
             lambda: mechanism.draw(profile, book.k, self._epsilon),
         )
         answer = _checked(self._http.post("/v1/restore/answers", json=self._body(redacted.text, drawn)))
-        return Answer(str(answer["answer"]), redacted.text, drawn)
+        return ReceivedAnswer(str(answer["answer"]), redacted.text, drawn)
 
     def _body(self, redacted: str, drawn: int) -> dict[str, Any]:
         """All that leaves: a function of the redacted text and the number drawn."""
@@ -204,9 +204,9 @@ def _checked(response: httpx.Response) -> dict[str, Any]:
     except ValueError:
         body = None
     if not isinstance(body, dict) or response.is_redirect:
-        raise RefusedError(
+        raise RestoreRefusedError(
             f"{response.url} answered {response.status_code}, and not as this service does: is the URL right?"
         )
     if response.is_error:
-        raise RefusedError(f"{body.get('title', 'refused')}: {body.get('detail', '')}")
+        raise RestoreRefusedError(f"{body.get('title', 'refused')}: {body.get('detail', '')}")
     return body

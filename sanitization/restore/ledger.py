@@ -33,7 +33,7 @@ class ChangedBundleError(ValueError):
     """A name that stood for another bundle, or for another publisher's, when it was first used."""
 
 
-class Ledger:
+class RestoreLedger:
     """The file. Keep it as private as the texts: it lists digests of them.
 
     Args:

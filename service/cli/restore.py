@@ -30,7 +30,7 @@ class _AndTrain(LazyGroup):
 app = Commands(cls=_AndTrain)
 
 
-class Asking(Service):
+class RestoreQuestion(Service):
     """How a text's owner asks, and what it may cost."""
 
     bundle: Annotated[str, typer.Option("--bundle")]
@@ -59,7 +59,7 @@ def ask(
     text: Text,
     span: Span = None,
     *,
-    asking: Asking,
+    asking: RestoreQuestion,
     mode: Literal["text", "steer"] = "text",
     json: Json = False,
 ) -> None:
@@ -81,7 +81,7 @@ def ask(
 
 
 @app.command()
-def preview(text: Text, span: Span = None, *, asking: Asking, json: Json = False) -> None:
+def preview(text: Text, span: Span = None, *, asking: RestoreQuestion, json: Json = False) -> None:
     """Show what a question would send and cost, and what it would tell. Sends nothing about the text."""
     with asking.client() as client:
         seen = client.preview(text, span or [])

@@ -14,7 +14,7 @@ import fsspec
 
 from exemplar_store import BadRowError, Layout, Row
 from exemplar_store.errors import NotUtf8Error
-from exemplar_store.rows import MAX_LINE_CHARACTERS, Records, check_names, csv_records, json_records
+from exemplar_store.rows import MAX_LINE_CHARACTERS, SourceRecords, check_names, csv_records, json_records
 from service.sources import compressed
 from service.sources.encodings import UTF8, as_utf8, check_marked, encoding_of, not_utf8
 from service.sources.folders import check_no_table, parquet_files, saved_dataset
@@ -28,12 +28,12 @@ _TABLES = {".parquet": ("Parquet", read_parquet), ".arrow": ("Arrow", read_arrow
 ENDINGS = (*_JSON, ".csv", ".tsv", *_TABLES)
 SAMPLE_BYTES = 1 << 20
 
-Read = Callable[[Collection[str] | None], Records]
+Read = Callable[[Collection[str] | None], SourceRecords]
 """Records, given the columns that are needed; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """A file, or something else that records come from, one after the other."""
 
     read: Read
@@ -60,7 +60,7 @@ class Source:
 
     described: str
     """Its format, with what was found out about it."""
-    parts: Callable[[], Iterator[Part]]
+    parts: Callable[[], Iterator[SourcePart]]
 
     def rows(self, layout: Layout) -> Iterator[Row]:
         """Its rows, for a knowledge base.
@@ -155,7 +155,7 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
         if local and ending == ".parquet":
             check_no_table(files, path)
         described, read = _TABLES[ending]
-        part = Part(lambda needed: read(content, needed), where)
+        part = SourcePart(lambda needed: read(content, needed), where)
     else:
         described, part = _text(where, content, ending, encoding, delimiter)
     if not local:
@@ -164,7 +164,9 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
     return Source(described, lambda: _unchanged(files, path, before, part))
 
 
-def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None) -> tuple[str, Part]:
+def _text(
+    where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None
+) -> tuple[str, SourcePart]:
     buffered = io.BufferedReader(cast("io.RawIOBase", content), SAMPLE_BYTES)
     sample = buffered.peek(SAMPLE_BYTES)
     if what := compressed.not_text(sample):
@@ -176,13 +178,13 @@ def _text(where: str, content: BinaryIO, ending: str, encoding: str | None, deli
         check_marked(where, sample)
     lines = as_utf8(buffered, encoding)
     if ending in _JSON:
-        part = Part(lambda _: json_records(lines), where, sample, may_name=False)
+        part = SourcePart(lambda _: json_records(lines), where, sample, may_name=False)
         return f"JSON Lines in {encoding}", part
     mark = delimiter or ("\t" if ending == ".tsv" else delimiter_of(sample.decode(encoding, "replace")))
     if len(mark) != 1 or mark in '\r\n"':
         raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
     described = f"CSV in {encoding} with {mark!r} between cells"
-    return described, Part(lambda _: csv_records(lines, mark), where, sample)
+    return described, SourcePart(lambda _: csv_records(lines, mark), where, sample)
 
 
 def _folder(files: AbstractFileSystem, path: str) -> Source:
@@ -192,15 +194,15 @@ def _folder(files: AbstractFileSystem, path: str) -> Source:
     return Source(f"a dataset saved to disk: {_counted(found)}", lambda: _parts(files, found, read_arrow))
 
 
-def _parts(files: AbstractFileSystem, paths: Sequence[str], read: Callable[..., Records]) -> Iterator[Part]:
+def _parts(files: AbstractFileSystem, paths: Sequence[str], read: Callable[..., SourceRecords]) -> Iterator[SourcePart]:
     for path in paths:
         before = files.ukey(path)
         with files.open(path, "rb") as stream:
-            part = Part(lambda needed, stream=stream: read(stream, needed), path)  # type: ignore[misc]
+            part = SourcePart(lambda needed, stream=stream: read(stream, needed), path)  # type: ignore[misc]
             yield from _unchanged(files, path, before, part)
 
 
-def _unchanged(files: AbstractFileSystem, path: str, before: str, part: Part) -> Iterator[Part]:
+def _unchanged(files: AbstractFileSystem, path: str, before: str, part: SourcePart) -> Iterator[SourcePart]:
     """The part, and an error once it was read, if its file is not what it was before."""
     yield part
     if files.ukey(path) != before:

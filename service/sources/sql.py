@@ -6,9 +6,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from exemplar_store.rows import Records
+from exemplar_store.rows import SourceRecords
 from service.sources.cursor import PARAMETER, Cursor
-from service.sources.files import Part, Source
+from service.sources.files import Source, SourcePart
 from service.sources.tables import table_records
 
 _PORTION = 1000
@@ -49,11 +49,11 @@ def open_query(url: str, query: str, cursor: Cursor | None = None) -> Iterator[S
             raise ValueError("the query returns no rows: it must be a SELECT")
         names = list(result.keys())
 
-        def read(needed: Collection[str] | None) -> Records:
+        def read(needed: Collection[str] | None) -> SourceRecords:
             records = _records(connection, result)
             return table_records(names, needed, records if cursor is None else cursor.noting(records))
 
-        yield Source("SQL", lambda: iter([Part(read)]))
+        yield Source("SQL", lambda: iter([SourcePart(read)]))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from exemplar_store import BadRowError
-from exemplar_store.rows import Records
+from exemplar_store.rows import SourceRecords
 
 if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
@@ -22,7 +22,7 @@ _BATCH_ROWS = 1000
 
 def table_records(
     names: Sequence[str], needed: Collection[str] | None, records: Iterable[Mapping[str, object]]
-) -> Records:
+) -> SourceRecords:
     """Records of a table, counted from 1.
 
     Args:
@@ -31,10 +31,10 @@ def table_records(
         records: without the others, whose names are added.
     """
     left_out = {} if needed is None else dict.fromkeys(names)
-    return Records(((number, {**left_out, **record}) for number, record in enumerate(records, start=1)), names)
+    return SourceRecords(((number, {**left_out, **record}) for number, record in enumerate(records, start=1)), names)
 
 
-def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> Records:
+def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> SourceRecords:
     """Records of a Parquet file.
 
     Raises:
@@ -49,7 +49,7 @@ def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> Records:
     return table_records(names, needed, _records(batches, names, needed, "Parquet"))
 
 
-def read_arrow(stream: BinaryIO, needed: Collection[str] | None) -> Records:
+def read_arrow(stream: BinaryIO, needed: Collection[str] | None) -> SourceRecords:
     """Records of an Arrow file (Feather), or of an Arrow stream, as Hugging Face datasets are on disk.
 
     Raises:

@@ -8,13 +8,15 @@ import pytest
 from scipy import integrate, special, stats
 
 from accounting.plans.mechanisms import RnmGaussianMechanism
-from aggregation.posterior import SMOOTHING, Calibration, LabelPosterior, expected_voters
+from aggregation.posterior import SMOOTHING, LabelPosterior, PosteriorParameters, expected_voters
 
-CALIBRATION = Calibration(prior=0.8, decisiveness=6.0, lead=0.2, echo=0.7)
+CALIBRATION = PosteriorParameters(prior=0.8, decisiveness=6.0, lead=0.2, echo=0.7)
 ZERO_SHOT = np.array([0.6, 0.3, 0.1])
 SHARES = (np.arange(100) + 0.5) / 100
 HARD, SOFT = (
-    Calibration(signed.calibration.prior, signed.decisiveness(6), signed.calibration.lead, signed.calibration.echo)
+    PosteriorParameters(
+        signed.calibration.prior, signed.decisiveness(6), signed.calibration.lead, signed.calibration.echo
+    )
     for signed in (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
 )
 Density = Callable[[np.ndarray], np.ndarray]
@@ -24,14 +26,14 @@ def smoothed(zero_shot: np.ndarray) -> np.ndarray:
     return (1 - SMOOTHING) * zero_shot + SMOOTHING / len(zero_shot)
 
 
-def belief(zero_shot: np.ndarray, sigma: float, n: float, c: Calibration) -> np.ndarray:
+def belief(zero_shot: np.ndarray, sigma: float, n: float, c: PosteriorParameters) -> np.ndarray:
     """What is thought of the labels before any vote: less of zero-shot, the less noise there is."""
     variance = n**2 * c.lead / c.decisiveness
     heard = c.echo * variance / (variance + sigma**2)
     return special.softmax((1 - heard) * c.prior * np.log(smoothed(zero_shot)) + np.log(c.weights or 1))
 
 
-def densities(labels: int, c: Calibration) -> tuple[Density, Density]:
+def densities(labels: int, c: PosteriorParameters) -> tuple[Density, Density]:
     """Those of a label's share if it is wrong, and if it is right."""
     power = c.decisiveness / math.log(50)
     shape = power / (c.lead * labels)
@@ -39,13 +41,15 @@ def densities(labels: int, c: Calibration) -> tuple[Density, Density]:
     return wrong.pdf, right.pdf
 
 
-def laws(labels: int, c: Calibration) -> list[np.ndarray]:
+def laws(labels: int, c: PosteriorParameters) -> list[np.ndarray]:
     """The same, of multiples of 1 %."""
     found = [density(SHARES) for density in densities(labels, c)]
     return [law / law.sum() for law in found]
 
 
-def by_enumeration(noisy: np.ndarray, zero_shot: np.ndarray, sigma: float, slots: int, c: Calibration) -> np.ndarray:
+def by_enumeration(
+    noisy: np.ndarray, zero_shot: np.ndarray, sigma: float, slots: int, c: PosteriorParameters
+) -> np.ndarray:
     """Bayes' rule as the model is written: the likelihood of all labels' votes, for each that may be right."""
     n = expected_voters(float(noisy.sum()), sigma * math.sqrt(len(noisy)), slots)
     found, (wrong, right) = belief(zero_shot, sigma, n, c), laws(len(noisy), c)
@@ -92,7 +96,9 @@ def test_a_label_that_weighs_twice_as_much_has_twice_the_odds() -> None:
 @pytest.mark.parametrize("sure", [0.99, 0.999])
 @pytest.mark.parametrize("labels", [2, 4, 6, 50])
 @pytest.mark.parametrize("calibration", [replace(HARD, decisiveness=7.0), SOFT], ids=["hard", "soft"])
-def test_slots_that_agree_overrule_zero_shot_that_is_sure(sure: float, labels: int, calibration: Calibration) -> None:
+def test_slots_that_agree_overrule_zero_shot_that_is_sure(
+    sure: float, labels: int, calibration: PosteriorParameters
+) -> None:
     """As sure as language models are."""
     zero_shot = np.full(labels, (1 - sure) / (labels - 1))
     zero_shot[0] = sure

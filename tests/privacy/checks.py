@@ -41,7 +41,7 @@ from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keyword_ptr import KeywordPtr
 from aggregation.keywords import keywords
 from aggregation.noise import ONE
-from aggregation.posterior import Calibration, LabelPosterior
+from aggregation.posterior import LabelPosterior, PosteriorParameters
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Exemplar, ExemplarStore, Slot, sampling
 from service.answering.latency import Departure
@@ -209,7 +209,9 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
             every(ran.noise, sigma, "standard deviation of the noise")
             every([prior.tolist() for (prior,) in ran.given], [0.25, 0.75], "prior")
             every(ran.votes, votes, "votes")
-            model = Calibration(0.5, 3, 0.2, 0.9) if hard else Calibration(1, 17 / math.sqrt(2), 0.14, 1)
+            model = (
+                PosteriorParameters(0.5, 3, 0.2, 0.9) if hard else PosteriorParameters(1, 17 / math.sqrt(2), 0.14, 1)
+            )
             made = LabelPosterior(sigma, ENSEMBLE, model) if "posterior" in kind else votes
         case "embedding mean" | "centred embedding mean":
             radius, centred = (0.7, True) if "centred" in kind else (1.0, False)
@@ -484,7 +486,7 @@ def noise_is_fresh(kind: str) -> None:
 
 def _probability(votes: RnmGaussian, contributions: Sequence[Any]) -> object:
     """The answer of a posterior."""
-    posterior = LabelPosterior(votes.sigma, 9, Calibration(1, 5, 0.14, 1))
+    posterior = LabelPosterior(votes.sigma, 9, PosteriorParameters(1, 5, 0.14, 1))
     belief = LabelVote(votes, load_plan(PLAN).tasks["colour"], np.array([0.5, 0.5]), posterior)
     return json.dumps(asyncio.run(belief.release(contributions)))
 

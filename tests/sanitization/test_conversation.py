@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sanitization.conversation import Conversation, Find, Restoring
+from sanitization.conversation import Conversation, Find, StreamRestorer
 from sanitization.text import TextSanitizer, open_sanitizer
 from tests.sanitization.made_up import Entity, keeping_placeholders, letter_words
 
@@ -69,7 +69,7 @@ def test_answers_in_parts_are_restored_as_whole_ones(sanitizer: TextSanitizer, c
     answer = "<PERSON_1>: 1<2 <<PERSON_1> <B> <PERSON_1"
     edges = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
     parts = [answer[a:b] for a, b in pairwise(edges)]
-    restoring = Restoring(talk)
+    restoring = StreamRestorer(talk)
     assert "".join([*map(restoring.add, parts), restoring.end()]) == "Bo: 1<2 <Bo <B> <PERSON_1"
 
 

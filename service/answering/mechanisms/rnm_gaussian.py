@@ -8,7 +8,7 @@ import numpy as np
 from accounting.plans.mechanisms import RnmGaussianMechanism
 from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
-from aggregation.posterior import Calibration, LabelPosterior
+from aggregation.posterior import LabelPosterior, PosteriorParameters
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from service.answering.mechanisms.adapter import Answer, AnswerAdapter, Outputs, Public, scored
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
@@ -41,7 +41,7 @@ class LabelVote:
         return scored(self.task, self.posterior.probabilities(noisy_votes, self.prior))
 
 
-def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Calibration:
+def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> PosteriorParameters:
     """The posterior's parameters, those that are not written by default.
 
     Args:
@@ -52,7 +52,7 @@ def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Cal
     if signed is None:
         raise ValueError("decide: argmax has no posterior")
     weights = tuple(signed.label_weights.get(label, 1.0) for label in labels) if signed.label_weights else ()
-    return Calibration(signed.prior, written.decisiveness(len(labels)), signed.lead, signed.echo, weights)
+    return PosteriorParameters(signed.prior, written.decisiveness(len(labels)), signed.lead, signed.echo, weights)
 
 
 class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):

@@ -45,11 +45,11 @@ async def _unsaid(words: Sequence[str], ordered: bool) -> Sentence:
     return Sentence("", "")
 
 
-class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEnsemble]):
+class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEnsembleProfile]):
     """See :class:`.adapter.Adapter`."""
 
     schema = TokenEnsembleMechanism
-    profile = profiles.TokenEnsemble
+    profile = profiles.TokenEnsembleProfile
     example = TokenEnsembleMechanism(type="token_ensemble")
     about = "A text that the language model writes, each token drawn with the slots' say."
     public_calls = 2  # zero-shot, and the model beside the slots

@@ -21,7 +21,7 @@ from accounting.plans.labels import spellings
 from accounting.plans.mechanisms import TokenEnsembleMechanism
 from accounting.plans.plan import TaskNoise
 from accounting.plans.tasks import WRITTEN, GenerateTask
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from exemplar_store import Exemplar, Slot
 from service.answering.draw import deal
 from service.answering.mechanisms.adapter import Answer, OnceAdapter, Show, Write
@@ -80,11 +80,11 @@ def _filled_in(template: str, written: str) -> str:
     )
 
 
-class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
+class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfile]):
     """See :class:`.adapter.Adapter`."""
 
     schema = TokenEnsembleMechanism
-    profile = TokenEnsemble
+    profile = TokenEnsembleProfile
     example = TokenEnsembleMechanism(type="token_ensemble", topics=("a topic",), texts=4)
     about = "Texts on public topics that the language model writes, once: questions are asked with them."
     calls = 1  # with texts, and without exemplars

@@ -51,7 +51,7 @@ from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.keeping import Keeper
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
 from service.engines.vllm.places import Need, Places, Turn
-from service.engines.vllm.sessions import Session, one_token
+from service.engines.vllm.sessions import SlotSession, one_token
 from service.engines.vllm.tokens import Tokenization, Tokens
 
 if TYPE_CHECKING:
@@ -285,8 +285,8 @@ class VllmEngine:
         writing, (end, *_) = task.writing, self._tokens_of(task).text_ends()
         return await asyncio.to_thread(lambda: self._grammars().open(writing, end))
 
-    def _session(self, task: TaskSpec, prompt: Tokens, **same: int) -> Session:
-        return Session(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)), **same)
+    def _session(self, task: TaskSpec, prompt: Tokens, **same: int) -> SlotSession:
+        return SlotSession(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)), **same)
 
     async def likeliest(self, task: TaskSpec, prompt: Tokens, count: int) -> Mapping[int, float]:
         """Log-probabilities of the tokens that are likeliest to follow a prompt without exemplars.
@@ -622,7 +622,7 @@ class VllmEngine:
 class _Public:
     """The model without exemplars. It is asked again if vLLM computed tokens that others wanted, not the likeliest."""
 
-    def __init__(self, engine: VllmEngine, task: TaskSpec, prompt: Tokens, session: Session) -> None:
+    def __init__(self, engine: VllmEngine, task: TaskSpec, prompt: Tokens, session: SlotSession) -> None:
         self._engine, self._task, self._session = engine, task, session
         self._whole = list(prompt)
 

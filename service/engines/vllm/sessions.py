@@ -19,7 +19,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from service.engines.vllm.scheduler import TOGETHER
 
 
-class Session:
+class SlotSession:
     """One of them.
 
     Args:

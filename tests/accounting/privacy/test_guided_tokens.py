@@ -19,12 +19,12 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.pairs import lower_epsilon
 from accounting.privacy.profiles import ProposeTestRelease
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from aggregation.keyword_ptr import KeywordPtr
 
 DELTA = 1e-5
 ALWAYS = Sampling("units", 1.0)
-WORDS, TOKENS = ProposeTestRelease(0.4, 4.0, 1e-7), TokenEnsemble(0.1, 40)
+WORDS, TOKENS = ProposeTestRelease(0.4, 4.0, 1e-7), TokenEnsembleProfile(0.1, 40)
 
 
 def guided(words=WORDS, tokens=TOKENS):
@@ -35,7 +35,7 @@ def test_it_is_what_either_release_costs_where_the_other_costs_nothing():
     losses = np.linspace(-1, 2, 13)
     for answer, alone in (
         (guided(ProposeTestRelease(1e-5, 1e5, 0.0)), TOKENS),
-        (guided(tokens=TokenEnsemble(1e-6, 5)), WORDS),
+        (guided(tokens=TokenEnsembleProfile(1e-6, 5)), WORDS),
     ):
         assert np.all(answer.delta(losses) >= alone.delta(losses) * (1 - 1e-12))
         np.testing.assert_allclose(answer.delta(losses), alone.delta(losses), rtol=1e-3, atol=1e-4)
@@ -83,7 +83,7 @@ def law(scores, gaps, sets, heads, tokens):
 def test_a_mechanism_written_out_costs_no_more_and_nearly_as_much():
     """Two answers that draw a unit or not: its word leads by more or less, and it tips tokens by what was released."""
     width, tokens = 0.5, 6
-    profile, losses = guided(tokens=TokenEnsemble(width, tokens)), np.linspace(0, 3, 13)
+    profile, losses = guided(tokens=TokenEnsembleProfile(width, tokens)), np.linspace(0, 3, 13)
     likelier = special.expit(width / 2)
 
     def tipped(sign):
@@ -118,7 +118,7 @@ def test_accountants_agree(kind, q, answers):
 def test_amplifying_the_two_releases_apart_would_promise_too_little():
     """One sample serves both: who learns from the words that a unit was drawn reads the tokens with that in mind."""
     drawn = Sampling("units", 0.02)
-    words, tokens = ProposeTestRelease(0.8, 1.2, 1e-9), TokenEnsemble(0.25, 40)
+    words, tokens = ProposeTestRelease(0.8, 1.2, 1e-9), TokenEnsembleProfile(0.25, 40)
     once = [Event(guided(words, tokens), drawn, 20)]
     apart = [Event(words, drawn, 20), Event(tokens, drawn, 20)]
     assert lower_epsilon(once, DELTA) > 1.05 * get_accountant("pld").upper(apart, DELTA)

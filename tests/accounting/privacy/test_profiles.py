@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from tests.accounting.privacy.explicit import LOSSES, hockey_stick, worst_pairs
 
 
@@ -56,7 +56,7 @@ class TestEveryProfile:
             (BoundedRange, [(-1.0,)]),
             (PtrTest, [(0.0, 0.1), (1.0, 1.0), (1.0, -0.1)]),
             (ProposeTestRelease, [(math.nan, 1.0, 0.1), (1.0, 1.0, 2.0)]),
-            (TokenEnsemble, [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)]),
+            (TokenEnsembleProfile, [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)]),
         ],
     )
     def test_parameters_out_of_range_are_refused(self, kind, wrong):

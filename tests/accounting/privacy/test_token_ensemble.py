@@ -13,7 +13,7 @@ from accounting.privacy.calibration import GAUSSIAN, CalibrationError, Grant, ca
 from accounting.privacy.events import Event, Sampling, merge
 from accounting.privacy.pairs import lower_epsilon
 from accounting.privacy.profiles import BoundedRange
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from tests.accounting.privacy.test_adaptive import played
 
 DELTA = 1e-5
@@ -21,14 +21,14 @@ DELTA = 1e-5
 
 def test_one_token_is_a_bounded_range():
     losses = np.linspace(0, 0.5, 11)
-    np.testing.assert_allclose(TokenEnsemble(0.4, 1).delta(losses), BoundedRange(0.4).delta(losses), atol=5e-5)
+    np.testing.assert_allclose(TokenEnsembleProfile(0.4, 1).delta(losses), BoundedRange(0.4).delta(losses), atol=5e-5)
 
 
 @pytest.mark.parametrize(("width", "tokens", "size"), [(0.7, 2, 401), (0.5, 3, 81)])
 def test_the_profile_is_the_value_of_the_best_strategy(width, tokens, size):
     losses = np.linspace(0, 0.9, 6) * tokens * width
     exact = np.array([played(width, 1.0, tokens, math.exp(x), True, size) for x in losses])
-    found = TokenEnsemble(width, tokens).delta(losses)
+    found = TokenEnsembleProfile(width, tokens).delta(losses)
     assert np.all(exact <= found)
     np.testing.assert_allclose(found, exact, rtol=0.03, atol=2e-4)
 
@@ -44,16 +44,16 @@ def randomised_responses(width, tokens, losses):
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "tokens"), [(0.08, 100), (0.2, 40), (0.11, 320)])
 def test_randomised_responses_nearly_attain_it(width, tokens):
-    losses = np.linspace(0, 6, 25) * TokenEnsemble(width, tokens).mu
-    least, found = randomised_responses(width, tokens, losses), TokenEnsemble(width, tokens).delta(losses)
+    losses = np.linspace(0, 6, 25) * TokenEnsembleProfile(width, tokens).mu
+    least, found = randomised_responses(width, tokens, losses), TokenEnsembleProfile(width, tokens).delta(losses)
     assert np.all(least <= found)
     assert least[:8] == pytest.approx(found[:8], rel=0.15)
 
 
 def test_it_composes_where_every_unit_is_drawn():
     always = Sampling("units", 1.0)
-    assert merge([Event(TokenEnsemble(0.1, 30), always, 4)]) == [Event(BoundedRange(0.1), always, 120)]
-    found = get_accountant("pld").upper([Event(TokenEnsemble(0.1, 30), always, 4)], DELTA)
+    assert merge([Event(TokenEnsembleProfile(0.1, 30), always, 4)]) == [Event(BoundedRange(0.1), always, 120)]
+    found = get_accountant("pld").upper([Event(TokenEnsembleProfile(0.1, 30), always, 4)], DELTA)
     assert found == get_accountant("pld").upper([Event(BoundedRange(0.1), always, 120)], DELTA)
 
 
@@ -65,7 +65,7 @@ FIGURES = {(100, 1): (0.79, 0.15, 0.50, 1.73), (100, 2): (1.68, 0.34, 1.11, 3.90
 @pytest.mark.parametrize("case", FIGURES)
 def test_it_costs_what_was_computed_elsewhere(case):
     (slots, clip), figures = case, FIGURES[case]
-    mechanism = TokenEnsemble(4 * clip / slots, 100)
+    mechanism = TokenEnsembleProfile(4 * clip / slots, 100)
     plans = [(1.0, 1), (0.02, 100), (0.02, 1_000), (0.02, 10_000)]
     for (q, answers), figure in zip(plans, figures, strict=True):
         events = [Event(mechanism, Sampling("units", q), answers)]
@@ -78,7 +78,8 @@ def test_it_costs_what_was_computed_elsewhere(case):
 
 def test_blocks_cost_more_than_units():
     units, blocks = (
-        compare([Event(TokenEnsemble(0.1, 30), Sampling(kind, 0.05), 50)], DELTA)["pld"] for kind in ("units", "blocks")
+        compare([Event(TokenEnsembleProfile(0.1, 30), Sampling(kind, 0.05), 50)], DELTA)["pld"]
+        for kind in ("units", "blocks")
     )
     assert units.upper < blocks.upper
     assert blocks.lower <= blocks.upper
@@ -87,15 +88,15 @@ def test_blocks_cost_more_than_units():
 def test_amplifying_each_token_would_promise_too_little():
     """The sample is drawn once: what can be learnt of 40 tokens of it exceeds what 40 samples would cost."""
     drawn = Sampling("units", 0.02)
-    once = [Event(TokenEnsemble(0.3, 40), drawn, 20)]
+    once = [Event(TokenEnsembleProfile(0.3, 40), drawn, 20)]
     each_token = [Event(BoundedRange(0.3), drawn, 20 * 40)]
     assert lower_epsilon(once, DELTA) > 1.15 * get_accountant("pld").upper(each_token, DELTA)
     assert lower_epsilon(once, DELTA) <= get_accountant("pld").upper(once, DELTA)
 
 
 def test_charging_realised_tokens_would_promise_too_little():
-    assert lower_epsilon([Event(TokenEnsemble(0.2, 40), Sampling("units", 1.0))], DELTA) > (
-        get_accountant("pld").upper([Event(TokenEnsemble(0.2, 10), Sampling("units", 1.0))], DELTA)
+    assert lower_epsilon([Event(TokenEnsembleProfile(0.2, 40), Sampling("units", 1.0))], DELTA) > (
+        get_accountant("pld").upper([Event(TokenEnsembleProfile(0.2, 10), Sampling("units", 1.0))], DELTA)
     )
 
 

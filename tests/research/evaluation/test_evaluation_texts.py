@@ -16,7 +16,7 @@ from accounting.plans.tasks import GenerateTask
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, SymmetricProfile
 from research.evaluation.dataset import Asked, Dataset
 from research.evaluation.tables import Grid
-from research.evaluation.texts import Answers, TextEvaluator, Texts, measure
+from research.evaluation.texts import AnsweredTexts, Answers, TextEvaluator, measure
 from service.engines.embedding.memory import EmbeddingMemory
 from service.engines.task import ZeroShot
 from tests.research.evaluation.conftest import FOOD, TOOLS
@@ -122,13 +122,15 @@ def plan() -> Plan:
     return load_plan(TEXT_PLAN.format(epsilon=4, answers=5, mechanism="type: embedding_mean"))
 
 
-def made(plan: Plan, rows: Sequence[Asked]) -> Texts:
-    return Texts(
+def made(plan: Plan, rows: Sequence[Asked]) -> AnsweredTexts:
+    return AnsweredTexts(
         rows, Dataset(Path(), plan, "story", "text").specification, RepeatingEngine(), EmbeddingMemory(Embedding(embed))
     )
 
 
-def aggregate(plan: Plan, texts: Texts, mechanism: object, noise: SymmetricProfile, draws: int) -> list[Answers]:
+def aggregate(
+    plan: Plan, texts: AnsweredTexts, mechanism: object, noise: SymmetricProfile, draws: int
+) -> list[Answers]:
     task = plan.tasks["story"]
     assert isinstance(task, GenerateTask)
     changed = task.model_copy(update={"mechanism": mechanism})

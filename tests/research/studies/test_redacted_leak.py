@@ -3,21 +3,21 @@
 import json
 from pathlib import Path
 
-from research.studies.redacted_leak import Leak, Question, measure, read
+from research.studies.redacted_leak import Leak, RedactedQuestion, measure, read
 
 # Answers by how common they are. "Scurvy" is never one.
 KNOWN = [
-    *[Question("keeps apple", ("ague", "gout"), "ague")] * 12,
-    *[Question("keeps berry", ("gout", "palsy"), "gout")] * 6,
-    *[Question("keeps cherry", ("palsy", "ague"), "palsy")] * 3,
+    *[RedactedQuestion("keeps apple", ("ague", "gout"), "ague")] * 12,
+    *[RedactedQuestion("keeps berry", ("gout", "palsy"), "gout")] * 6,
+    *[RedactedQuestion("keeps cherry", ("palsy", "ague"), "palsy")] * 3,
 ]
 # So many rows of each kind; right by: the commonest answer, the commonest option, the text, the text and the options.
 ASKED = [
-    *[Question("keeps apple", ("palsy", "ague"), "ague")] * 8,  # all four
-    *[Question("keeps berry", ("palsy", "gout"), "gout")] * 4,  # the last three
-    *[Question("keeps berry", ("scurvy", "palsy"), "palsy")] * 3,  # wherever options are known
-    *[Question("keeps cherry", ("gout", "palsy"), "palsy")] * 5,  # wherever the text is known
-    *[Question("keeps apple and others", ("ague", "palsy"), "palsy")] * 2,  # none
+    *[RedactedQuestion("keeps apple", ("palsy", "ague"), "ague")] * 8,  # all four
+    *[RedactedQuestion("keeps berry", ("palsy", "gout"), "gout")] * 4,  # the last three
+    *[RedactedQuestion("keeps berry", ("scurvy", "palsy"), "palsy")] * 3,  # wherever options are known
+    *[RedactedQuestion("keeps cherry", ("gout", "palsy"), "palsy")] * 5,  # wherever the text is known
+    *[RedactedQuestion("keeps apple and others", ("ague", "palsy"), "palsy")] * 2,  # none
 ]
 
 
@@ -30,8 +30,8 @@ def test_each_guess_uses_what_it_knows() -> None:
 def test_options_alone_answer_where_the_others_are_rare() -> None:
     """As on Pri-DDXPlus: 93.2 % without a look at any text, though the commonest answer is right in few."""
     common = ["ague", "gout", "palsy"] * 310 + ["ague"] * 2
-    rare = [Question("", ("ague", "scurvy"), "scurvy")] * 68
-    asked = [Question("", (answer, "scurvy"), answer) for answer in common] + rare
+    rare = [RedactedQuestion("", ("ague", "scurvy"), "scurvy")] * 68
+    asked = [RedactedQuestion("", (answer, "scurvy"), answer) for answer in common] + rare
     leak = measure(asked, asked)
     assert (leak.commonest, leak.commonest_option) == (0.312, 0.932)
     assert leak.text == leak.commonest
@@ -41,4 +41,4 @@ def test_files_are_read_as_published(tmp_path: Path) -> None:
     row = {"question": "all", "question_masked": "some", "options": ["ague", "gout"], "answer": "gout", "id": "1"}
     file = tmp_path / "dev.jsonl"
     file.write_text(json.dumps(row) + "\n")
-    assert read(file) == [Question("some", ("ague", "gout"), "gout")]
+    assert read(file) == [RedactedQuestion("some", ("ague", "gout"), "gout")]

@@ -13,8 +13,8 @@ import pytest
 
 from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError
-from sanitization.restore.client import RefusedError, RestoreClient
-from sanitization.restore.ledger import BudgetExhaustedError, ChangedBundleError, Ledger
+from sanitization.restore.client import RestoreClient, RestoreRefusedError
+from sanitization.restore.ledger import BudgetExhaustedError, ChangedBundleError, RestoreLedger
 from sanitization.restore.spans import SpanLeftInTextError, SpanNotFoundError
 from tests.laws import ALPHA, p_value
 from tests.sanitization.restore.made_up import published
@@ -105,13 +105,13 @@ def test_repeats_send_the_same_for_nothing(server: Server, tmp_path: Path) -> No
         asking.ask(TEXT, ["fever", "rash"])
     client(server, tmp_path, epsilon=0.5).ask(TEXT, ["rash", "fever"])  # in another process, say
     assert len(set(server.bodies)) == 1
-    assert Ledger(tmp_path / "restore.db").spent() == 0.5
+    assert RestoreLedger(tmp_path / "restore.db").spent() == 0.5
 
 
 def test_a_refused_question_keeps_its_draw(server: Server, tmp_path: Path) -> None:
     asking = client(server, tmp_path, epsilon=0.5)
     server.status = 429
-    with pytest.raises(RefusedError, match="Busy: later"):
+    with pytest.raises(RestoreRefusedError, match="Busy: later"):
         asking.ask(TEXT, ["fever"])
     server.status = 200
     for _ in range(10):
@@ -139,7 +139,7 @@ def test_refusals_come_before_anything_is_sent_or_charged(server: Server, tmp_pa
         asking.ask("fever and fever", [(0, 5)])
     with pytest.raises(ValueError, match="above 400"):
         asking.ask(401 * "x", [])
-    assert Ledger(tmp_path / "restore.db").spent() == 0
+    assert RestoreLedger(tmp_path / "restore.db").spent() == 0
     asking.ask(TEXT, ["fever"])
     with pytest.raises(BudgetExhaustedError):
         asking.ask(TEXT, ["rash"])

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from sanitization.restore.ledger import BudgetExhaustedError, ChangedBundleError, Ledger, digest, nano
+from sanitization.restore.ledger import BudgetExhaustedError, ChangedBundleError, RestoreLedger, digest, nano
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "restore.db")
+def ledger(tmp_path: Path) -> RestoreLedger:
+    return RestoreLedger(tmp_path / "restore.db")
 
 
-def test_a_thousand_repeats_give_one_draw(ledger: Ledger) -> None:
+def test_a_thousand_repeats_give_one_draw(ledger: RestoreLedger) -> None:
     """Each draw would be another number; twins in threads wait for the first."""
     numbers = count()
     draw: Callable[[], int] = lambda: next(numbers)  # noqa: E731
@@ -31,7 +31,7 @@ def test_a_thousand_repeats_give_one_draw(ledger: Ledger) -> None:
     assert ledger.spent() == 1.0
 
 
-def test_the_budget_is_a_limit(ledger: Ledger) -> None:
+def test_the_budget_is_a_limit(ledger: RestoreLedger) -> None:
     for question in range(10):
         ledger.draw(f"q{question}", "b", 0.1, 1.0, lambda: 5)  # ten times 0.1, which floats do not add up to 1
     with pytest.raises(BudgetExhaustedError, match=r"0\.1, and 0 of 1 are left"):
@@ -41,7 +41,7 @@ def test_the_budget_is_a_limit(ledger: Ledger) -> None:
     assert ledger.stored("q10") is None
 
 
-def test_a_failed_draw_costs_nothing(ledger: Ledger) -> None:
+def test_a_failed_draw_costs_nothing(ledger: RestoreLedger) -> None:
     with pytest.raises(ZeroDivisionError):
         ledger.draw("q", "b", 1.0, 1.0, lambda: 1 // 0)
     assert ledger.spent() == 0
@@ -57,14 +57,14 @@ def test_costs_are_rounded_up() -> None:
 def test_killed_when_a_draw_is_made(tmp_path: Path, drawing: str, spent: float, again: int) -> None:
     """After it, the next process finds the draw, and makes none. Before it is stored, nothing left or is charged."""
     script = (
-        "import os, signal, sys; from pathlib import Path; from sanitization.restore.ledger import Ledger;"
+        "import os, signal, sys; from pathlib import Path; from sanitization.restore.ledger import RestoreLedger;"
         "kill = lambda: os.kill(os.getpid(), signal.SIGKILL);"
-        f"Ledger(Path(sys.argv[1])).draw('q', 'b', 1.0, 1.0, lambda: {drawing}); kill()"
+        f"RestoreLedger(Path(sys.argv[1])).draw('q', 'b', 1.0, 1.0, lambda: {drawing}); kill()"
     )
     file = tmp_path / "restore.db"
     assert subprocess.run([sys.executable, "-c", script, str(file)], check=False).returncode == -signal.SIGKILL
-    assert Ledger(file).spent() == spent
-    assert Ledger(file).draw("q", "b", 1.0, 1.0, lambda: 8) == again
+    assert RestoreLedger(file).spent() == spent
+    assert RestoreLedger(file).draw("q", "b", 1.0, 1.0, lambda: 8) == again
 
 
 def test_a_question_is_its_text_and_spans_in_any_order() -> None:
@@ -80,7 +80,7 @@ def test_a_question_is_its_text_and_spans_in_any_order() -> None:
     assert len({one, *others}) == 6
 
 
-def test_a_bundle_keeps_its_meaning(ledger: Ledger) -> None:
+def test_a_bundle_keeps_its_meaning(ledger: RestoreLedger) -> None:
     ledger.pin("clinic@1", "a" * 64, "p")
     ledger.pin("clinic@1", "a" * 64, "p")
     with pytest.raises(ChangedBundleError, match="clinic@1 was bundle aaaa"):
@@ -89,7 +89,7 @@ def test_a_bundle_keeps_its_meaning(ledger: Ledger) -> None:
         ledger.pin("clinic@1", "a" * 64, "q")
 
 
-def test_the_file_is_the_owners_alone_and_holds_no_text(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_file_is_the_owners_alone_and_holds_no_text(ledger: RestoreLedger, tmp_path: Path) -> None:
     file = tmp_path / "restore.db"
     ledger.draw(digest("b", 1.0, "has ___", ["a secret illness"]), "b", 1.0, 1.0, lambda: 3)
     assert os.stat(file).st_mode & 0o077 == 0

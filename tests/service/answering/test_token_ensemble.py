@@ -11,7 +11,7 @@ import yaml
 from accounting.plans.plan import PlanError, TaskNoise, calibrate_plan, load_plan
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import ProposeTestRelease
-from accounting.privacy.token_ensemble import TokenEnsemble
+from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from service.answering.mechanisms.outlook import DEMANDING
 from service.answering.mechanisms.token_ensemble import TokenEnsembleAdapter, Written
 from service.answering.plans.signing import check_engine
@@ -38,7 +38,7 @@ def plan(**rules):
 
 def writing(**rules):
     task = plan(**rules).tasks["story"]
-    noise = TaskNoise(mechanism=TokenEnsemble(0.2, 30), sampling_probability=0.1)
+    noise = TaskNoise(mechanism=TokenEnsembleProfile(0.2, 30), sampling_probability=0.1)
     return TokenEnsembleAdapter(task, noise).writing
 
 
@@ -147,7 +147,7 @@ def test_words_that_stand_out_are_named_to_all_who_write(said, words):
 
 def test_without_them_slots_are_asked_once():
     engine = Writes()
-    noise = TaskNoise(mechanism=TokenEnsemble(0.2, 30), sampling_probability=0.1)
+    noise = TaskNoise(mechanism=TokenEnsembleProfile(0.2, 30), sampling_probability=0.1)
     answer, slots = answered(engine, None, noise)
     assert engine.shown == [slots]
     assert "keywords" not in answer

@@ -311,16 +311,16 @@ def test_nobody_is_waited_for_who_never_comes(running):
 
 def test_slots_write_an_answer_together(running, monkeypatch):
     """Each has a say in every token."""
-    from service.engines.vllm.sessions import Session  # once the engine has chosen vLLM's environment
+    from service.engines.vllm.sessions import SlotSession  # once the engine has chosen vLLM's environment
 
-    opinion, asked, said = Session.opinion, [], []
+    opinion, asked, said = SlotSession.opinion, [], []
 
     async def noted(session, read, tokens, voices):
         asked.append(len(tokens))
         said.append(await opinion(session, read, tokens, voices))
         return said[-1]
 
-    monkeypatch.setattr(Session, "opinion", noted)
+    monkeypatch.setattr(SlotSession, "opinion", noted)
     zero_shot = running.zero_shot(WRITTEN)
     assert len(zero_shot.texts) == 1
     texts = {running.run(running.engine.write(WRITTEN, QUERY, [*SLOTS, ()], zero_shot)) for _ in range(4)}
@@ -406,9 +406,9 @@ def test_measuring_a_grammar_does_all_its_work(running, monkeypatch):
 
 
 def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):
-    from service.engines.vllm.sessions import Session  # once the engine has chosen vLLM's environment
+    from service.engines.vllm.sessions import SlotSession  # once the engine has chosen vLLM's environment
 
-    opinion, failed = Session.opinion, []
+    opinion, failed = SlotSession.opinion, []
 
     async def fails_once(session, read, tokens, voices):
         if read and not failed:
@@ -422,9 +422,9 @@ def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):
         if session in failed:
             raise RuntimeError("it is still giving up")
 
-    close = Session.close
-    monkeypatch.setattr(Session, "opinion", fails_once)
-    monkeypatch.setattr(Session, "close", cannot_be_closed)
+    close = SlotSession.close
+    monkeypatch.setattr(SlotSession, "opinion", fails_once)
+    monkeypatch.setattr(SlotSession, "close", cannot_be_closed)
     for _ in range(3):
         running.write(WRITTEN, SLOTS)
     assert failed
@@ -475,9 +475,9 @@ def opened(running) -> Iterator[list[tuple[list[int], str]]]:
 
 def test_no_prompt_without_exemplars_shares_a_cache_with_slots(running, monkeypatch):
     """Whatever is asked, whoever asks: of one that did, its time would tell which exemplars were drawn."""
-    from service.engines.vllm.sessions import Session
+    from service.engines.vllm.sessions import SlotSession
 
-    likeliest = Session.likeliest
+    likeliest = SlotSession.likeliest
 
     async def few(session, read, count):
         """As when vLLM computes others' wanted tokens instead."""
@@ -488,7 +488,7 @@ def test_no_prompt_without_exemplars_shares_a_cache_with_slots(running, monkeypa
     public, private = salts(running, engine.write(WRITTEN, QUERY, SLOTS[:3], ZeroShot()))
     for other in (replace(WRITTEN, prompt=WRITTEN.prompt), ruled(regex="(yes|no), [0-9]{2}")):
         with monkeypatch.context() as patch:
-            patch.setattr(Session, "likeliest", few)
+            patch.setattr(SlotSession, "likeliest", few)
             assert salts(running, engine.write(other, QUERY, SLOTS[:3], ZeroShot())) == (public, private)
     assert len(public) == len(private) == 1
     assert public.isdisjoint(private)
