@@ -44,15 +44,15 @@ class SteeringNotServedError(RefusalError, ValueError):
 
 
 @dataclass(frozen=True)
-class Redacted:
+class RedactedQuery:
     """A redacted text, and the profile that its owner's randomised response drew.
 
     Attributes:
         bundle: the address of the bundle it was redacted with.
-        bundle_sha256: that one's.
+        bundle_sha256: SHA-256 of that bundle.
         query: the text.
-        profile: its number in the bundle.
-        mode: how the profile is put to use.
+        profile: number of the profile in the bundle.
+        mode: use of the profile, as text or by steering.
     """
 
     bundle: str
@@ -112,7 +112,7 @@ class Restoring:
             self._known[address] = bundle
         return self._known[address]
 
-    async def answer(self, asked: Redacted, key_id: str) -> str:
+    async def answer(self, asked: RedactedQuery, key_id: str) -> str:
         """The option that the model finds most likely.
 
         Args:
@@ -137,7 +137,7 @@ class Restoring:
         finally:
             self._in_flight -= 1
 
-    async def _ask(self, bundle: Bundle, asked: Redacted, key_id: str) -> str:
+    async def _ask(self, bundle: Bundle, asked: RedactedQuery, key_id: str) -> str:
         spec = task_spec(bundle, key_id)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -148,7 +148,7 @@ class Restoring:
             raise EngineUnavailableError("the engine answers something else than a label")
         return spec.labels[int(said.argmax())]
 
-    async def _probabilities(self, bundle: Bundle, asked: Redacted, spec: TaskSpec) -> np.ndarray | None:
+    async def _probabilities(self, bundle: Bundle, asked: RedactedQuery, spec: TaskSpec) -> np.ndarray | None:
         steerer = self.steerer
         if steerer is None or bundle.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
@@ -162,7 +162,7 @@ class Restoring:
         return await steerer.restore(spec, asked.query, bundle.sha256, profile)
 
 
-def _filled(bundle: Bundle, asked: Redacted) -> str:
+def _filled(bundle: Bundle, asked: RedactedQuery) -> str:
     return put_back(asked.query, bundle.book.medoids[asked.profile], bundle.manifest.placeholder)
 
 
@@ -179,7 +179,7 @@ def task_spec(bundle: Bundle, key_id: str) -> TaskSpec:
     )
 
 
-def _check(asked: Redacted, bundle: Bundle) -> None:
+def _check(asked: RedactedQuery, bundle: Bundle) -> None:
     if asked.bundle_sha256 != bundle.sha256:
         raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
     longest = bundle.manifest.longest_text

@@ -1,4 +1,4 @@
-"""Who calls with a token, and what they have left of requests and answers."""
+"""A token checked: its key, and the requests and answers that the key has left."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from service.records.records import Records
 
 
 @dataclass(frozen=True)
-class Admission:
+class Admitted:
     """A request with a valid key.
 
     Attributes:
-        actor: who calls.
-        key: which they call with.
-        rate: what the key may still send, this request counted; None: any number.
+        actor: the caller.
+        key: the key of the request.
+        rate: requests that the key may still send, without this one; None: any number.
     """
 
     actor: Actor
@@ -25,14 +25,14 @@ class Admission:
     rate: Rate | None
 
 
-def admit(records: Records, token: str) -> Admission | None:
+def admit(records: Records, token: str) -> Admitted | None:
     """Count a request of the key that a token belongs to; None if it is unknown, was revoked or has expired.
 
-    It may come too soon: :attr:`Admission.rate` says so.
+    It may come too soon, which :attr:`Admitted.rate` shows.
     """
     key = records.keys.authenticate(token)
     if key is None:
         return None
     limit = key.rate_per_minute
     rate = None if limit is None else records.rates.take(f"key {key.id}", limit)
-    return Admission(Actor.with_key(key), key, rate)
+    return Admitted(Actor.with_key(key), key, rate)

@@ -49,10 +49,10 @@ class SentFile:
 
     Attributes:
         content: all of it.
-        json_lines: whether it is JSON Lines rather than CSV; None: the sender does not say, and it is if it begins
+        json_lines: whether it is JSON Lines rather than CSV; None: not known, and it is JSON Lines if it begins
             with ``{``.
-        encoding: that the sender names; None: none.
-        advice: what a sender is to do whose text is neither UTF-8 nor marked.
+        encoding: an encoding's name from the sender; None: not named.
+        advice: help for senders whose text is neither UTF-8 nor marked.
     """
 
     content: bytes

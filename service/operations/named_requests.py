@@ -15,9 +15,9 @@ class NamedRequest:
     """One attempt at such a request.
 
     Args:
-        records: where it is noted.
-        caller: who sends it.
-        name: what they call it.
+        records: opened.
+        caller: the sender.
+        name: the sender's name for it, at most 255 characters.
     """
 
     def __init__(self, records: Records, caller: Actor, name: str) -> None:
@@ -30,7 +30,7 @@ class NamedRequest:
         """Begin it: what the calling task changes from here on is noted as done by it.
 
         Args:
-            content: all that makes it this request.
+            content: everything that makes it this request.
 
         Returns:
             What it was answered, if it was done before.

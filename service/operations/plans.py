@@ -92,7 +92,8 @@ def prepare(records: Records, text: str, knowledge_base: str) -> CalibratedPlan:
     """A plan for a knowledge base, as written, checked against it and calibrated. Takes seconds; spends nothing.
 
     Raises:
-        PlanError: as of :func:`read`; or the plan does not fit the knowledge base, or its promise cannot be kept.
+        PlanError: the text is not a plan for this knowledge base, or the plan does not fit it, or its promise cannot be
+            kept.
         exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """

@@ -67,7 +67,7 @@ def kind_of(error: Exception) -> ProblemKind:
 
 
 def members_of(error: Exception) -> Mapping[str, Any]:
-    """The further public members of one of :data:`REFUSALS`, by which programs can tell what to do."""
+    """The further public members of one of :data:`REFUSALS`, by which programs can act."""
     match error:
         case RefusalError():
             return error.members

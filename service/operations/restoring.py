@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sanitization.restore.bundle import LONGEST_TEXT, Bundle
-from service.answering.restoring import Mode, Redacted, Restoring
+from service.answering.restoring import Mode, RedactedQuery, Restoring
 from service.operations.command import command
 from service.operations.roles import Actor, Right
 
@@ -87,7 +87,7 @@ class Bundles(BaseModel):
 @command(Right.ASK)
 async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> RestoredAnswer:
     """Answer as if the spans that were taken out had been what the profile says."""
-    said = await restoring.answer(Redacted(**wanted.model_dump()), actor.id)
+    said = await restoring.answer(RedactedQuery(**wanted.model_dump()), actor.id)
     return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
 
 

@@ -105,9 +105,9 @@ class ListedTask:
 
     Attributes:
         name: under which it is listed: without a version, the task of the newest plan.
-        knowledge_base: whose exemplars it draws on.
+        knowledge_base: name of the one it draws on.
         signed_at: when its plan was signed.
-        view: what callers need to know about it.
+        view: description for callers.
     """
 
     name: str
@@ -128,7 +128,7 @@ def describe(_actor: Actor, records: Records, task: str, grains: Grains) -> Task
     """A task, with how long its answers take once that was measured.
 
     Raises:
-        accounting.ledger.errors.UnknownTaskError: there is none at this address.
+        accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
     signed = records.ledger.budgets.task(task)
     written = read_signed(signed.document).plan.tasks[signed.name]
@@ -144,7 +144,7 @@ def find(_actor: Actor, records: Records, task: str) -> ListedTask:
     """A task, under the name that it is asked for by.
 
     Raises:
-        accounting.ledger.errors.UnknownTaskError: there is none at this address.
+        accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
     signed = records.ledger.budgets.task(task)
     return ListedTask.of(task, signed.plan, signed.name, _left(records.ledger, signed))
@@ -165,7 +165,7 @@ def query_fields(records: Records, task: str) -> tuple[str, tuple[str, ...]]:
     """A task's address with its version, and the fields that a query of it brings.
 
     Raises:
-        accounting.ledger.errors.UnknownTaskError: there is none at this address.
+        accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
     signed = records.ledger.budgets.task(task)
     return signed.address, read_signed(signed.document).plan.tasks[signed.name].query_fields

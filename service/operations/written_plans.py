@@ -42,7 +42,7 @@ def as_yaml(plan: Mapping[str, Any]) -> str:
     """A plan as people write it.
 
     Args:
-        plan: of plain values.
+        plan: a mapping of plain values.
     """
     return plain_yaml.dump(plan)
 
@@ -51,6 +51,6 @@ def schema(reference: str) -> dict[str, Any]:
     """The JSON Schema of a plan, with those of its parts in ``$defs``.
 
     Args:
-        reference: how it refers to a part; has ``{model}`` in place of the part's name.
+        reference: template of a reference to a part, with ``{model}`` for the part's name.
     """
     return Plan.model_json_schema(ref_template=reference)

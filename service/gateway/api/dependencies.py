@@ -10,7 +10,7 @@ from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.gateway.api.problems import Problem
-from service.operations.admission import Admission, admit
+from service.operations.admission import Admitted, admit
 from service.operations.command import Confirmation, OnRecords
 from service.operations.roles import Actor, Right
 from service.operations.services import Services
@@ -53,7 +53,7 @@ async def authenticate(
     services: TheServices,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Actor:
-    """Whoever calls, with a key of any role.
+    """The caller, with a key of any role.
 
     Raises:
         Problem: 401 without a valid key; 429 when it sends more requests than it may.
@@ -61,22 +61,22 @@ async def authenticate(
     challenge = {"WWW-Authenticate": "Bearer"}
     if credentials is None:
         raise Problem(ProblemKind.MISSING_KEY, "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
-    admission = await asyncio.to_thread(admit, services.records, credentials.credentials)
-    if admission is None:
+    admitted = await asyncio.to_thread(admit, services.records, credentials.credentials)
+    if admitted is None:
         raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown, was revoked or has expired", headers=challenge)
-    _tell_limits(request, admission)
-    if admission.rate is not None and admission.rate.wait_s is not None:
+    _tell_limits(request, admitted)
+    if admitted.rate is not None and admitted.rate.wait_s is not None:
         raise Problem(
             ProblemKind.RATE_LIMITED,
-            f"this key may send {admission.key.rate_per_minute} requests a minute; wait for Retry-After seconds",
-            retry_after_s=admission.rate.wait_s,
+            f"this key may send {admitted.key.rate_per_minute} requests a minute; wait for Retry-After seconds",
+            retry_after_s=admitted.rate.wait_s,
         )
-    return admission.actor
+    return admitted.actor
 
 
-def _tell_limits(request: Request, admission: Admission) -> None:
-    """Tell a key with limits what it has left (draft-ietf-httpapi-ratelimit-headers)."""
-    key, rate = admission.key, admission.rate
+def _tell_limits(request: Request, admitted: Admitted) -> None:
+    """Show a key with limits what it has left (draft-ietf-httpapi-ratelimit-headers)."""
+    key, rate = admitted.key, admitted.rate
     policies, states = [], []
     if key.quota is not None:
         policies.append(f'"answers";q={key.quota}')

@@ -201,7 +201,7 @@ def query_in(text: str, fields: Sequence[str]) -> str | Mapping[str, str]:
     """What a text asks of a task with these fields: itself, or of a task with several fields the object it writes.
 
     Raises:
-        Problem: 422, there are several, and the text is no JSON object of strings.
+        Problem: 422, there are several, and the text is not a JSON object of strings.
     """
     if len(fields) == 1:
         return text
