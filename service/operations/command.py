@@ -10,6 +10,7 @@ from accounting.ledger import trail
 from service.engines.private_threads import privately
 from service.operations.roles import Actor, Right
 from service.problem_kinds import ProblemKind, RefusalError
+from service.records.records import Records
 
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
@@ -43,6 +44,9 @@ class Command(Generic[P, T_co]):
             return await privately(trail.carried(lambda: self(actor, *args, **kwargs)))
         return await asyncio.to_thread(self, actor, *args, **kwargs)
 
+
+OnRecords = Command[Concatenate[Records, P], T_co]
+"""A command whose first argument after the actor is the records."""
 
 COMMANDS: dict[str, Command[..., Any]] = {}
 """Every command, such as ``keys.create``, once its module is imported."""

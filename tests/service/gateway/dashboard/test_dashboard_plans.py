@@ -20,7 +20,8 @@ from service.gateway.dashboard.computing import Computations
 from service.gateway.dashboard.plan_studio import desk
 from service.gateway.dashboard.plan_studio.charts import over_answers, over_epsilon
 from service.gateway.dashboard.plan_studio.desk import located
-from service.gateway.dashboard.plan_studio.drafts import KINDS, chosen, signed_text, starting_text
+from service.gateway.dashboard.plan_studio.drafts import KINDS, chosen, starting_text
+from service.operations.signed_plans import as_text
 from service.records.engine_record import EngineView
 from tests.service.conftest import PLAN, TEXT_PLAN, upload
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
@@ -168,8 +169,8 @@ def test_texts_of_several_lines_stay_such(calibrated) -> None:
     )
     plan = load_plan(text)
     document = calibrated.model_copy(update={"plan": plan}).model_dump_json()
-    assert "query: |-" in signed_text(document)
-    assert load_plan(signed_text(document)) == plan
+    assert "query: |-" in as_text(document)
+    assert load_plan(as_text(document)) == plan
 
 
 def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browser) -> None:
