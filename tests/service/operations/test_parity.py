@@ -42,6 +42,8 @@ _LEADS = No("it leads through pages")
 _LISTS_WHOLE = No("the list shows them whole")
 _OTHER_ROWS = No("`exemplars.ingest` takes its rows")
 _SHOWS = No("it is drawn")
+_TEXT = No("it takes a plan that is written")
+_AS_PLANS, _AS_TRIALS = No("`plans.sign` signs it"), No("`trials.try_` tries it")
 _AS_BUDGETS = No("`budgets.read` has the figures")
 
 CAPABILITIES = {
@@ -53,7 +55,7 @@ CAPABILITIES = {
     ),
     "audit.choices": Faces(_CHOOSES, _CHOOSES, "GET /audit"),
     "audit.tell": Faces(No("it gives events as they are"), No("an export has all of them"), "GET /audit"),
-    "budgets.read": Faces("GET /v1/budgets", "budget", No("the overview says more")),
+    "budgets.read": Faces("GET /v1/budgets", "budget", "GET /plans"),
     "budgets.close_cohort": Faces(
         f"POST {_COHORTS}/{{cohort}}/close", "cohort close", f"POST {_HOME}/cohorts/{{number:number}}/close"
     ),
@@ -83,6 +85,10 @@ CAPABILITIES = {
     "overview.first_steps": Faces(_LEADS, _LEADS, "GET /"),
     "overview.read": Faces(_AS_BUDGETS, _AS_BUDGETS, "GET /"),
     "overview.read_one": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}"),
+    "plan_drafts.open_": Faces(_TEXT, _TEXT, f"POST {_HOME}/plan"),
+    "plan_drafts.price": Faces(_TEXT, _TEXT, f"POST {_HOME}/plan"),
+    "plan_drafts.sign": Faces(_AS_PLANS, _AS_PLANS, f"POST {_HOME}/plan/sign"),
+    "plan_drafts.try_": Faces(_AS_TRIALS, _AS_TRIALS, f"POST {_HOME}/plan/try"),
     "plans.export": Faces(_FILES, "plan export", _FILES),
     "plans.list_": Faces(f"GET {_PLANS}", "plan list", f"GET {_HOME}/plans"),
     "plans.preview": Faces(f"POST {_PLANS}", "plan preview", f"POST {_HOME}/plan"),
@@ -102,6 +108,7 @@ CAPABILITIES = {
     "sanitising_preview.show": Faces(_SHOWS, "sanitize audit", "POST /sanitising"),
     "signed_plans.read": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plans/{{version:number}}"),
     "signed_plans.text": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plan"),
+    "starting_plans.begin": Faces(_TEXT, _TEXT, f"GET {_HOME}/plan"),
     "uploads.ingest_file": Faces(_OTHER_ROWS, _OTHER_ROWS, f"POST {_HOME}/exemplars"),
     "usage.read": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}/usage"),
     "trials.try_": Faces("POST /v1/tasks/{task}/preview", "plan try", f"POST {_HOME}/plan/try"),
@@ -109,7 +116,7 @@ CAPABILITIES = {
 
 FOR_OTHERS = {
     **dict.fromkeys(("answers.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
-    "trials.try_": Right.TRY,
+    **dict.fromkeys(("plan_drafts.try_", "trials.try_"), Right.TRY),
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
