@@ -86,6 +86,41 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
     return Forecast(task, answers, left, per_day, now + lasts if lasts < _FAR else None)
 
 
+@dataclass(frozen=True)
+class Course:
+    """How a task's answers went since its plan was signed, and how they are expected to go.
+
+    Attributes:
+        forecast: of the task.
+        signed_at: when its plan was signed.
+        left: (moment, share of the answers left then), from the signature until now: a step down at the end of each day
+            on which answers were spent.
+    """
+
+    forecast: Forecast
+    signed_at: datetime
+    left: Sequence[tuple[datetime, float]]
+
+
+def course(forecast: Forecast, signed_at: datetime, days: Sequence[Day], now: datetime) -> Course:
+    """How a task's answers went.
+
+    Args:
+        forecast: of the task.
+        signed_at: when its plan was signed.
+        days: as of :func:`forecast`.
+        now: the present, in UTC.
+    """
+    left, points = forecast.answers, [(signed_at, 1.0)]
+    for day in days:
+        if day.task == forecast.task:
+            end = min(midnight(day.day) + timedelta(days=1), now)
+            points.append((end, left / forecast.answers))
+            left -= day.answers
+            points.append((end, left / forecast.answers))
+    return Course(forecast, signed_at, [*points, (now, forecast.left / forecast.answers)])
+
+
 def _about(value: int) -> int:
     """Three significant digits, rounded down: nobody should count on more."""
     grain = int(10 ** max(len(str(value)) - 3, 0))

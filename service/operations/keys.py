@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -12,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from accounting.ledger.entries import parts
 from accounting.ledger.errors import did_you_mean
+from accounting.ledger.quotas import in_scope
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import FieldError, Printable, Scope, inputs
 from service.operations.roles import Actor, Right, a, may
-from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, Role, StoredKey
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, KeyRotatedError, Role, StoredKey
 from service.records.records import Records
 
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
@@ -198,3 +200,43 @@ def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[Co
         doubt = "It is the only admin key: without it, only `dpicl keys create` on the service's machine makes another."
         check_confirmed(Confirmation.LOCK_OUT, [doubt], confirmed)
     records.keys.revoke(key_id, actor.id)
+
+
+def check_shown(key: ApiKey, rotated_at: str) -> None:
+    """Whether a key has the token that it had when it was shown.
+
+    Args:
+        key: as it is.
+        rotated_at: when its token was replaced last, as the page said.
+
+    Raises:
+        KeyRotatedError: it has not.
+    """
+    if rotated_at != str(key.rotated_at):
+        raise KeyRotatedError(
+            "the key got another token after this page was shown, so nothing was changed. Check, then rotate it"
+        )
+
+
+@command(Right.DECIDE)
+def example(_actor: Actor, records: Records, key: ApiKey) -> str | None:
+    """A task to try a new key on: one of the newest plan of any knowledge base that it is for. None: there is none."""
+    tasks = [task for status in records.ledger.budgets.statuses() for task in status.tasks if task.left]
+    tasks = [task for task in tasks if in_scope(key.scope, task.address)]
+    return parts(tasks[-1].address.partition("@")[0])[0] if tasks else None
+
+
+def called(actor: str, names: Mapping[str, str]) -> str:
+    """Who acted, for people: a key by its name, which others may have, and its id; anyone else as in the trail.
+
+    Args:
+        actor: as in the trail.
+        names: of keys, by id.
+    """
+    return f"{names[actor]} ({actor})" if actor in names else actor
+
+
+def told_apart(names: Mapping[str, str]) -> dict[str, str]:
+    """What to call keys where no two may look alike, by id: their names, and beside one that several have the id."""
+    times = Counter(names.values())
+    return {key: name if times[name] == 1 else called(key, names) for key, name in names.items()}

@@ -12,6 +12,7 @@ from accounting.ledger import charges, errors, history, quotas, witness
 from accounting.plans import plan
 from accounting.privacy import accountants
 from sanitization import text
+from service.answering import restoring
 from service.problem_kinds import ProblemKind, RefusalError
 from service.records.database import UNAVAILABLE
 
@@ -55,6 +56,13 @@ REFUSALS: tuple[type[Exception], ...] = (RefusalError, *_OF_PACKAGES)
 
 OUTAGES: tuple[type[Exception], ...] = UNAVAILABLE
 """What a face logs, and explains in words of its own: those of the database's errors may quote what is private."""
+
+NOT_THERE: tuple[type[Exception], ...] = (
+    errors.UnknownPlanError,
+    history.UnknownCursorError,
+    restoring.UnknownBundleError,
+)
+"""What a page says where its own address names something that is not there."""
 
 _KINDS = {**_OF_PACKAGES, **dict.fromkeys(OUTAGES, ProblemKind.DATABASE_UNAVAILABLE)}
 

@@ -9,7 +9,7 @@ import builtins
 import hashlib
 import secrets
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -90,16 +90,6 @@ class StoredKey:
         if self.revoked_at is not None:
             return "revoked"
         return "valid" if self.expires_at is None or self.expires_at > now else "expired"
-
-
-def called(actor: str, names: Mapping[str, str]) -> str:
-    """Who acted, for people: a key by its name, which others may have, and its id; anyone else as in the trail.
-
-    Args:
-        actor: as in the trail.
-        names: of keys, by id.
-    """
-    return f"{names[actor]} ({actor})" if actor in names else actor
 
 
 class ApiKeys:

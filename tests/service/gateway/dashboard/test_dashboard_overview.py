@@ -10,9 +10,10 @@ import pytest
 from accounting.ledger.history import Day
 from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
-from service.gateway.dashboard.overview import summarise
+from service.gateway.dashboard.overview import next_step
 from service.gateway.dashboard.usage import burn_down
-from service.operations.forecast import RULE, forecast
+from service.operations.forecast import RULE, course, forecast
+from service.operations.overview import summarise
 from service.operations.services import Services
 from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
@@ -32,7 +33,7 @@ def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
 def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     spent = days(10, 0, 20, 10)
     one = forecast(TASK, 100, 60, spent, NOW)
-    chart = burn_down("toys", [(one, NOW - timedelta(days=3))], spent, NOW)
+    chart = burn_down("toys", [course(one, NOW - timedelta(days=3), spent, NOW)], NOW)
     assert chart is not None
     known, foretold = chart.lines
     points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
@@ -43,12 +44,12 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     assert foretold.foretold
     assert chart.path(foretold).endswith(" 400.0")
     assert chart.summary == "toys.colour@1: 60 of 100 answers left"
-    assert burn_down("toys", [], [], NOW) is None
+    assert burn_down("toys", [], NOW) is None
 
 
 def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     one = forecast(TASK, 100, 90, days(10), NOW)
-    chart = burn_down("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
+    chart = burn_down("toys", [course(one, NOW - timedelta(hours=2), days(10), NOW)], NOW)
     assert chart is not None
     assert chart.x.labels() == ["10:00", "12:00", "14:00"]
     (known,) = chart.lines
@@ -83,7 +84,7 @@ def spend(services: Services, answers: int) -> None:
 def test_what_needs_attention(services: Services, answers: int, days_on: int, expected: list) -> None:
     spend(services, answers)
     (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=days_on))
-    assert [(one.urgency, one.state, one.path) for one in summary.matters] == expected
+    assert [(one.urgency, one.state, next_step(one)[1]) for one in summary.matters] == expected
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_errors_are_pages_for_people(browser: Browser) -> None:
 
 def test_an_unexpected_error_says_nothing_of_itself(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Mock(side_effect=RuntimeError("canary-19c0 in an exemplar"))
-    monkeypatch.setattr("service.gateway.dashboard.overview.summarise", broken)
+    monkeypatch.setattr("service.operations.overview.summarise", broken)
     page = browser.get("/")
     assert page.status_code == 500
     assert "Its log says where" in page.text

@@ -6,6 +6,7 @@ Red is for what only an admin can mend: questions that are refused, or would be.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
@@ -22,6 +23,24 @@ Urgency = Literal["bad", "warn", ""]
 """An admin must act, should act, or should know, in this order; also the class of its badge."""
 
 
+class Step(Enum):
+    """What an admin can do about a matter.
+
+    Attributes:
+        FIRST_PLAN: write the knowledge base's first plan.
+        NEXT_PLAN: write a plan that begins as the matter's.
+        NEW_COHORT: open a cohort, which has a budget of its own.
+        SEE_PLAN: look at the matter's plan.
+        NEW_KEY: make a key for somebody who asks.
+    """
+
+    FIRST_PLAN = auto()
+    NEXT_PLAN = auto()
+    NEW_COHORT = auto()
+    SEE_PLAN = auto()
+    NEW_KEY = auto()
+
+
 @dataclass(frozen=True)
 class Matter:
     """Something to look at.
@@ -32,15 +51,17 @@ class Matter:
         about: address of the task, or name of the knowledge base.
         sentence: what is the matter.
         step: what to do next.
-        path: where.
+        knowledge_base: its name.
+        version: of the task's plan; None while there is no plan.
     """
 
     urgency: Urgency
     state: str
     about: str
     sentence: str
-    step: str
-    path: str
+    step: Step
+    knowledge_base: str
+    version: int | None = None
 
     @property
     def rank(self) -> int:
@@ -66,36 +87,35 @@ def matters(
     """
     if budget.archived_at is not None:
         return []
-    name, home = budget.knowledge_base, f"/knowledge-bases/{budget.knowledge_base}"
+    name = budget.knowledge_base
     if not plans:
         sentence = "No plan is signed yet, so nothing can be asked of it."
-        return [Matter("", "no plan", name, sentence, "Write a plan", f"{home}/plan")]
+        return [Matter("", "no plan", name, sentence, Step.FIRST_PLAN, name)]
     listed = []
     signed = {plan.version: plan for plan in plans}
     for version, task in newest(budget).values():
         plan, forecast = signed[version], forecasts.get(task.task)
-        further = "Open a cohort", f"{home}/cohorts"
-        if budget.free.epsilon > 0:
-            further = "Write the next plan", f"{home}/plan?from={version}"
+        further = Step.NEXT_PLAN if budget.free.epsilon > 0 else Step.NEW_COHORT
         age = now - plan.signed_at
         if forecast is None:
             if task.one_release not in ("made", "being made"):
-                sentence, path = "Its one release is not there, so questions are refused.", f"{home}/plans/{version}"
-                listed.append(Matter("bad", task.one_release or "", task.task, sentence, "See why", path))
+                sentence = "Its one release is not there, so questions are refused."
+                state = task.one_release or ""
+                listed.append(Matter("bad", state, task.task, sentence, Step.SEE_PLAN, name, version))
         elif forecast.left and not task.spent:
             if age >= _NEW and task.topic is None:
                 sentence = f"Signed {age.days} days ago, and all its {forecast.left:,} answers are left."
-                listed.append(Matter("", "never asked", task.task, sentence, "Hand out a key", "/keys"))
+                listed.append(Matter("", "never asked", task.task, sentence, Step.NEW_KEY, name, version))
         elif _goes_on(plan, task):
             continue
         elif not forecast.left and task.topic is not None:
             sentence = "All answers on this topic are spent, so new questions on it are refused; other topics go on."
-            listed.append(Matter("warn", "topic spent", task.task, sentence, *further))
+            listed.append(Matter("warn", "topic spent", task.task, sentence, further, name, version))
         elif not forecast.left:
             sentence = "All its answers are spent, so new questions are refused."
-            listed.append(Matter("bad", "spent", task.task, sentence, *further))
+            listed.append(Matter("bad", "spent", task.task, sentence, further, name, version))
         elif _ends_soon(forecast, settings, now):
-            listed.append(Matter("warn", "ending soon", task.task, forecast.sentence, *further))
+            listed.append(Matter("warn", "ending soon", task.task, forecast.sentence, further, name, version))
     return sorted(listed, key=lambda matter: matter.rank)
 
 
