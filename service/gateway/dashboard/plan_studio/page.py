@@ -130,7 +130,7 @@ async def _sign(visit: Visit, desk: Desk, outcome: Outcome) -> str:
         )
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error  # which says whether it is signed
-    assert result.signed is not None  # noqa: S101  (not a dry run)  # nosec B101
+    assert result.signed is not None  # noqa: S101  (not a dry run)
     return f"Plan {result.signed.version} is signed. From now on it answers at {', '.join(result.signed.tasks)}."
 
 
