@@ -90,7 +90,7 @@ class KnowledgeBaseKeys:
         self.check = derive(b"key check", TAG_BYTES)
         """16 bytes stored beside the knowledge base: wrong keys are told before anything is read or written."""
         self._salt = salt
-        self._unit_tags = Cipher(AES(derive(b"unit tags", KEY_BYTES)), ECB())  # noqa: S305  (one block)  # nosec B305
+        self._unit_tags = Cipher(AES(derive(b"unit tags", KEY_BYTES)), ECB())  # noqa: S305  (one block)
         self._content_tag_key = derive(b"content tags", KEY_BYTES)
 
     def encrypt(self, plaintext: bytes, place: bytes) -> bytes:

@@ -124,7 +124,7 @@ class OfLabels(Evaluator):
 
     def __init__(self, data: Dataset):
         super().__init__(data)
-        assert isinstance(data.task, ClassifyTask)  # noqa: S101  (of labels)  # nosec B101
+        assert isinstance(data.task, ClassifyTask)  # noqa: S101  (of labels)
         self._task = data.task
 
     def table(self, rows: Sequence[LabelScores], title: str) -> ReportTable:
@@ -287,7 +287,7 @@ def tally(asked: Iterable[Asked], labels: Sequence[str]) -> Votes:
 
 
 def _multiplier(noise: TaskNoise) -> float:
-    assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
+    assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)
     return noise.mechanism.noise_multiplier
 
 

@@ -181,7 +181,7 @@ class TextEvaluator(Evaluator):
 
     def __init__(self, data: Dataset, mechanisms: Sequence[str]):
         super().__init__(data)
-        assert isinstance(data.task, GenerateTask)  # noqa: S101  (of texts)  # nosec B101
+        assert isinstance(data.task, GenerateTask)  # noqa: S101  (of texts)
         self._task = data.task
         self._compared = [self._read(written) for written in mechanisms] or compared(self._task.mechanism)
         self.answers = (self._task.answers,)

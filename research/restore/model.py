@@ -38,8 +38,8 @@ class SteeredModel:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self._prompt = prompt
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)  # nosec B615  (a local folder)
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)  # nosec B615
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._model = model.eval().requires_grad_(False).to("cuda" if torch.cuda.is_available() else "cpu")
         config = model.config.get_text_config()
         self.layers: list[nn.Linear] = [module for name, module in model.named_modules() if name.endswith(".o_proj")]

@@ -25,10 +25,10 @@ class MaskedModel:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)  # nosec B615
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             if self._tokenizer.mask_token_id is None:
                 raise ValueError("its tokenizer has no mask")
-            self._model = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()  # nosec B615
+            self._model = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()
         except (OSError, ValueError) as error:
             raise ValueError(f"{folder} is no masked language model: {error}") from error
         self._longest = min(self._tokenizer.model_max_length, self._model.config.max_position_embeddings - 2)

@@ -57,4 +57,4 @@ def _minilm() -> tuple[Any, Any]:
 
     folder = get_model_path()
     # A local folder.
-    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, attn_implementation="eager")  # nosec B615
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, attn_implementation="eager")

@@ -7,7 +7,7 @@ rest of it wants.
 
 import json
 import resource
-import subprocess  # nosec B404
+import subprocess
 import sys
 from functools import lru_cache
 from importlib import import_module
@@ -44,7 +44,7 @@ def _is_installed() -> bool:
 def _found(kind: str, written: str) -> str:
     asked = [sys.executable, "-m", __name__, kind]
     try:
-        done = subprocess.run(  # noqa: S603  # nosec B603
+        done = subprocess.run(  # noqa: S603
             asked, input=written, capture_output=True, text=True, encoding="utf-8", timeout=_WITHIN_S, check=False
         )
     except subprocess.TimeoutExpired:

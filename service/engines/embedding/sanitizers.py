@@ -133,9 +133,9 @@ class Sanitizers:
 
     def _opened(self, mechanism: str, epsilon: float, keep: frozenset[str]) -> TextSanitizer:
         if mechanism == whole.NAME:
-            assert self._placed is not None  # noqa: S101  # nosec B101
+            assert self._placed is not None  # noqa: S101
             return whole.open_whole(self._public_texts, self._placed, epsilon, self._folder, self._embed)
-        assert self._vocabulary is not None  # noqa: S101  # nosec B101
+        assert self._vocabulary is not None  # noqa: S101
         return open_sanitizer(
             mechanism,
             self._vocabulary,

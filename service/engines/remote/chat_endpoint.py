@@ -63,7 +63,7 @@ class ChatEndpoint:
         self._url = config.base_url.rstrip("/")
         self._client = httpx.AsyncClient(
             headers={"Accept-Encoding": "identity", **(_authorization() if with_key else {})},
-            timeout=None,  # noqa: S113  (each try has one as a whole)  # nosec B113
+            timeout=None,  # noqa: S113  (each try has one as a whole)
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency),
             # None is kept: what a server sets in answer to one slot would come back with another's.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),

@@ -161,8 +161,8 @@ def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
         size = 2 * sum(int(tensor.n_elements) for tensor in file.tensors)
         require_memory(2 * size, f"unpack {gguf}")  # its tensors, once by file and once by layer
         begins = dict.fromkeys(["add_bos_token"] if _begins(file) else [], True)  # which transformers does not read
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where, **begins)  # nosec B615  (a local file)
-        model = AutoModelForCausalLM.from_pretrained(  # nosec B615
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where, **begins)
+        model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
         )
     except (OSError, LookupError, TypeError, ValueError, NotImplementedError) as error:

@@ -111,6 +111,6 @@ def _shape(model: str) -> tuple[int, int]:
     """How many heads a layer has, and how many numbers a head."""
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(model).get_text_config()  # nosec B615  (a local folder)
+    config = AutoConfig.from_pretrained(model).get_text_config()
     heads = int(config.num_attention_heads)
     return heads, int(getattr(config, "head_dim", None) or config.hidden_size // heads)
