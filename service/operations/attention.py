@@ -1,6 +1,6 @@
-"""What an admin should look at, the most pressing first: what is spent, what ends soon, what was never asked.
+"""Matters that need an admin's attention, the most pressing first: spent, ending or unused tasks.
 
-Red is for what only an admin can mend: questions that are refused, or would be. Each matter names the next step.
+A matter is bad if questions are refused until an admin acts. Each matter names the next step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ Urgency = Literal["bad", "warn", ""]
 
 
 class Step(Enum):
-    """What an admin can do about a matter.
+    """An admin's next step.
 
     Attributes:
         FIRST_PLAN: write the knowledge base's first plan.
         NEXT_PLAN: write a plan that begins as the matter's.
         NEW_COHORT: open a cohort, which has a budget of its own.
         SEE_PLAN: look at the matter's plan.
-        NEW_KEY: make a key for somebody who asks.
+        NEW_KEY: make an analyst's key.
     """
 
     FIRST_PLAN = auto()
@@ -46,13 +46,13 @@ class Matter:
     """Something to look at.
 
     Attributes:
-        urgency: how pressing it is.
-        state: in two words.
+        urgency: urgency, also the class of a badge.
+        state: state of the task or knowledge base, two words.
         about: address of the task, or name of the knowledge base.
-        sentence: what is the matter.
-        step: what to do next.
-        knowledge_base: its name.
-        version: of the task's plan; None while there is no plan.
+        sentence: description of the matter.
+        step: next step.
+        knowledge_base: name of the knowledge base.
+        version: version of the task's plan; None: no plan is signed yet.
     """
 
     urgency: Urgency
@@ -79,10 +79,10 @@ def matters(
     """Of a knowledge base, by the newest plan of each task; nothing of one that is archived.
 
     Args:
-        budget: its own.
-        forecasts: of its tasks whose answers are counted, by address.
-        plans: as they were signed.
-        settings: which share of answers spent, and how few days left, need attention.
+        budget: budget of the knowledge base.
+        forecasts: forecasts of its tasks whose answers are counted, by address.
+        plans: signed plans of the knowledge base.
+        settings: settings with the share of answers spent and the number of days left that need attention.
         now: the present, in UTC.
     """
     if budget.archived_at is not None:

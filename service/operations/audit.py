@@ -1,4 +1,4 @@
-"""The audit trail: read, in sentences too, exported whole, and replayed."""
+"""The audit trail: events, also in words, its export, and its replay."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,17 +46,17 @@ CHANGES = tuple(
         *(kinds.KnowledgeBaseArchived, kinds.RemoteEngineChanged),
     )
 )
-"""Kinds of events by which a knowledge base becomes another."""
+"""Kinds of events that change a knowledge base."""
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What events can be chosen by.
+class TrailFilters:
+    """Values by which events can be filtered.
 
     Attributes:
-        kinds: (kind, its title).
-        keys: (id, what to call the key), revoked ones too; no two look alike.
-        knowledge_bases: their names.
+        kinds: pairs (kind, its title).
+        keys: pairs (id, name of the key), revoked ones too; no two names are alike.
+        knowledge_bases: names of the knowledge bases.
     """
 
     kinds: Sequence[tuple[str, str]]
@@ -73,11 +73,11 @@ class EventInWords(NamedTuple):
 
 
 @command(Right.AUDIT)
-def choices(_actor: Actor, records: Records) -> Choices:
-    """What events can be chosen by."""
+def filters(_actor: Actor, records: Records) -> TrailFilters:
+    """Values by which events can be filtered."""
     keys = records.keys.list()
     shown = told_apart({key.id: key.name for key in keys})
-    return Choices(
+    return TrailFilters(
         [(kind, particulars.title) for kind, particulars in kinds.KINDS.items()],
         [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],
         [described.name for described in records.store.list()],

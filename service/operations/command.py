@@ -46,7 +46,7 @@ class Command(Generic[P, T_co]):
 
 
 OnRecords = Command[Concatenate[Records, P], T_co]
-"""A command whose first argument after the actor is the records."""
+"""A command on the records, its first argument after the actor."""
 
 COMMANDS: dict[str, Command[..., Any]] = {}
 """Every command, such as ``keys.create``, once its module is imported."""

@@ -1,7 +1,7 @@
 """How fast a task's answers are spent, and until when they last at that rate.
 
 The rate is the mean of today, as far as it has gone, and the six days before; for a task that was first asked later, of
-the days since. Less than a day of asking says nothing of a rate, and then nothing is foretold.
+the days since. Less than a day of asking gives no rate, and then no forecast.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ class Forecast:
         task: address with version.
         answers: granted by the plan.
         left: not yet spent.
-        per_day: rate; None while there is not enough history.
-        runs_out: when, at this rate; None if it cannot be told or lies beyond five years.
+        per_day: rate; None: not enough history.
+        runs_out: when, at this rate; None: not known, or beyond five years.
     """
 
     task: str
@@ -71,7 +71,7 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
         task: address with version.
         answers: granted by the plan.
         left: not yet spent.
-        days: what it spent on which day, oldest first; other tasks' are ignored.
+        days: answers spent by day, oldest first; other tasks' are ignored.
         now: the present, in UTC.
     """
     mine = [day for day in days if day.task == task]
@@ -88,13 +88,13 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
 
 @dataclass(frozen=True)
 class Course:
-    """How a task's answers went since its plan was signed, and how they are expected to go.
+    """A task's answers left since its plan was signed, and their forecast.
 
     Attributes:
-        forecast: of the task.
-        signed_at: when its plan was signed.
-        left: (moment, share of the answers left then), from the signature until now: a step down at the end of each day
-            on which answers were spent.
+        forecast: forecast of the task.
+        signed_at: time of the plan's signature.
+        left: pairs (time, share of the answers left then) from the signature until now: a step down at the end of each
+            day on which answers were spent.
     """
 
     forecast: Forecast
@@ -103,12 +103,12 @@ class Course:
 
 
 def course(forecast: Forecast, signed_at: datetime, days: Sequence[Day], now: datetime) -> Course:
-    """How a task's answers went.
+    """The course of a task's answers.
 
     Args:
-        forecast: of the task.
-        signed_at: when its plan was signed.
-        days: as of :func:`forecast`.
+        forecast: forecast of the task.
+        signed_at: time of the plan's signature.
+        days: answers spent by day, oldest first; other tasks' are ignored.
         now: the present, in UTC.
     """
     left, points = forecast.answers, [(signed_at, 1.0)]
@@ -122,6 +122,6 @@ def course(forecast: Forecast, signed_at: datetime, days: Sequence[Day], now: da
 
 
 def _about(value: int) -> int:
-    """Three significant digits, rounded down: nobody should count on more."""
+    """Three significant digits, rounded down, so that admins do not count on more."""
     grain = int(10 ** max(len(str(value)) - 3, 0))
     return value // grain * grain

@@ -203,14 +203,14 @@ def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[Co
 
 
 def check_shown(key: ApiKey, rotated_at: str) -> None:
-    """Whether a key has the token that it had when it was shown.
+    """Whether a key still has the token that it had when a page showed it.
 
     Args:
-        key: as it is.
-        rotated_at: when its token was replaced last, as the page said.
+        key: the key.
+        rotated_at: time of its last rotation, from the page.
 
     Raises:
-        KeyRotatedError: it has not.
+        KeyRotatedError: the token was replaced since.
     """
     if rotated_at != str(key.rotated_at):
         raise KeyRotatedError(
@@ -220,23 +220,23 @@ def check_shown(key: ApiKey, rotated_at: str) -> None:
 
 @command(Right.DECIDE)
 def example(_actor: Actor, records: Records, key: ApiKey) -> str | None:
-    """A task to try a new key on: one of the newest plan of any knowledge base that it is for. None: there is none."""
+    """Address of a task that a new key may ask, from a newest plan; None: there is no such task."""
     tasks = [task for status in records.ledger.budgets.statuses() for task in status.tasks if task.left]
     tasks = [task for task in tasks if in_scope(key.scope, task.address)]
     return parts(tasks[-1].address.partition("@")[0])[0] if tasks else None
 
 
 def called(actor: str, names: Mapping[str, str]) -> str:
-    """Who acted, for people: a key by its name, which others may have, and its id; anyone else as in the trail.
+    """Name of an actor for people: a key's name, which others may have, with its id; or else as in the trail.
 
     Args:
-        actor: as in the trail.
-        names: of keys, by id.
+        actor: name in the trail.
+        names: names of keys, by id.
     """
     return f"{names[actor]} ({actor})" if actor in names else actor
 
 
 def told_apart(names: Mapping[str, str]) -> dict[str, str]:
-    """What to call keys where no two may look alike, by id: their names, and beside one that several have the id."""
+    """Distinct names of keys, by id: their own, with the id added to a name that several keys have."""
     times = Counter(names.values())
     return {key: name if times[name] == 1 else called(key, names) for key, name in names.items()}

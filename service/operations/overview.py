@@ -23,10 +23,10 @@ class Summary:
     Attributes:
         budget: lifetime, promised, free, and by plan.
         used_epsilon: ε of the charges so far, over all plans of the cohort that the budget is of; for information.
-        tasks: by address, the newest plan's first, each with how long its answers last if those are counted.
-        matters: what an admin should look at, the most pressing first.
-        courses: of the tasks whose answers are counted.
-        at: when this was so, in UTC.
+        tasks: each task's budget by its address, the newest plan's first, and its forecast if its answers are counted.
+        matters: matters that need an admin's attention, the most pressing first.
+        courses: courses of the tasks whose answers are counted.
+        at: time of the summary, in UTC.
     """
 
     budget: KnowledgeBaseBudget
@@ -69,13 +69,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class Overview:
-    """Every knowledge base, and what answers.
+    """Every knowledge base, and the engine.
 
     Attributes:
-        summaries: what needs attention first, what is archived last.
-        engine: the one that serves, or served last; None if none ever did.
-        trouble: why no new question is answered, if none is.
-        at: when this was so, in UTC.
+        summaries: summaries of all knowledge bases: the most pressing first, archived ones last.
+        engine: engine that serves, or served last; None: no engine served yet.
+        trouble: reason why new questions are refused; None: they are answered.
+        at: time of the overview, in UTC.
     """
 
     summaries: list[Summary]
@@ -114,7 +114,7 @@ def read_one(_actor: Actor, records: Records, name: str) -> Summary:
     """One knowledge base as it is now.
 
     Raises:
-        exemplar_store.UnknownKnowledgeBaseError: there is none of this name.
+        exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     records.store.get(name)
     (summary,) = summarise(records, datetime.now(UTC), name)
@@ -147,7 +147,7 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
     """Every knowledge base, or only one.
 
     Args:
-        records: where they are.
+        records: opened records.
         now: the present, in UTC.
         only: name of the one.
     """

@@ -1,4 +1,4 @@
-"""What a plan would give, as curves: how agreement makes a release good, and what other ε or answers would change."""
+"""Curves of a plan: the chance of a good release by agreement, and slots needed with other ε or other answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class Agreement:
     """The chance of a good release of a task against the number of slots that agree on it.
 
     Attributes:
-        outcome: what a good release is, a clause.
-        summary: what the task gives, in a few sentences.
-        slots_mean: what the slots must do, beginning with "slots".
-        voices: how many slots there are.
-        needed: with how many the release is good in a share :attr:`reliable` of all cases; None: more than there are.
-        reliable: that share.
-        chances: (slots that agree, chance).
+        outcome: meaning of a good release, a clause.
+        summary: description of the task's answers, a few sentences.
+        slots_mean: behaviour of slots that agree, beginning with "slots".
+        voices: number of slots.
+        needed: number of slots that must agree for a chance of :attr:`reliable`; None: more than there are.
+        reliable: chance at which a release counts as reliable.
+        chances: pairs (number of slots that agree, chance).
     """
 
     outcome: str
@@ -47,7 +47,7 @@ class Needed:
     """The share of the slots that each task needs for a good release, against ε or against the number of answers.
 
     Attributes:
-        shares: by task, (ε of the plan, or factor of its answers; share), above 1 where no slots are enough.
+        shares: pairs (ε of the plan or factor of its answers, share) by task; a share above 1 is out of reach.
     """
 
     shares: Mapping[str, Sequence[tuple[float, float]]]
@@ -55,13 +55,13 @@ class Needed:
 
 @dataclass(frozen=True)
 class Otherwise:
-    """What else a plan's budget would give, and what other budgets would.
+    """Other uses of a plan's budget, and other budgets.
 
     Attributes:
-        proposals: what would be better for the same budget.
-        alternatives: by task, at its share of the budget.
-        over_epsilon: with other ε; None if no similar plan can be.
-        over_answers: with other numbers of answers; None if no similar plan can be.
+        proposals: improvements for the same budget.
+        alternatives: alternatives to each task, at its share of the budget.
+        over_epsilon: slots needed with other ε; None: no similar plan can be calibrated.
+        over_answers: slots needed with other numbers of answers; None: no similar plan can be calibrated.
     """
 
     proposals: Sequence[Proposal]
@@ -71,7 +71,7 @@ class Otherwise:
 
 
 def agreement(task: Task, noise: TaskNoise, public_size: int) -> Agreement:
-    """How agreement makes a release of a task good."""
+    """The chance of a good release of a task, at numbers of slots that agree."""
     adapter = adapter_of(task, noise)
     outlook, voices = adapter.outlook(), adapter.voices(public_size)
     steps = min(voices, _POINTS)
@@ -88,7 +88,7 @@ def agreement(task: Task, noise: TaskNoise, public_size: int) -> Agreement:
 
 
 def otherwise(calibrated: CalibratedPlan, *, embeds: bool, language_model: bool | None) -> Otherwise:
-    """What else could be. Takes seconds.
+    """Other uses of a plan's budget, and other budgets. Takes seconds.
 
     Args:
         calibrated: the plan.
@@ -104,7 +104,7 @@ def otherwise(calibrated: CalibratedPlan, *, embeds: bool, language_model: bool 
 
 
 def over_epsilon(calibrated: CalibratedPlan) -> Needed | None:
-    """Slots needed by each task, against the plan's ε; None if no similar plan can be."""
+    """Slots needed by each task, against the plan's ε; None: no similar plan can be calibrated."""
     budget = calibrated.plan.budget
     varied = {
         epsilon: {"budget": budget.model_copy(update={"epsilon": epsilon})}
@@ -115,7 +115,7 @@ def over_epsilon(calibrated: CalibratedPlan) -> Needed | None:
 
 
 def over_answers(calibrated: CalibratedPlan) -> Needed | None:
-    """Slots needed by each task, against the factor of its answers; None if no similar plan can be."""
+    """Slots needed by each task, against the factor of its answers; None: no similar plan can be calibrated."""
     tasks = calibrated.plan.tasks
     most = max(task.answers for task in tasks.values())
     varied = {
@@ -131,7 +131,7 @@ def _times_answers(task: Task, factor: float) -> Task:
 
 
 def _noise(calibrated: CalibratedPlan, varied: Mapping[str, Any]) -> Mapping[str, TaskNoise] | None:
-    """The tasks' noise in the plan so varied; None if there is none."""
+    """The tasks' noise in the plan so varied; None: it cannot be calibrated."""
     plan = calibrated.plan.model_copy(update=varied)
     if plan == calibrated.plan:
         return calibrated.noise

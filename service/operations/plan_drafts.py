@@ -39,26 +39,26 @@ from service.sources.typed import read_fields, read_rows
 
 @dataclass(frozen=True)
 class Computed:
-    """What takes seconds: a plan with its noise, and how agreement makes a release of each task good."""
+    """A plan with its noise, and each task's chance of a good release: all that takes seconds to compute."""
 
     calibrated: CalibratedPlan
     agreement: Mapping[str, Agreement]
 
 
 WorkedOut = Computed | Sequence[PlanProblem]
-"""It, or what is wrong with the plan."""
+"""A result, or the problems of the plan."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan would give, and what it takes of the lifetime budget of each cohort that it draws on.
+    """A plan's preview, and its price for the lifetime budget of each cohort that it draws on.
 
     Attributes:
         calibrated: the plan with its noise.
-        agreement: how agreement makes a release good, by task.
-        offer: what it gives, and why it cannot be signed, if it cannot.
-        cohorts: that it draws on.
-        twin: version of the newest signed plan that is equal to it, if there is one.
+        agreement: chances of a good release, by task.
+        offer: preview of the plan, and the reason if it cannot be signed.
+        cohorts: the cohorts that the plan draws on.
+        twin: version of the newest signed plan that is equal to this one; None: no plan is.
     """
 
     calibrated: CalibratedPlan
@@ -69,17 +69,17 @@ class Outcome:
 
     @property
     def epsilon(self) -> Decimal:
-        """What it takes."""
+        """The plan's ε."""
         return exact(self.calibrated.plan.budget.epsilon)
 
     @property
     def delta(self) -> Decimal:
-        """What it takes."""
+        """The plan's δ."""
         return exact(self.calibrated.plan.budget.delta)
 
     @property
     def cohort(self) -> CohortStatus:
-        """The one that stands in the way, or else the one with the least ε free."""
+        """The cohort that prevents signing, or else the one with the least ε free."""
         return min(
             self.cohorts,
             key=lambda cohort: (cohort.closed_at is None, self.delta <= cohort.free_delta, cohort.free_epsilon),
@@ -92,14 +92,14 @@ class Draft:
 
     Attributes:
         described: the knowledge base.
-        status: its budget.
-        versions: of the plans signed for it, the newest first.
-        engine: the one that serves, or served last; None if none ever did.
+        status: budget of the knowledge base.
+        versions: versions of its signed plans, the newest first.
+        engine: engine that serves, or served last; None: no engine served yet.
         text: the plan as written, YAML.
-        problems: what is wrong with it.
-        plan: as read, with the cohorts that it draws on; None if it cannot be.
-        public_size: of these cohorts' exemplars.
-        outcome: what it would give; None until that is computed, or if there are problems.
+        problems: problems of the plan.
+        plan: the plan as read, with the cohorts that it draws on; None: it cannot be read.
+        public_size: public number of these cohorts' exemplars.
+        outcome: preview and price; None: not computed yet, or the plan has problems.
     """
 
     described: KnowledgeBase
@@ -114,7 +114,7 @@ class Draft:
 
     @property
     def newest(self) -> int:
-        """Version of the newest plan; 0 while there is none."""
+        """Version of the newest plan; 0: no plan is signed yet."""
         return max(self.versions, default=0)
 
     @property
@@ -124,7 +124,7 @@ class Draft:
 
     @cached_property
     def lines(self) -> dict[str, int]:
-        """See :func:`places`."""
+        """Lines of the budget and of each task, by key, as :func:`places` finds them."""
         return places(self.text)
 
     @property
@@ -134,18 +134,18 @@ class Draft:
 
     @property
     def key(self) -> str:
-        """Equal for equal results of :meth:`work_out`.
+        """Key under which a result of :meth:`work_out` can be kept.
 
         Raises:
-            ValueError: nothing can be computed.
+            ValueError: the plan cannot be read.
         """
         return f"{self.public_size} {self._readable.model_dump_json()}"
 
     def work_out(self) -> WorkedOut:
-        """What the plan gives, or what is wrong with it. Takes seconds; reads nothing.
+        """Calibrate the plan. Takes seconds; reads nothing from the database.
 
         Raises:
-            ValueError: nothing can be computed.
+            ValueError: the plan cannot be read.
         """
         plan, size = self._readable, self.public_size
         try:
@@ -156,7 +156,7 @@ class Draft:
         return Computed(calibrated, drawn)
 
     def vary(self) -> Otherwise:
-        """What else the budget would give, and what other budgets would. Takes seconds; reads nothing.
+        """Other uses of the budget, and other budgets. Takes seconds; reads nothing from the database.
 
         Raises:
             ValueError: the plan is not computed.
@@ -167,7 +167,7 @@ class Draft:
         return otherwise(self.outcome.calibrated, embeds=embeds, language_model=engine.is_llm if engine else None)
 
     def find_unfinished(self) -> None:
-        """Note as problems what is left of the plan as it was begun."""
+        """Add the problems of a plan whose placeholders are still there."""
         if self.outcome is not None:
             try:
                 check_finished(self.outcome.calibrated.plan)
@@ -183,10 +183,10 @@ class Draft:
 
 @command(Right.DECIDE)
 def open_(_actor: Actor, records: Records, name: str, text: str | None = None) -> Draft:
-    """A plan for a knowledge base, read unless ``text`` is None.
+    """A draft of a plan for a knowledge base; without ``text`` an empty one.
 
     Raises:
-        exemplar_store.UnknownKnowledgeBaseError: there is none of this name.
+        exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     described, budgets = records.store.get(name), records.ledger.budgets
     versions = [plan.version for plan in reversed(budgets.plans(name))]
@@ -203,14 +203,14 @@ def open_(_actor: Actor, records: Records, name: str, text: str | None = None) -
 
 @command(Right.DECIDE)
 def price(actor: Actor, records: Records, draft: Draft, computed: WorkedOut, grains: Grains) -> None:
-    """Set what a plan gives against the budget: the draft has its outcome then, or problems.
+    """Preview a draft and compare its price with the budget: sets the draft's outcome or its problems.
 
     Args:
-        actor: who writes it.
-        records: where the knowledge base is.
-        draft: the plan.
-        computed: from :meth:`Draft.work_out`.
-        grains: what was measured here.
+        actor: the admin.
+        records: opened records.
+        draft: the draft.
+        computed: result of :meth:`Draft.work_out`.
+        grains: latency grains measured here.
     """
     if not isinstance(computed, Computed):
         draft.problems = located(computed, draft.text)
@@ -224,18 +224,18 @@ def price(actor: Actor, records: Records, draft: Draft, computed: WorkedOut, gra
 
 @command(Right.TRY)
 async def try_(actor: Actor, here: Trials, draft: Draft, *, task: str, query: str, rows: str) -> Trial:
-    """Try a task of the plan on public exemplars; see :func:`service.operations.trials.try_`.
+    """Try a task of a draft on public exemplars; errors also as of :func:`service.operations.trials.try_`.
 
     Args:
-        actor: who tries it.
-        here: tries it.
-        draft: the plan.
-        task: its name; empty: the plan's first.
-        query: as typed: a text, or a JSON object.
-        rows: the exemplars as pasted: JSON Lines, or CSV with a header.
+        actor: the admin.
+        here: trials of this service.
+        draft: the draft.
+        task: name of the task; empty: the plan's first task.
+        query: question as typed: a text, or a JSON object.
+        rows: exemplars as pasted: JSON Lines, or CSV with a header.
 
     Raises:
-        FieldError: the plan is not computed, or has no such task; or the exemplars cannot be read.
+        FieldError: the draft has no outcome or no such task, or the exemplars cannot be read.
     """
     if draft.outcome is None:
         raise FieldError("plan", "it must be computed, without a problem, before it can be tried")
@@ -272,22 +272,22 @@ def sign(
     again: int | None,
     make: Make,
 ) -> SignedPlanView:
-    """Sign what was shown: it must come out the same, and follow the same plan, as when it was.
+    """Sign the plan that a page showed; further arguments and errors as of :func:`service.operations.plans.sign`.
 
     Args:
-        actor: who signs.
-        records: where the plan is written.
-        outcome: of the draft.
-        confirmed: as of :func:`service.operations.plans.sign`.
-        digest: of the plan that was shown.
-        name: the knowledge base's, as who signs wrote it.
-        after_version: of the newest plan when it was shown; None: not known.
-        again: as of :func:`service.operations.plans.sign`.
-        make: as of :func:`service.operations.plans.sign`.
+        actor: the admin.
+        records: opened records.
+        outcome: outcome of the draft.
+        confirmed: confirmations of the admin.
+        digest: digest of the plan that was shown.
+        name: name of the knowledge base, as the admin wrote it.
+        after_version: version of the newest plan when this one was shown; None: not known.
+        again: version of an equal plan whose budget is to be taken once more.
+        make: function that makes one-time releases.
 
     Raises:
-        FieldError: another plan was shown, or the name is another; or, of the field ``made``, a release is not made,
-            which says whether the plan is signed.
+        FieldError: ``digest``: another plan was shown. ``name``: this is another name. ``made``: a one-time release is
+            missing; the message includes whether the plan is signed.
     """
     wanted = outcome.calibrated.plan.knowledge_base
     if digest != outcome.calibrated.digest or after_version is None:
@@ -299,7 +299,7 @@ def sign(
         signed = plans.sign(actor, records, calibrated, confirmed, **how, make=make).signed
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error
-    assert signed is not None  # noqa: S101  (not a dry run)  # nosec B101
+    assert signed is not None  # noqa: S101  (not a dry run)
     return signed
 
 

@@ -62,7 +62,7 @@ NOT_THERE: tuple[type[Exception], ...] = (
     history.UnknownCursorError,
     restoring.UnknownBundleError,
 )
-"""What a page says where its own address names something that is not there."""
+"""Errors of pages whose own address names something that does not exist."""
 
 _KINDS = {**_OF_PACKAGES, **dict.fromkeys(OUTAGES, ProblemKind.DATABASE_UNAVAILABLE)}
 

@@ -78,7 +78,7 @@ class Actor:
 
     @classmethod
     def with_key(cls, key: StoredKey) -> Self:
-        """Whoever calls with a key."""
+        """The actor that calls with a key."""
         return cls(key.id, key.name, "key", key.role, key.scope)
 
     def require(self, right: Right) -> None:

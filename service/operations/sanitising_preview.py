@@ -1,4 +1,4 @@
-"""A sentence sanitised as ε moves: what becomes of its words, and what an attacker could tell. Nothing is stored."""
+"""A preview of sanitising: the chances of a sentence's words or texts, and of an attacker. Nothing is stored."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ _SHOWN = (*RESPONSES, WHOLE)
 
 
 @dataclass(frozen=True)
-class Choices:
-    """How a sentence can be sanitised here.
+class SanitisingChoices:
+    """Ways to sanitise a sentence here.
 
     Attributes:
-        mechanisms: names of those that can.
-        usual: the one to begin with.
-        whole: name of the one that replaces a sentence as a whole, by one of the operator's public texts.
-        keepable: what can be released as it is.
-        kept: what is, unless something else is chosen.
+        mechanisms: names of the available mechanisms.
+        usual: name of the default mechanism.
+        whole: name of the mechanism that replaces a whole sentence by one of the operator's public texts.
+        keepable: kinds of tokens that can be released unchanged.
+        kept: kinds of tokens that are released unchanged by default.
     """
 
     mechanisms: Sequence[str]
@@ -44,16 +44,17 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What becomes of a sentence.
+class SanitisedPreview:
+    """A sanitised sentence with its chances.
 
     Attributes:
-        sanitizer: what sanitised it.
-        drawn: one text that it became.
-        words: of each word once (word, chance that it stays, what it most probably becomes, chance of that); none if
-            the sentence is sanitised as a whole.
-        texts: (text that it can become, chance of that), the likeliest first; none if it is sanitised word by word.
-        attacked: what somebody who sees outputs can tell.
+        sanitizer: the sanitizer.
+        drawn: one sanitised text.
+        words: tuples (word, chance that it stays, its likeliest replacement, chance of that), each word once; empty if
+            the sentence is replaced as a whole.
+        texts: pairs (text that the sentence can become, chance), the likeliest first; empty if each word is replaced
+            by itself.
+        attacked: chances of an attacker who sees outputs.
     """
 
     sanitizer: TextSanitizer
@@ -63,25 +64,25 @@ class Shown:
     attacked: Attacked
 
 
-def choices(sanitizers: Sanitizers) -> Choices:
-    """How a sentence can be sanitised here."""
+def choices(sanitizers: Sanitizers) -> SanitisingChoices:
+    """Ways to sanitise a sentence here."""
     mechanisms = [name for name in sanitizers.mechanisms if name in _SHOWN]
     usual = _USUAL if _USUAL in mechanisms or not mechanisms else mechanisms[0]
-    return Choices(mechanisms, usual, WHOLE, KEEPABLE, KEPT)
+    return SanitisingChoices(mechanisms, usual, WHOLE, KEEPABLE, KEPT)
 
 
 @command(Right.DECIDE)
 def show(
     _actor: Actor, sanitizers: Sanitizers, text: str, epsilon: float, mechanism: str, keep: Collection[str]
-) -> Shown:
-    """Sanitise a sentence once, and say how likely that was.
+) -> SanitisedPreview:
+    """Sanitise a sentence once, and compute its chances.
 
     Args:
-        sanitizers: opened.
+        sanitizers: opened sanitizers.
         text: the sentence.
-        epsilon: from :data:`LEAST` to :data:`LARGEST`; taken in steps of :data:`STEP`.
-        mechanism: one of :attr:`Choices.mechanisms`.
-        keep: what is released as it is, of :attr:`Choices.keepable`.
+        epsilon: ε from :data:`LEAST` to :data:`LARGEST`; rounded to a multiple of :data:`STEP`.
+        mechanism: one of :attr:`SanitisingChoices.mechanisms`.
+        keep: kinds of tokens to release unchanged, from :attr:`SanitisingChoices.keepable`.
 
     Raises:
         SanitizersUnavailableError: there are no sanitisers, or not yet.
@@ -90,7 +91,7 @@ def show(
     kept = () if mechanism == WHOLE else tuple(name for name in KEEPABLE if name in keep)
     sanitizer = sanitizers.open(mechanism, STEP * round(epsilon / STEP), kept)
     laws, by_word = sanitizer.laws(text), sanitizer.unit == "word"
-    return Shown(
+    return SanitisedPreview(
         sanitizer,
         sanitizer.sanitize(text),
         _words(sanitizer, laws) if by_word else [],

@@ -1,4 +1,4 @@
-"""A signed plan and what it gives; and as text, to be changed."""
+"""Signed plans: one in full with its preview, and as text for the next plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class SignedPlans:
     """The plans of a knowledge base, one of them in full.
 
     Attributes:
-        versions: of all of them, the newest first.
-        plan: the one, as it was signed; None while there is none.
-        calibrated: the same, read.
-        gives: what it gives.
-        signed_by: who signed it, for people.
+        versions: versions of all plans, the newest first.
+        plan: one plan as it was signed; None: no plan is signed yet.
+        calibrated: the same plan, read.
+        gives: preview of the plan.
+        signed_by: name of the signer, for people.
     """
 
     versions: Sequence[int]
@@ -38,10 +38,10 @@ class SignedPlans:
 
 @command(Right.BROWSE)
 def read(actor: Actor, records: Records, name: str, version: int | None = None) -> SignedPlans:
-    """The plans of a knowledge base, and the one of a version, or else the newest, in full.
+    """The plans of a knowledge base, and in full the plan of a version, or else the newest.
 
     Raises:
-        accounting.ledger.errors.UnknownPlanError: there is none of this version.
+        accounting.ledger.errors.UnknownPlanError: no signed plan has this version.
     """
     signed = plans.list_(actor, records, name)
     versions = [plan.version for plan in reversed(signed)]
@@ -59,7 +59,7 @@ def text(_actor: Actor, records: Records, name: str, version: int) -> str:
     """A signed plan as YAML, to be changed.
 
     Raises:
-        accounting.ledger.errors.UnknownPlanError: there is none of this version.
+        accounting.ledger.errors.UnknownPlanError: no signed plan has this version.
     """
     return as_text(records.ledger.budgets.plan(name, version).document)
 
@@ -68,7 +68,7 @@ def as_text(document: str) -> str:
     """A signed plan as YAML.
 
     Args:
-        document: of :class:`accounting.ledger.budgets.SignedPlan`.
+        document: document of a :class:`accounting.ledger.budgets.SignedPlan`.
     """
     plan = read_signed(document).plan
     left_out: Any = {"tasks": {name: unwritten(task) for name, task in plan.tasks.items()}}

@@ -41,8 +41,8 @@ class Offered:
     """A mechanism that a task can have.
 
     Attributes:
-        about: when to use it, in a sentence.
-        written: as in a plan, with an example's parameters.
+        about: advice on its use, a sentence.
+        written: line of a plan, with an example's parameters.
     """
 
     about: str
@@ -57,35 +57,35 @@ class Offered:
 
 @dataclass(frozen=True)
 class StartingPlan:
-    """A plan that can be signed as it is, but for the labels, which nobody may read from the exemplars.
+    """A plan that an admin can sign as it is, except for the labels, which must not be read from exemplars.
 
     If it has prototypes, exemplars must be stored before it is signed.
 
     Half of what is free of the budget, so that a later plan has some. A slot draws as many exemplars as leave a unit
     seldom in an answer, and where embeddings are stored shows those that are nearest to the question.
 
-    Prototypes, made once, take the place of zero-shot's opinion of labels where no language model has one, and where
-    labels have exemplars enough. Blocks are drawn for a language model that cannot be shown what is nearest.
+    Prototypes, a one-time release, replace the zero-shot prior where no language model answers and labels have enough
+    exemplars. Fixed blocks serve a language model where exemplars have no embeddings.
 
     Attributes:
-        knowledge_base: its name.
-        choices: what is wanted, from :func:`chosen`.
-        epsilon: of the plan.
-        delta: of the plan.
-        answer: the field that holds the answer.
-        asked: the others.
-        labels: all of them.
-        answers: how many.
-        nearest: whether slots show what is nearest to the question.
-        quote: whether a slot says what its nearest exemplar says.
-        drawn: exemplars that a slot draws, on average.
-        shots: how many of them it shows.
+        knowledge_base: name of the knowledge base.
+        choices: the admin's choices, from :func:`chosen`.
+        epsilon: ε of the plan.
+        delta: δ of the plan.
+        answer: name of the field that holds the answer.
+        asked: names of the other fields.
+        labels: all labels, or placeholders.
+        answers: number of answers.
+        nearest: whether slots show the exemplars nearest to the question.
+        quote: whether a slot quotes its nearest exemplar.
+        drawn: number of exemplars that a slot draws, on average.
+        shots: number of exemplars that a slot shows.
         blocks: whether slots are fixed blocks.
         prototypes: whether votes are weighed against prototypes.
-        prior: name of the task that makes them.
-        ensemble: slots.
+        prior: name of the task that makes the prototypes.
+        ensemble: number of slots.
         usual: the mechanism.
-        others: that could take its place.
+        others: mechanisms that could replace it.
     """
 
     knowledge_base: str
@@ -109,7 +109,7 @@ class StartingPlan:
 
 
 def chosen(given: Mapping[str, str]) -> dict[str, str]:
-    """The common case, as a form asks for it; whatever is empty gets a sensible value."""
+    """The choices of a form, by name; an unknown kind becomes ``labels``, and empty choices get defaults later."""
     choices = {name: given.get(name, "").strip() for name in _CHOICES}
     return choices if choices["kind"] in KINDS else choices | {"kind": "labels"}
 
@@ -119,12 +119,12 @@ def begin(_actor: Actor, records: Records, name: str, choices: Mapping[str, str]
     """A plan to start from.
 
     Args:
-        records: where the knowledge base is.
-        name: the knowledge base's.
-        choices: what the admin wants, from :func:`chosen`.
+        records: opened records.
+        name: name of the knowledge base.
+        choices: the admin's choices, from :func:`chosen`.
 
     Raises:
-        exemplar_store.UnknownKnowledgeBaseError: there is none of this name.
+        exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     described, status = records.store.get(name), records.ledger.budgets.status(name)
     return starting_plan(described, status.tightest, choices, last_engine(records.database))
@@ -136,10 +136,10 @@ def starting_plan(
     """A plan to start from.
 
     Args:
-        described: for its fields, its public size, and whether it stores embeddings.
-        status: for what is free.
-        choices: what the admin wants, from :func:`chosen`.
-        engine: what answers; None if that is not known, which means the engine without a language model.
+        described: the knowledge base.
+        status: budget of a cohort, half of whose free part the plan takes.
+        choices: the admin's choices, from :func:`chosen`.
+        engine: engine that answers; None: not known, taken as an engine without a language model.
     """
     embedded, usual = described.embedded_field, _USUAL[choices["kind"]]
     others = [field for field in reversed(described.fields) if field != embedded]

@@ -1,4 +1,4 @@
-"""What was charged of late, by task or by key; what fell back, and what was refused. All of it is public."""
+"""Charges of the last days by task or by key, fallbacks and refusals. All of it is public."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ DAYS = 30
 
 
 @dataclass(frozen=True)
-class Charged:
+class DailyCharges:
     """Answers charged on each of the last days.
 
     Attributes:
@@ -32,18 +32,18 @@ class Charged:
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What was charged, and what was not.
+class UsageView:
+    """Charges, fallbacks and refusals of a knowledge base.
 
     Attributes:
-        charged: by task or by key.
+        charged: daily charges by task or by key.
         totals: (key, task, answers) of the same days, the most first.
-        fallbacks: of each task that may fall back.
+        fallbacks: numbers of fallbacks, for each task that may fall back.
         refusals: questions refused without a charge.
-        key_names: what to call keys, by id; no two look alike.
+        key_names: names of keys by id, no two alike.
     """
 
-    charged: Charged
+    charged: DailyCharges
     totals: Sequence[tuple[str, str, int]]
     fallbacks: Sequence[Fallbacks]
     refusals: Sequence[Refusal]
@@ -51,8 +51,8 @@ class Usage:
 
 
 @command(Right.BROWSE)
-def read(actor: Actor, records: Records, name: str, by: Literal["task", "key"] = "task") -> Usage:
-    """What was charged of a knowledge base, by task or by key."""
+def read(actor: Actor, records: Records, name: str, by: Literal["task", "key"] = "task") -> UsageView:
+    """The usage of a knowledge base, its charges by task or by key."""
     today, history = datetime.now(UTC).date(), History(records.database)
     spent = history.usage(knowledge_base=name, since=midnight(_last_days(today)[0]))
     called = told_apart(names(actor, records))
@@ -60,7 +60,7 @@ def read(actor: Actor, records: Records, name: str, by: Literal["task", "key"] =
     def named(use: Use) -> str:
         return called.get(use.key_id, use.key_id) if by == "key" else use.task.split(".", 1)[-1]
 
-    return Usage(
+    return UsageView(
         charged(spent, named, today),
         _totals(spent, called),
         history.fallbacks(knowledge_base=name),
@@ -69,12 +69,12 @@ def read(actor: Actor, records: Records, name: str, by: Literal["task", "key"] =
     )
 
 
-def charged(spent: Sequence[Use], named: Callable[[Use], str], today: date) -> Charged:
+def charged(spent: Sequence[Use], named: Callable[[Use], str], today: date) -> DailyCharges:
     """Answers charged on each of the last days.
 
     Args:
-        spent: on these days; others are ignored.
-        named: the series that some of them belong to.
+        spent: charges; those of other days are ignored.
+        named: returns the name of the series that a charge belongs to.
         today: the last of the days.
     """
     days, counts = _last_days(today), dict[str, list[int]]()
@@ -82,7 +82,7 @@ def charged(spent: Sequence[Use], named: Callable[[Use], str], today: date) -> C
         # Midnight may have passed since ``today`` was read, or another replica's clock be ahead of ours.
         if use.day in days:
             counts.setdefault(named(use), [0] * len(days))[days.index(use.day)] += use.answers
-    return Charged(days, sorted(counts.items(), key=lambda pair: -sum(pair[1])))
+    return DailyCharges(days, sorted(counts.items(), key=lambda pair: -sum(pair[1])))
 
 
 def _last_days(today: date) -> list[date]:

@@ -43,7 +43,7 @@ async def audit(visit: Visit) -> Response:
         since=day,
         until=day + timedelta(days=1) if day and day.date() < date.max else None,
     )
-    choices = await visit.do(commands.choices)
+    choices = await visit.do(commands.filters)
     return visit.page(
         "audit.html",
         here="audit",

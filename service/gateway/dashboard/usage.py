@@ -17,11 +17,11 @@ from service.gateway.dashboard.charts import (
     place,
 )
 from service.operations.forecast import Course
-from service.operations.usage import Charged
+from service.operations.usage import DailyCharges
 from service.operations.wording import number, percent
 
 
-def charged_by_day(charged: Charged) -> Chart | None:
+def charged_by_day(charged: DailyCharges) -> Chart | None:
     """Answers charged on each of the last days; None if there were none."""
     if not charged.series:
         return None

@@ -53,7 +53,7 @@ CAPABILITIES = {
     "audit.replay": Faces(
         No("whoever does not trust the service replays an export"), "audit verify", "POST /audit/verify"
     ),
-    "audit.choices": Faces(_CHOOSES, _CHOOSES, "GET /audit"),
+    "audit.filters": Faces(_CHOOSES, _CHOOSES, "GET /audit"),
     "audit.tell": Faces(No("it gives events as they are"), No("an export has all of them"), "GET /audit"),
     "budgets.read": Faces("GET /v1/budgets", "budget", "GET /plans"),
     "budgets.close_cohort": Faces(
@@ -129,7 +129,7 @@ FOR_OTHERS = {
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
-    **dict.fromkeys(("audit.choices", "audit.tell"), Right.AUDIT),
+    **dict.fromkeys(("audit.filters", "audit.tell"), Right.AUDIT),
     **dict.fromkeys(("overview.read", "overview.read_one", "signed_plans.read", "usage.read"), Right.BROWSE),
     **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
     **dict.fromkeys(("tasks.describe", "tasks.find", "tasks.list_"), Right.SEE),
