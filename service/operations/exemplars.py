@@ -1,7 +1,7 @@
 """Exemplars: ingested from rows, and forgotten unit by unit. What comes back is for admins alone."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from pydantic import BaseModel, Field
 
@@ -11,19 +11,8 @@ from service.engines.embedding.embedder import Embed
 from service.operations.command import command
 from service.operations.fields import FieldError
 from service.operations.roles import Actor, Right
-from service.problem_kinds import ProblemKind, RefusalError
 from service.records.records import Records
 from service.sources.counts import RowCounts
-from service.sources.uploads import rows_of
-
-_BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
-"""Marks of encodings, and white space: what may stand before a file's first character."""
-
-
-class NotTextError(RefusalError, ValueError):
-    """A file that was sent is not text in the encoding that its sender names; nothing was stored."""
-
-    kind = ProblemKind.UNSUPPORTED_MEDIA_TYPE
 
 
 class Upload(BaseModel):
@@ -41,38 +30,6 @@ class Upload(BaseModel):
         default=False, description="The rows are all there is of their units: delete what these had before."
     )
     dry_run: bool = Field(default=False, description="Say what would be stored, and store nothing.")
-
-
-@dataclass(frozen=True)
-class SentFile:
-    """A file as a program sends it.
-
-    Attributes:
-        content: all of it.
-        json_lines: whether it is JSON Lines rather than CSV; None: not known, and it is JSON Lines if it begins
-            with ``{``.
-        encoding: an encoding's name from the sender; None: not named.
-        advice: help for senders whose text is neither UTF-8 nor marked.
-    """
-
-    content: bytes
-    json_lines: bool | None
-    encoding: str | None
-    advice: str
-
-    def rows(self) -> Callable[[Layout], Iterable[Row]]:
-        """Gives the rows, given what is in which column; raises :class:`exemplar_store.BadRowError` for a bad one.
-
-        Raises:
-            NotTextError: it is not text, or not in the encoding that is named.
-        """
-        json_lines = self.json_lines
-        if json_lines is None:
-            json_lines = self.content.lstrip(_BEFORE_TEXT)[:1] == b"{"
-        try:
-            return rows_of(self.content, json_lines=json_lines, encoding=self.encoding, advice=self.advice)
-        except ValueError as error:
-            raise NotTextError(str(error)) from None
 
 
 class Ingested(BaseModel):
@@ -131,16 +88,6 @@ def ingest(
     counts = RowCounts()
     report = records.ingest(name, counts.counting(read(layout)), embed, by=actor.id, progress=progress, **how)
     return Ingested(**asdict(report), rows=counts.rows, values=counts.values, notice=counts.notice)
-
-
-@command(Right.DECIDE, private=True)
-def ingest_sent(actor: Actor, records: Records, name: str, file: SentFile, upload: Upload, embed: Embed) -> Ingested:
-    """Store all rows of a file that was sent, or none; errors also as of :func:`ingest`.
-
-    Raises:
-        NotTextError: it is not text, or not in the encoding that is named.
-    """
-    return ingest(actor, records, name, file.rows(), upload, embed)
 
 
 @command(Right.DECIDE, private=True)

@@ -11,9 +11,10 @@ from service.gateway.api.once import OnceRoute, once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
-from service.operations import exemplars, knowledge_bases
-from service.operations.exemplars import Ingested, SentFile, Upload
+from service.operations import exemplars, knowledge_bases, uploads
+from service.operations.exemplars import Ingested, Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
+from service.operations.uploads import SentFile
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route_class=OnceRoute)
@@ -153,7 +154,7 @@ async def upload_exemplars(
         await once(request, body)
     json_lines = None if media_type == _ANY_FILE else media_type in _JSON_LINES
     file = SentFile(body, json_lines, sent.get_content_charset(), _ADVICE)
-    return await caller.do(exemplars.ingest_sent, knowledge_base, file, how, caller.services.embedder.embed_many)
+    return await caller.do(uploads.ingest_sent, knowledge_base, file, how, caller.services.embedder.embed_many)
 
 
 @router.delete(

@@ -11,9 +11,10 @@ from service.gateway.api.dependencies import AnalystKey, AnyKey
 from service.gateway.api.once import OnceRoute, changes_nothing
 from service.gateway.api.problems import Problem, may_meet
 from service.operations import restoring, sanitising
+from service.operations.refusals import NOT_THERE, kind_of
 from service.operations.restoring import Bundles, BundleView, RedactedText, RestoredAnswer
 from service.operations.sanitising import SanitizedTexts, TextsToSanitize
-from service.problem_kinds import ProblemKind, RefusalError
+from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1", tags=["texts"], route_class=OnceRoute)
 
@@ -74,7 +75,5 @@ async def get_bundle(bundle: Annotated[str, Path(examples=["clinic@1"], max_leng
     """The bundle as it was signed. Its vectors stay here: clients need none."""
     try:
         return BundleView.of(await restoring.bundle.aside(caller.actor, caller.services.restoring, bundle))
-    except RefusalError as error:
-        if error.kind is not ProblemKind.UNKNOWN_BUNDLE:
-            raise
-        raise Problem(error.kind, str(error), status=404) from error
+    except NOT_THERE as error:
+        raise Problem(kind_of(error), str(error), status=404) from error

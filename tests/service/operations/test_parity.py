@@ -64,9 +64,6 @@ CAPABILITIES = {
     "exemplars.forget": Faces(f"DELETE {_KB}/units/{{unit:path}}", "kb forget", f"POST {_HOME}/forget"),
     "exemplars.forget_many": Faces(_FILES, "kb forget", _FILES),
     "exemplars.ingest": Faces(No("there it is a whole file"), "kb ingest", f"POST {_HOME}/exemplars"),
-    "exemplars.ingest_sent": Faces(
-        f"POST {_KB}/exemplars", No("it reads files itself"), No("a form sends a file's name with it")
-    ),
     "budgets.join_group": Faces(
         "PUT /v1/groups/{group}/knowledge-bases/{knowledge_base}", "group add", "POST /groups/{group}/join"
     ),
@@ -113,6 +110,7 @@ CAPABILITIES = {
     "signed_plans.text": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plan"),
     "starting_plans.begin": Faces(_TEXT, _TEXT, f"GET {_HOME}/plan"),
     "uploads.ingest_file": Faces(_OTHER_ROWS, _OTHER_ROWS, f"POST {_HOME}/exemplars"),
+    "uploads.ingest_sent": Faces(f"POST {_KB}/exemplars", _OTHER_ROWS, _OTHER_ROWS),
     "usage.read": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}/usage"),
     "tasks.describe": Faces("GET /v1/tasks/{task}", No("`plan list` shows what was signed"), f"GET {_HOME}/plans"),
     "tasks.find": Faces("GET /v1/models/{model}", No("it is the same, in another shape"), f"GET {_HOME}/plans"),
