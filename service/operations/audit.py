@@ -85,7 +85,7 @@ def filters(_actor: Actor, records: Records) -> TrailFilters:
 
 
 @command(Right.AUDIT)
-def tell(_actor: Actor, /, records: Records, **wanted: Any) -> list[EventInWords]:
+def describe(_actor: Actor, /, records: Records, **wanted: Any) -> list[EventInWords]:
     """Events in words, the newest first; as :func:`events`."""
     names = records.keys.names()
     return [in_words(event, names) for event in records.audit.events(**wanted, newest_first=True)]

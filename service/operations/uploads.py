@@ -78,13 +78,10 @@ def ingest_file(
     ending = file_name.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
         raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
+    file = SentFile(content, ending != "csv", None, _ADVICE)
     try:
-        read = rows_of(content, json_lines=ending != "csv", advice=_ADVICE)
-    except ValueError as error:
-        raise FieldError("file", str(error)) from None
-    try:
-        return exemplars.ingest(actor, records, name, read, upload, embed)
-    except BadRowError as error:
+        return ingest_sent(actor, records, name, file, upload, embed)
+    except (NotTextError, BadRowError) as error:
         raise FieldError("file", str(error)) from error
     except UnitTooLargeError:  # whose own words count units
         most, size = MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES

@@ -34,7 +34,7 @@ async def audit(visit: Visit) -> Response:
         visit.status, visit.problems = 422, {"day": "Write the day as 2027-03-14."}
     before = whole(visit.asked("before"), 17)
     listed = await visit.do(
-        commands.tell,
+        commands.describe,
         before=before,
         limit=_PER_PAGE + 1,
         kinds=[filters["kind"]] if filters["kind"] else None,

@@ -91,7 +91,7 @@ async def releases(visit: Visit) -> Response:
 @pages.get(HOME + "/exemplars", needs=Right.AUDIT)
 async def exemplars(visit: Visit) -> Response:
     """Files are uploaded here; what is stored is never shown, only what was done."""
-    changes = await visit.do(audit.tell, kinds=audit.CHANGES, knowledge_base=visit.path("name"), limit=_CHANGES)
+    changes = await visit.do(audit.describe, kinds=audit.CHANGES, knowledge_base=visit.path("name"), limit=_CHANGES)
     return await tab(visit, "exemplars", changes=changes)
 
 

@@ -54,7 +54,7 @@ CAPABILITIES = {
         No("whoever does not trust the service replays an export"), "audit verify", "POST /audit/verify"
     ),
     "audit.filters": Faces(_CHOOSES, _CHOOSES, "GET /audit"),
-    "audit.tell": Faces(No("it gives events as they are"), No("an export has all of them"), "GET /audit"),
+    "audit.describe": Faces(No("it gives events as they are"), No("an export has all of them"), "GET /audit"),
     "budgets.read": Faces("GET /v1/budgets", "budget", "GET /plans"),
     "budgets.close_cohort": Faces(
         f"POST {_COHORTS}/{{cohort}}/close", "cohort close", f"POST {_HOME}/cohorts/{{number:number}}/close"
@@ -127,7 +127,7 @@ FOR_OTHERS = {
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
-    **dict.fromkeys(("audit.filters", "audit.tell"), Right.AUDIT),
+    **dict.fromkeys(("audit.filters", "audit.describe"), Right.AUDIT),
     **dict.fromkeys(("overview.read", "overview.read_one", "signed_plans.read", "usage.read"), Right.BROWSE),
     **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
     **dict.fromkeys(("tasks.describe", "tasks.find", "tasks.list_"), Right.SEE),
