@@ -105,7 +105,7 @@ CAPABILITIES = {
     "restoring.bundle": Faces("GET /v1/restore/bundles/{bundle}", "restore preview", "GET /bundles/{bundle}"),
     "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
     "sanitising.sanitize": Faces("POST /v1/sanitize", "sanitize text", "POST /sanitising"),
-    "sanitising_preview.show": Faces(_SHOWS, "sanitize audit", "POST /sanitising"),
+    "sanitising_preview.show": Faces(_SHOWS, _SHOWS, "POST /sanitising"),
     "signed_plans.read": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plans/{{version:number}}"),
     "signed_plans.text": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plan"),
     "starting_plans.begin": Faces(_TEXT, _TEXT, f"GET {_HOME}/plan"),
