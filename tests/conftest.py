@@ -30,17 +30,21 @@ SHARED = ("vllm", "service")
 """Markers of tests that one process runs, one after the other: two engines at once would fight for cores and memory."""
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Group tests for ``--dist loadgroup``: by file, unless they share a process."""
+    shared = next((name for name in SHARED if item.get_closest_marker(name)), None)
+    item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group tests for ``--dist loadgroup``: by file, unless they share a process. The longest groups come first.
+    """Put the longest groups first.
 
     With ``--cov=NAME`` only a package's own tests count for it: tracing makes some take half as long again.
     """
     counting = tuple(f"tests/{name}" for name in config.getoption("cov_source", None) or ("",))
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        shared = next((name for name in SHARED if item.get_closest_marker(name)), None)
-        groups.setdefault(shared or item.nodeid.partition("::")[0], []).append(item)
+        groups.setdefault(item.get_closest_marker("xdist_group").args[0], []).append(item)
         if not item.nodeid.startswith(counting):
             item.add_marker("no_cover")
 
@@ -48,14 +52,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marked = (any(item.get_closest_marker(mark) for item in groups[name]) for mark in ("lengthy", "slow"))
         return name not in SHARED, *(not one for one in marked)
 
-    for name in groups:
-        for item in groups[name]:
-            item.add_marker(pytest.mark.xdist_group(name))
     items[:] = [item for name in sorted(groups, key=rank) for item in groups[name]]
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: the garbage collector need not look through it, nor look so often."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Check that the groups count, and leave imported objects out of garbage collection."""
+    if getattr(session.config.option, "loadgroup", False):
+        assert all("@" in item.nodeid for item in session.items), "pytest-xdist does not group with this pytest"
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
