@@ -31,7 +31,7 @@ class Keyring:
     Args:
         database: has the tables of ``exemplar_store.tables``.
         master: 32 bytes, see :func:`exemplar_store.encryption.load_key`.
-        embedding_model: tells the model that embeds here from others.
+        embedding_model: identifier of the model that embeds here.
 
     Raises:
         WrongKeyError: this master key does not open the database.

@@ -22,8 +22,8 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
     """All exemplars of the units at some positions, and no other rows.
 
     Args:
-        connection: of the database.
-        kb_id: the knowledge base.
+        connection: connection to the database.
+        kb_id: id of the knowledge base.
         positions: int array (units,).
     """
     drawn = among(connection.dialect.name, exemplars.c.position, sa.literal(positions.tolist(), NUMBERS))
@@ -48,18 +48,18 @@ class Listed:
     """One after the other, 16 bytes each."""
 
     def content_tag(self, number: int) -> bytes:
-        """One's content tag."""
+        """The content tag of one exemplar."""
         return self.content_tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
 
 
 def list_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray) -> Listed:
-    """Which exemplars the units at some positions have, in no particular order.
+    """The exemplars of the units at some positions, in no particular order.
 
-    One row a unit, from the index alone: reading a thousand exemplars of one unit would take a telling time.
+    One row a unit, from the index alone: reading a thousand exemplars of one unit would take noticeably long.
 
     Args:
-        connection: of the database.
-        kb_id: the knowledge base.
+        connection: connection to the database.
+        kb_id: id of the knowledge base.
         positions: int array (units,).
     """
     asked = {"of": kb_id, "positions": positions.tolist()}
@@ -89,17 +89,17 @@ def read_listed(
     kept: Sequence[np.ndarray],
     column: sa.Column[bytes] = exemplars.c.payload,
 ) -> dict[int, Stored]:
-    """Those exemplars that some slot keeps, by one index seek each.
+    """The exemplars that some slot keeps, by one index seek each.
 
     Args:
-        connection: that they were listed with, which still sees the same state.
-        kb_id: the knowledge base.
-        listed: exemplars.
-        kept: for each slot, which of them it keeps: int arrays.
-        column: what is read of them.
+        connection: connection that they were listed with, which still sees the same state.
+        kb_id: id of the knowledge base.
+        listed: listed exemplars.
+        kept: numbers of the listed exemplars that each slot keeps: int arrays.
+        column: column to read.
 
     Returns:
-        What is stored, by its number among those listed; nothing of one that has nothing in the column.
+        The stored exemplars by their numbers in ``listed``; those without a value in the column are left out.
     """
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
     tags = [listed.content_tag(number) for number in numbers]
@@ -154,11 +154,11 @@ def fill(
     """The slots' exemplars, decrypted. One that does not open is left out of its slot, in silence.
 
     Args:
-        keys: the knowledge base's.
-        names: its fields.
-        dimension: of its embeddings, 0 to leave them out.
+        keys: keys of the knowledge base.
+        names: names of its fields.
+        dimension: length of its embeddings, 0 to leave them out.
         found: exemplars as stored, by number.
-        kept: for each slot, the numbers of those it keeps, in order: int arrays.
+        kept: numbers of the exemplars that each slot keeps, in order: int arrays.
         response: whether responses' embeddings are stored.
     """
     decrypted = {i: packed for i, stored in found.items() if (packed := _decrypt(keys, *stored)) is not None}

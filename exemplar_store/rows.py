@@ -146,8 +146,8 @@ def check_names(number: int, names: Sequence[str]) -> None:
     """Check the names of all columns of a source that has them apart from its records.
 
     Args:
-        number: the line that names them.
-        names: as they are there.
+        number: number of the line that names them.
+        names: names of the columns, as written in the source.
 
     Raises:
         BadRowError: one is named twice, or cannot be stored as text.
@@ -277,7 +277,7 @@ def _lines(stream: BinaryIO, newline: str) -> Iterator[tuple[int, str]]:
 
     Args:
         stream: stays open.
-        newline: what ends a line, as :func:`open` takes it.
+        newline: line terminator, as :func:`open` takes it.
     """
     # Wrong bytes become surrogates, so that an error can name the line that they are in.
     text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline)
