@@ -23,7 +23,7 @@ class RefusedChannelError(ValueError):
 
 
 class BrokenChannelError(ValueError):
-    """Rows that are no probabilities."""
+    """Rows that are not probabilities."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 Kept = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
-"""Arrays, and what JSON can say, both by name."""
+"""Arrays, and values that JSON can express, both by name."""
 
 _LAYOUT = 3
 _ABOUT = "about"

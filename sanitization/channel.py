@@ -26,7 +26,7 @@ class Channel(Protocol):
 
 
 class Sampler(Channel, Protocol):
-    """A channel that can be drawn from: exactly the law its rows say."""
+    """A channel that can be drawn from, exactly by the law of its rows."""
 
     def draw(self, x: IntArray) -> IntArray:
         """One output for each input of x, independently, by the operating system's generator; (len(x),)."""

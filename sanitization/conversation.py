@@ -35,8 +35,8 @@ Find = Callable[[str], Iterable[Found]]
 class Conversation:
     """Sanitises questions and restores answers; threads may share it.
 
-    An equal question is not drawn again. Public are, besides what the sanitiser says: where values stand, their kinds,
-    and which of them are equal.
+    An equal question is not drawn again. Besides what the sanitiser leaves public, these are: where values stand, their
+    kinds, and which of them are equal.
 
     Args:
         sanitizer: keeps ``placeholders``.
@@ -99,10 +99,10 @@ class Conversation:
 
 
 class StreamRestorer:
-    """Restores an answer that comes in parts, wherever it is cut.
+    """Restores an answer that arrives in parts, wherever it is cut.
 
     Args:
-        conversation: whose values.
+        conversation: conversation whose values are restored.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -110,7 +110,7 @@ class StreamRestorer:
         self._begun = ""
 
     def add(self, part: str) -> str:
-        """What can be said now: all but a placeholder that has only begun."""
+        """The text that is ready: all but a placeholder that has only begun."""
         text = self._begun + part
         begun = _BEGUN.search(text)
         end = begun.start() if begun else len(text)

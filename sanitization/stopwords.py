@@ -1,4 +1,4 @@
-"""English words that say how others hang together: declared public, they stay as they are."""
+"""English words that only connect others: declared public, they stay as they are."""
 
 _ARTICLES = "a an the"
 _PRONOUNS = """i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she

@@ -33,9 +33,9 @@ class Token(NamedTuple):
     """A token.
 
     Attributes:
-        kind: its class.
+        kind: class of the token.
         before: the white space before it.
-        text: itself.
+        text: text of the token.
     """
 
     kind: Kind

@@ -1,6 +1,6 @@
 """What a person's own questions have cost, and what was sent for each: one SQLite file on their machine.
 
-A draw is stored before it is sent, and the same question gets the same draw for ever. So neither a crash nor a repeat
+A draw is stored before it is sent, and the same question gets the same draw every time. So neither a crash nor a repeat
 draws again: independent draws of one profile would average its noise away.
 """
 

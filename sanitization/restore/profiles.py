@@ -77,13 +77,13 @@ def make_book(
     Args:
         types: t names.
         gram: ⟨r_c, r_d⟩, (t, t).
-        weights: of the types in each query, (N, t), not negative; a row of zeros is a query without spans.
-        spans: of each query.
-        k: profiles, with that of no spans.
-        seed: of the first centroids.
+        weights: weights of the types in each query, (N, t), not negative; a row of zeros is a query without spans.
+        spans: spans of each query.
+        k: number of profiles, including that of no spans.
+        seed: seed of the first centroids.
 
     Raises:
-        ValueError: the queries are too few or too alike for so many profiles.
+        ValueError: the queries are too few or too alike for ``k`` profiles.
     """
     coordinates = _coordinates(gram)
     meta = weights @ coordinates

@@ -49,9 +49,9 @@ class Redacted:
     """A text without its spans.
 
     Attributes:
-        text: what may leave.
+        text: text that may leave.
         whole: the text in NFC, with its spans.
-        places: where these are in it, in order.
+        places: offsets of the spans in ``whole``, in order.
     """
 
     text: str
@@ -68,9 +68,9 @@ def redact(text: str, spans: Spans, placeholder: str = PLACEHOLDER) -> Redacted:
     """Take spans out of a text.
 
     Args:
-        text: in any normal form for strings; in NFC for offsets.
+        text: text in any Unicode normal form for strings; in NFC for offsets.
         spans: see :data:`Spans`.
-        placeholder: what takes their place.
+        placeholder: text that replaces each span.
 
     Raises:
         SpanNotFoundError: a string does not occur, or an offset is outside the text.
@@ -96,7 +96,7 @@ def redact(text: str, spans: Spans, placeholder: str = PLACEHOLDER) -> Redacted:
 def find(text: str, strings: Iterable[str]) -> list[Offsets]:
     """Every occurrence of each string, whatever its case; of two that overlap the longer.
 
-    In scripts whose words can be told apart, only whole words count.
+    In scripts that show word boundaries, only whole words count.
 
     Raises:
         SpanNotFoundError: a string does not occur.

@@ -20,9 +20,9 @@ def table(bundles: Sequence[tuple[Bundle, npt.NDArray[np.float32]]], heads: int,
     """One table of several bundles for one model.
 
     Args:
-        bundles: each with its vectors, (k, its heads, size).
-        heads: of each of the model's layers.
-        size: of a head.
+        bundles: bundles, each with its vectors, (k, its heads, size).
+        heads: number of heads in each of the model's layers.
+        size: size of a head.
 
     Returns:
         The table, and for each bundle the row of its profile 0.

@@ -34,8 +34,8 @@ def attention(text: str, places: Sequence[Offsets]) -> list[float]:
     """The share of attention that each span of a text receives. Needs torch and transformers.
 
     Args:
-        text: its first 512 word pieces are read.
-        places: of the spans.
+        text: text, of which the first 512 word pieces are read.
+        places: offsets of the spans.
     """
     import torch
 
