@@ -55,8 +55,8 @@ def compare(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
     that counts once per answer moves ε so little that it must be looked for. PLD is also asked back.
 
     Args:
-        events: what is composed.
-        delta: at which δ.
+        events: events that are composed.
+        delta: δ at which to compare.
 
     Raises:
         AccountantsDisagreeError: they contradict each other.

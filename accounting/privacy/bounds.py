@@ -22,20 +22,20 @@ class EpsilonBounds:
 
 
 class UnsupportedEventsError(ValueError):
-    """An accountant was asked about events, or a delta, that it cannot bound; the message says why."""
+    """An accountant was asked about events, or a delta, that it cannot bound; the message gives the reason."""
 
 
 class Accountant(ABC):
     """Turns events into guarantees. Events may be asked for in any adaptive and interleaved order."""
 
     def unsupported(self, events: Sequence[Event]) -> str | None:
-        """Why these events cannot be bounded, or None if they can: every event, unless it says otherwise."""
+        """Reason why these events cannot be bounded, or None if they can. By default, all can."""
         return None
 
     def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
         """Bounds of the ε at which the composition of ``events`` is (ε, delta)-DP; ``upper`` may be infinite.
 
-        ``lower`` is that of :mod:`accounting.privacy.pairs`, unless it says otherwise.
+        ``lower`` is that of :mod:`accounting.privacy.pairs` by default.
 
         Raises:
             UnsupportedEventsError: see :meth:`unsupported`.

@@ -33,7 +33,7 @@ class Composition:
 
     Args:
         plds: one distribution for each kind of answer, all on the same step.
-        counts: how many answers of each kind.
+        counts: number of answers of each kind.
     """
 
     def __init__(self, plds: Sequence[Pld], counts: Sequence[int]) -> None:
@@ -92,7 +92,7 @@ class Composition:
 
     @cached_property
     def _tilts(self) -> Array:
-        """Candidate tilts, no higher than the coarse distributions can tell."""
+        """Candidate tilts, no higher than the coarse distributions can resolve."""
         deviation = math.sqrt(
             sum(n * float(probs @ losses**2) for (losses, probs), n in zip(self._coarse, self._counts, strict=True))
         )

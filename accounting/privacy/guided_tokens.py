@@ -33,10 +33,10 @@ _SLACK = 1e-12  # relative, of sums of positive terms
 
 @dataclass(frozen=True)
 class GuidedTokens(TokenEnsembleProfile):
-    """Words by propose-test-release, then so many tokens, from one sample.
+    """Words by propose-test-release, then ``tokens`` tokens, from one sample.
 
     Args:
-        words: the first of the two releases.
+        words: first of the two releases.
     """
 
     words: ProposeTestRelease

@@ -36,13 +36,13 @@ def rounding(size: int) -> float:
 
 
 def convolve_powers(parts: Sequence[tuple[int, Array, float]], counts: Sequence[int], size: int) -> tuple[Array, float]:
-    """The cyclic convolution of distributions, each as often as counted.
+    """The cyclic convolution of powers of distributions.
 
     Args:
-        parts: for each distribution the index of its first point, its masses, and a bound of their relative errors,
+        parts: index of the first point of each distribution, its masses, and a bound of their relative errors,
             weighted by the masses.
-        counts: how often each.
-        size: of the cycle; a power of two.
+        counts: power of each distribution.
+        size: length of the cycle; a power of two.
 
     Returns:
         (size,) masses, the first that of index 0; and a bound of the Euclidean norm of their error.
