@@ -46,7 +46,7 @@ class NotPlainError(ValueError):
     """A text that is not YAML, or not plain.
 
     Attributes:
-        problems: what is wrong, in the order of the text; the first ones of many.
+        problems: problems in the order of the text; the first ones of many.
     """
 
     def __init__(self, *problems: YamlProblem) -> None:
@@ -94,9 +94,9 @@ def dump(document: Mapping[str, Any], *, in_line: bool = False, width: int = 80)
     """Write a document that :func:`load` reads.
 
     Args:
-        document: what JSON can hold.
+        document: values that JSON can hold.
         in_line: whether a list or a mapping that holds no other is written on a line.
-        width: of a line, in characters; longer ones are folded.
+        width: width of a line, in characters; longer ones are folded.
     """
     flow = None if in_line else False
     written: str = pyyaml.dump(
@@ -128,7 +128,7 @@ class _Walk:
     """A walk over a document with its aliases written out, as far as the bounds allow.
 
     Attributes:
-        problems: what is wrong, once for each node, by its identity.
+        problems: problem of each node, by the node's identity.
     """
 
     def __init__(self, yaml: YAML) -> None:
