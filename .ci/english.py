@@ -24,7 +24,7 @@ NO_NOUN = frozenset(
 
 PHRASES = {
     r"(?<!there )(?<!here )\b(is|are) no (?!longer|more\b)": "write 'is not a', or 'has no'",
-    r"(?<!there )\b(is|are) none\b": "write 'is not a', or 'there is none'",
+    r"(?<!there )\b(is|are) (?-i:none)\b": "write 'is not a', or 'there is none'",
     r"\b(nobody|somebody|anybody|everybody|whoever|whatever asks)\b": "name the actor: caller, admin, operator, unit",
     r"\bfor ever\b": "write 'forever', 'permanently', or leave it out",
     r"\bany more\b(?! than)": "write 'no longer'",
