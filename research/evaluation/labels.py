@@ -32,7 +32,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class Votes:
-    """What the engine said of every test query, before any noise.
+    """An engine's votes on every test query, before any noise.
 
     Attributes:
         truth: index of the right label, int (queries,).
@@ -160,10 +160,10 @@ class OfLabels(Evaluator):
 
 
 class LabelEvaluator(OfLabels):
-    """Of tasks that release labels by votes. The calibration is fitted to all rows at the plan's own noise.
+    """Measures tasks that release labels by votes. The calibration is fitted to all rows at the plan's own noise.
 
     Raises:
-        ValueError: its labels are not released by votes, which are what is measured here.
+        ValueError: the task's labels are not released by votes, the only mechanism measured here.
     """
 
     answers = (1000, 10_000)
@@ -316,14 +316,14 @@ def _calibration_error(right: np.ndarray, probability: np.ndarray) -> float:
 
 
 def score(method: str, right: np.ndarray, *, vote: str = "", decide: str = "", sigma: float = 0.0) -> LabelScores:
-    """A row of no plan, without what is said of probabilities.
+    """A row that belongs to no plan, without the columns on probabilities.
 
     Args:
-        method: what is measured.
+        method: name of the method measured.
         right: whether each query's answer is right, or how often, float or bool (queries,).
-        vote: of the slots.
-        decide: how labels are chosen.
-        sigma: of the noise.
+        vote: kind of the slots' votes.
+        decide: rule by which labels are chosen.
+        sigma: standard deviation of the noise.
     """
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))

@@ -1,4 +1,4 @@
-"""Releases that are made once: the share of right answers, before noise and after.
+"""One-time releases: the share of right answers, before noise and after.
 
 With prototypes questions are compared with noisy sums, and the temperature can be fitted; with synthetic exemplars the
 engine is asked again for each choice that noise makes.
@@ -29,21 +29,21 @@ A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 
 
 class OnceEvaluator(OfLabels, Generic[A]):
-    """Of tasks whose release is made once; see :class:`research.evaluation.evaluator.Evaluator`."""
+    """Measures tasks with a one-time release of labels; see :class:`research.evaluation.evaluator.Evaluator`."""
 
     @abstractmethod
     def exact(self, adapter: A, given: Pass) -> FixedPoint:
-        """What is released, without noise, which has a sensitivity of 1. Any shape."""
+        """The release without noise, with a sensitivity of 1. Any shape."""
 
     @abstractmethod
     def probabilities(self, adapter: A, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        """What a release says of all questions, shape (questions, labels).
+        """The labels' probabilities that a release gives for all questions, shape (questions, labels).
 
         Args:
-            adapter: the mechanism's.
-            released: with noise; shape as of :meth:`exact`.
-            sigma: of the noise.
-            given: the questions.
+            adapter: adapter of the mechanism.
+            released: release with noise; shape as of :meth:`exact`.
+            sigma: standard deviation of the noise.
+            given: questions, and the engine that was asked.
         """
 
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
@@ -141,7 +141,7 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
 
 
 class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
-    """Of tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
+    """Measures tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
 
     def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
         """See :class:`OnceEvaluator`."""
@@ -158,7 +158,7 @@ class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
 
 
 async def _answers(task: TaskSpec, shown: Slot, given: Pass) -> np.ndarray:
-    """What the engine says of all questions; zero-shot's, where it says nothing."""
+    """The engine's answers to all questions; zero-shot's where it has none."""
     answers = []
     for question in given.asked:
         (output,) = await given.engine.contributions(task, question.query, [shown], question.zero_shot)

@@ -30,7 +30,7 @@ def corpus_bleu(texts: Sequence[str], right: Sequence[str]) -> float:
     """BLEU of texts taken together, one right answer each; a percentage.
 
     Raises:
-        ValueError: as many texts as right answers are needed, at least one.
+        ValueError: there are no texts, or not as many as right answers.
     """
     if not texts or len(texts) != len(right):
         raise ValueError(f"{len(texts)} texts cannot be compared with {len(right)} right answers")

@@ -94,12 +94,12 @@ class RedactedRows:
     """Rows with their redacted texts.
 
     Attributes:
-        texts: with spans.
-        redacted: without.
-        spans: of each row.
-        weights: of the types in each row, float64 (N, t).
-        answers: index of the option, int64 (N,).
-        groups: whose row it is.
+        texts: texts with spans.
+        redacted: texts without spans.
+        spans: spans of each row.
+        weights: weights of the types in each row, float64 (N, t).
+        answers: index of the right option, int64 (N,).
+        groups: group that each row belongs to.
     """
 
     texts: tuple[str, ...]

@@ -22,15 +22,15 @@ class UnsupportedModelError(ValueError):
 
 
 class SteeredModel:
-    """The model.
+    """A language model whose heads can be steered.
 
     Args:
-        folder: as transformers saves one.
-        prompt: a template with ``{text}``.
-        options: the possible answers.
+        folder: folder, as transformers saves one.
+        prompt: template with ``{text}``.
+        options: possible answers.
 
     Raises:
-        UnsupportedModelError: its attention has no plain ``o_proj``.
+        UnsupportedModelError: the model's attention has no plain ``o_proj``.
         OSError: there is no model.
     """
 

@@ -77,7 +77,7 @@ def common_heads(quality: FloatArray, count: int) -> list[int]:
     ``count``, the last 1, and a head that is not on it 0.
 
     Args:
-        quality: of each head for each type, (heads, types).
+        quality: quality of each head for each type, (heads, types).
         count: K, at most as many as there are heads.
     """
     order = np.argsort(-quality, axis=0, kind="stable")[:count]

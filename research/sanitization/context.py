@@ -58,8 +58,8 @@ def guesses(law: FloatArray, outputs: IntArray, bigrams: Bigrams) -> IntArray:
 
     Args:
         law: P(y|x) of the channel for all words, (n, m).
-        outputs: what came out, (t,).
-        bigrams: of words.
+        outputs: words that came out, (t,).
+        bigrams: bigrams of words.
     """
     emitted = law[:, outputs]
     ahead = np.empty_like(emitted)

@@ -1,4 +1,4 @@
-"""What independent copies of a word tell, which nobody who asks the service gets."""
+"""The leakage of independent copies of a word, which the service never gives."""
 
 import numpy as np
 

@@ -3,7 +3,7 @@
     python research/studies/calibrations.py DATA/agnews research/studies/agnews-model.yaml smollm2
     python research/studies/calibrations.py ... --shots 8 --chat true --words good bad --queries 80 --slots 24
 
-Every slot is asked every question, the plan's public texts, and texts that say nothing; without noise. Accuracy in
+Every slot is asked every question, the plan's public texts, and texts without content; without noise. Accuracy in
 percent: zero-shot, one slot by itself, and the votes of all, hard and soft. *Arithmetic* and *geometric* are the means
 that scores are divided by; *pooled* adds a quarter of zero-shot's opinion (:mod:`service.engines.vllm.label_scoring`).
 *Earlier votes* are summed votes over their mean in all these questions, as a service might know them.

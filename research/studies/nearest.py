@@ -7,8 +7,8 @@
 
 Slots quote, ask SmolLM2, or take lines of the question's own document (``extract``: the engine ``nearest_exemplar``).
 
-``DATA`` holds a folder for each set, with ``train.jsonl`` and ``test.jsonl``, as ``prepare.py`` makes them. What slots
-say is computed once and kept in ``OUT``, with embeddings and results: a run that is cut off goes on where it stopped.
+``DATA`` holds a folder for each set, with ``train.jsonl`` and ``test.jsonl``, as ``prepare.py`` makes them. The slots'
+answers are computed once and kept in ``OUT``, with embeddings and results: a run that is cut off goes on where it was.
 Slots are drawn for each question anew, from all training rows, as in the service. Noise is calibrated by the project's
 own accountant, for the whole budget, and drawn 20 times. Standard errors are over the questions.
 """
@@ -54,13 +54,13 @@ EXTRACTS = {"candidates": 100, "mechanism": {"type": "embedding_mean"}}
 
 @dataclass(frozen=True)
 class Rows:
-    """A set of them.
+    """A set of rows.
 
     Attributes:
-        plan: the file's name.
-        field: of a question, which exemplars are compared with.
-        unit: the column of the privacy unit.
-        slots: how many fit, unless a model is asked.
+        plan: name of the plan's file.
+        field: field of a question, which exemplars are compared with.
+        unit: column of the privacy unit.
+        slots: number of slots that fit, unless a model is asked.
     """
 
     plan: str
@@ -84,7 +84,7 @@ class Slots:
     """How slots are filled, and who answers in them.
 
     Attributes:
-        slots: as in a plan, ``quote`` or ``model``; a model may be ``extract``, and ``prototypes`` has no slots.
+        slots: ``quote`` or ``model``, as in a plan; ``extract`` for that engine; ``prototypes``, which has no slots.
         shots: exemplars that a slot shows.
         drawn: exemplars that it draws; as many as it shows means at random.
     """
@@ -95,7 +95,7 @@ class Slots:
 
     @property
     def vote(self) -> str:
-        """Votes that the table shows: whoever quotes is sure."""
+        """Votes that the table shows: a quoting slot is always sure."""
         return {"model": "soft", "quote": "hard"}.get(self.slots, "")
 
     def of(self, plan: Plan, ensemble: int) -> Plan:
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("what", choices=("quote", "extract", "model", "tables"))
     parser.add_argument("sets", nargs="*", choices=[*SETS, []], default=[])
-    parser.add_argument("--ways", type=int, help="of filling slots: the first so many; unless given, all")
+    parser.add_argument("--ways", type=int, help="number of ways to fill slots, from the first; unless given, all")
     parser.add_argument("--questions", type=int, help=f"unless given, {QUOTED_ROWS}, or {ASKED_ROWS} for a model")
     arguments = parser.parse_args()
     if arguments.what == "tables":

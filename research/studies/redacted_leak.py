@@ -1,7 +1,7 @@
-"""What redacted texts tell of the answer by themselves, before any profile is sent.
+"""The leakage of redacted texts about the answer by themselves, before any profile is sent.
 
 For data as the authors of PrivacyRestore publish it: JSON Lines with ``question_masked``, ``options`` and ``answer``.
-Somebody learns from one file and guesses the answers of another, with and without the redacted text, and with and
+An attacker learns from one file and guesses the answers of another, with and without the redacted text, and with and
 without the options that a question names.
 
     python -m research.studies.redacted_leak DATA/pri_ddxplus/dev.jsonl DATA/pri_ddxplus/test.jsonl

@@ -11,8 +11,8 @@ knowledge base of all) and of ``topics`` (one of each product, from which every 
 
 A condition is ``zero_shot``, ``slot`` (one by itself: not private), ``alone`` (tokens drawn as ``token_ensemble`` does,
 without slots), or a mechanism with the ε of all the plan's answers, then with what else it changes in its task:
-``token_ensemble:3,clip=4,answers=1000``. Where so many answers cannot cost as much, less ε is spent; the table says how
-much, and what clip C and weight λ it buys.
+``token_ensemble:3,clip=4,answers=1000``. Where that number of answers cannot cost as much, less ε is spent; the table
+shows how much, and what clip C and weight λ it buys.
 
 Answers are kept as they are given, in clear text, so a run that ended early goes on. *Facts* is the share of words that
 occur, of those that only exemplars know; *perplexity* is of the answers in the model without exemplars; and *fallback*
@@ -87,7 +87,7 @@ class Answerer:
     async def answer(
         self, condition: str, query: Mapping[str, str], slots: Callable[[], Sequence[Slot]]
     ) -> tuple[str, bool]:
-        """What a condition, without its ε, says, and whether it is a fallback: zero-shot's, or none."""
+        """The text of a condition, without its ε, and whether it is a fallback: zero-shot's, or none."""
         try:
             ready = await self.stages.probe(self.task, self.noise, self.spec, query)
         except InvalidQueryError:
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=30, help="of each set, at most")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of asking; then what is known is printed")
-    parser.add_argument("--show", type=int, default=0, help="so many answers of each condition")
+    parser.add_argument("--show", type=int, default=0, help="number of answers of each condition to print")
     parser.add_argument("--replies", type=Path, default=cache_folder() / "replies")
     asyncio.run(run(parser.parse_args()))
 
