@@ -20,10 +20,10 @@ GLIBC = (2, 28)
 
 
 def obstacle(root: Path = Path("/")) -> str:
-    """Why vLLM's CPU build cannot run here; empty if it can.
+    """The reason why vLLM's CPU build cannot run here; empty if it can.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: folder that holds ``proc`` and ``sys``.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"its CPU build is for Linux on x86-64, not {sys.platform} on {platform.machine()}"

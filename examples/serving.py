@@ -65,10 +65,10 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
     """`dpicl serve` until the block ends; exits if it does not start, or does not stop cleanly.
 
     Args:
-        folder: for its log.
-        options: of the command.
-        what: it runs on, for people.
-        timeout_s: within which it must be ready.
+        folder: folder for the log.
+        options: options of the command.
+        what: name of what it runs on, for people.
+        timeout_s: seconds within which it must be ready.
 
     Yields:
         A client with an analyst's key, which DPICL_API_KEY holds, too.
