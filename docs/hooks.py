@@ -54,5 +54,5 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
 
 
 def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:
-    """The same for the page that says that there is no such page."""
+    """The same for the page that is shown for an unknown address."""
     return policy.applied(output) if template_name.endswith(".html") else output

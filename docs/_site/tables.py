@@ -34,7 +34,7 @@ def cell(text: str) -> str:
 
 
 def section(heading: str, schema: Schema) -> str:
-    """A schema under its heading: what it says of itself, and its properties or its type."""
+    """A schema under its heading: its description, and its properties or its type."""
     body = fields(schema) if "properties" in schema else kind(schema)
     return f"{heading}\n\n{schema.get('description', '')}\n\n{body}\n"
 
