@@ -31,7 +31,7 @@ from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
 
 LARGEST_DELTA0 = 0.1
-"""A test that passes more often than this where it must not is none."""
+"""Largest δ₀: a test that passes more often than this on an unsafe gap protects too little."""
 _LARGEST_CLIP = 20.0
 _LONGEST_SCHEMA = 20_000
 
@@ -56,13 +56,13 @@ class Mechanism(Strict):
         return self.once
 
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
+        """Family of mechanisms that calibration chooses from: by default, Gaussian noise.
 
         Args:
-            delta: the task's part of the plan's δ.
-            answers: the task's.
-            probability: with which a unit is drawn for each.
-            ensemble: slots of an answer.
+            delta: share of the plan's δ that belongs to the task.
+            answers: number of the task's answers.
+            probability: probability with which a unit is drawn for each answer.
+            ensemble: number of slots of an answer.
         """
         return calibration.GAUSSIAN
 
@@ -115,7 +115,7 @@ class TextMechanism(Mechanism):
 
 
 FEWEST_ROWS = 200
-"""Labelled rows that make a score a probability: fewer say too little of how often it is right."""
+"""Labelled rows that make a score a probability: fewer do not show well enough how often it is right."""
 
 
 class Calibration(Strict):
@@ -140,11 +140,11 @@ class Calibration(Strict):
     label_weights: Mapping[str, Annotated[float, Field(ge=0.01, le=100)]] = Field(
         default_factory=dict, exclude_if=lambda weights: not weights
     )
-    """How much likelier a label is than zero-shot and votes make it: for labels that are rarer than the engine thinks,
-    below 1. 1 of each label unless set."""
+    """Factor by which a label is likelier than zero-shot and votes make it: below 1 for labels that are rarer than the
+    engine thinks. 1 for each label unless set."""
 
 
-"""What was signed means these for ever: they must not change."""
+"""Signed plans rely on these defaults permanently: they must not change."""
 
 
 class RnmGaussianMechanism(LabelMechanism):
@@ -207,7 +207,7 @@ class RnmGaussianMechanism(LabelMechanism):
         return VOTES
 
     def decisiveness(self, labels: int) -> float:
-        """As written in the calibration, or what it is unless written, with so many labels."""
+        """As written in the calibration; else the default for this number of labels."""
         written = self.calibration and self.calibration.decisiveness
         return written or (8.0 if self.vote == "hard" else 17.0) / math.sqrt(labels)
 
@@ -348,7 +348,7 @@ class KeywordPtrMechanism(TextMechanism):
 
 class TokenEnsembleMechanism(TextMechanism):
     """The language model writes the answer: each token is drawn from its own distribution without exemplars, moved
-    towards what the slots would rather say (``aggregation/token_ensemble.py``).
+    towards the slots' distributions (``aggregation/token_ensemble.py``).
 
     How far it is moved follows from the budget. With ``topics`` it writes the texts of one release.
     """
@@ -357,7 +357,7 @@ class TokenEnsembleMechanism(TextMechanism):
     dealt = True
     type: Literal["token_ensemble"]
     tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
-    """How many tokens the slots have a say in. An answer is charged all of them, however short it is."""
+    """Number of an answer's tokens that the slots influence. An answer is charged for all, however short it is."""
     max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=is_none)
     """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
     clip: float = Field(default=2.0, ge=0.01, le=_LARGEST_CLIP)
@@ -365,9 +365,9 @@ class TokenEnsembleMechanism(TextMechanism):
     weight: float = Field(default=1.0, gt=0, le=10)
     """How much the slots' mean may count, if the budget allows it; 1: as if it were the model's own opinion."""
     temperature: float = Field(default=1.0, ge=0.1, le=5)
-    """Of the distribution that a token is drawn from."""
+    """Temperature of the distribution that a token is drawn from."""
     top_k: int = Field(default=100, ge=2, le=127)
-    """From how many of the tokens that are likeliest without exemplars one is drawn."""
+    """Number of the tokens likeliest without exemplars, among which one is drawn."""
     gate: float = Field(default=0.95, gt=0, le=1)
     """A token that is likelier than this without exemplars is drawn without asking the slots, and not paid for."""
     banned: tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)], ...] = Field(
@@ -382,15 +382,15 @@ class TokenEnsembleMechanism(TextMechanism):
     """As `regex`: a JSON schema that whole answers follow, without whitespace between their parts."""
     after: KeywordPtrMechanism | None = Field(default=None, exclude_if=is_none)
     """Words that the same slots agree on, released first and named to all who write, in every prompt, as
-    `prompt.keywords` says. If none stand out, the answer is written without them."""
+    `prompt.keywords` has it. If none stand out, the answer is written without them."""
     after_share: float = Field(default=0.3, gt=0, lt=1)
     """Of `after`: the share of an answer's cost that goes to the words; the tokens get the rest."""
     topics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=100)], ...] | None = Field(
         default=None, min_length=1, max_length=100, strict=False, exclude_if=is_none
     )
-    """Of `release: once`: what texts are written on, values of the one field that `prompt.query` asks for. Public."""
+    """Of `release: once`: topics of the texts, values of the one field that `prompt.query` asks for. Public."""
     texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=is_none)
-    """Of `release: once`: how many are written on each topic. A unit has a say in those of one topic."""
+    """Of `release: once`: number of texts on each topic. A unit influences those of one topic."""
     shown: int = Field(default=4, ge=1, le=100, exclude_if=lambda shown: shown == 4)
     """Of `release: once`: how many texts a question is shown, those that resemble it most; all those of its topic, if
     it names one."""
@@ -402,7 +402,7 @@ class TokenEnsembleMechanism(TextMechanism):
 
     @property
     def paid(self) -> int:
-        """Tokens that a release is charged: a unit has a say in all texts on its topic."""
+        """Tokens that a release is charged for: a unit influences all texts on its topic."""
         return self.tokens * (self.texts or 1)
 
     @property
@@ -466,7 +466,7 @@ class TokenEnsembleMechanism(TextMechanism):
 
 
 def type_of(mechanism: type[Mechanism]) -> str:
-    """What ``mechanism.type`` says in a plan."""
+    """The value of ``mechanism.type`` in a plan."""
     (written,) = get_args(mechanism.model_fields["type"].annotation)
     return str(written)
 
@@ -490,7 +490,7 @@ def register(mechanism: type[Mechanism]) -> None:
     """Let plans name a further mechanism; nothing happens if it is known.
 
     Raises:
-        ValueError: there is another of its type; what was signed must mean for ever what it meant.
+        ValueError: there is another of its type; signed plans must keep their meaning permanently.
     """
     written = type_of(mechanism)
     if MECHANISMS.setdefault(written, mechanism) is not mechanism:
@@ -504,10 +504,10 @@ def types_of(kind: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Registered:
-    """Marks a field that holds one of :data:`MECHANISMS`, looked up when a plan is read: told apart by their types.
+    """Marks a field that holds one of :data:`MECHANISMS`, looked up by its type when a plan is read.
 
     Attributes:
-        base: what they must be subclasses of.
+        base: class that they must be subclasses of.
     """
 
     base: type[Mechanism]

@@ -35,12 +35,12 @@ _KINDS = ("classify", "generate")
 
 
 class PlanProblem(NamedTuple):
-    """One thing that is wrong with a plan.
+    """A problem of a plan.
 
     Attributes:
-        key: the dotted key that it is about; empty: the plan as a whole.
-        message: what is wrong, a sentence without its end.
-        line: where in the text, counted from 1, if that is known.
+        key: dotted key that it is about; empty: the plan as a whole.
+        message: description of the problem, a sentence without its end.
+        line: line in the text, counted from 1, if that is known.
     """
 
     key: str
@@ -55,7 +55,7 @@ class PlanError(ValueError):
     """A plan that cannot be read or cannot be kept.
 
     Attributes:
-        problems: what is wrong, in the order of the plan.
+        problems: problems in the order of the plan.
     """
 
     def __init__(self, *problems: tuple[str, str] | tuple[str, str, int | None]):
@@ -81,7 +81,7 @@ class Plan(Strict):
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
     that are not closed when it is prepared for signing; a signed plan names them."""
     retain: int | None = Field(default=None, ge=1, exclude_if=is_none)
-    """Draw on so many of the newest cohorts that are not closed."""
+    """Number of the newest cohorts to draw on, of those that are not closed."""
     tasks: dict[Name, Task] = Field(min_length=1, max_length=100)
 
     @model_validator(mode="after")
@@ -128,7 +128,7 @@ class TaskNoise(Strict):
 
 
 class EpsilonRange(Strict):
-    """What one accountant says of the whole plan at its δ: the true ε lies between these."""
+    """One accountant's bounds for the whole plan at its δ: the true ε lies between these."""
 
     lower: float
     upper: float
@@ -138,11 +138,11 @@ class CalibratedPlan(Strict):
     """A plan with its noise: what is signed, stored, and never changed again.
 
     Attributes:
-        plan: as written.
-        public_size: the public number of exemplars of its cohorts, which the sampling probabilities rest on.
-        noise: by task.
-        epsilon: by accountant, for every accountant that supports the plan.
-        unsupported: by accountant, why it says nothing.
+        plan: plan as written.
+        public_size: public number of exemplars of its cohorts, which the sampling probabilities rest on.
+        noise: noise of each task, by name.
+        epsilon: bounds by accountant, for every accountant that supports the plan.
+        unsupported: reason why an accountant does not support the plan, by accountant.
     """
 
     plan: Plan
@@ -214,9 +214,9 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     """Find the least noise with which the whole plan keeps its (ε, δ), and ask every other accountant.
 
     Args:
-        plan: as written.
+        plan: plan as written.
         public_size: public number of exemplars of the plan's cohorts; task i samples with probability
-            shots·ensemble / public_size, or takes everybody where its release is made once.
+            shots·ensemble / public_size, or draws every unit for a one-time release.
 
     Raises:
         PlanError: a task relies on one that is not there, the sampling probability would exceed 1, or no noise keeps
@@ -254,7 +254,7 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
     No other accountant is asked whether it contradicts, so nothing may be signed with it.
 
     Raises:
-        PlanError: as there.
+        PlanError: the plan cannot be kept, as with :func:`calibrate_plan`.
     """
     grants = _granted(plan, public_size)
     events = _calibrate(plan, grants)
@@ -269,7 +269,7 @@ def _granted(plan: Plan, public_size: int) -> list[Grant]:
     """What each task is granted.
 
     Raises:
-        PlanError: that cannot be.
+        PlanError: a task cannot be granted what it asks for.
     """
     problems = _unknown_tasks(plan) + [
         (

@@ -88,7 +88,7 @@ class _Task(Strict):
     prompt: PromptTemplate
     release: Literal["each", "once"] = Field(default="each", exclude_if=lambda release: release == "each")
     """Whether each answer is released and charged by itself, or one release is made at signing, from the whole
-    knowledge base, and answers for ever at no further cost. Then there is no number of answers, and there are no slots
+    knowledge base, and answers all questions at no further cost. Then there is no number of answers, and no slots
     unless the mechanism deals all units to some."""
     shots: int = Field(ge=1, le=1000)
     """Exemplars that a slot expects to show. With `order: nearest` it shows no more than these."""
@@ -100,7 +100,7 @@ class _Task(Strict):
     """
     slots: Literal["model", "quote"] = Field(default="model", exclude_if=lambda slots: slots == "model")
     """Who answers in a slot: a model that is shown its exemplars, or with `order: nearest` the nearest exemplar, whose
-    response or label is what the slot says. Then the model is asked for the zero-shot answer, and for a sentence of the
+    response or label is the slot's answer. Then the model is asked for the zero-shot answer, and for a sentence of the
     released words, and no exemplar is shown to it."""
     ensemble: int = Field(ge=1, le=10_000)
     """Slots of a query, each asked by itself: what is sampled is `drawn` times this, on average."""
@@ -217,7 +217,7 @@ class _Task(Strict):
         return self.with_topic(placeholders(self.prompt.query))
 
     def with_topic(self, fields: tuple[str, ...]) -> tuple[str, ...]:
-        """Some fields, and the one that says the topic, if one does and it is not among them."""
+        """Some fields, and the one that names the topic, if one does and it is not among them."""
         if not isinstance(self.topics, TopicsByField) or self.topics.field in fields:
             return fields
         return (*fields, self.topics.field)
@@ -234,7 +234,7 @@ class _Task(Strict):
 
     @property
     def most_slots(self) -> int:
-        """Most slots of a query. More than so many blocks are never used: it is as good as impossible to draw them."""
+        """Most slots of a query. With blocks, drawing more than this number is as good as impossible."""
         return self.ensemble + (6 * math.isqrt(self.ensemble) + 6 if self.sampling == "blocks" else 0)
 
     @property
@@ -277,7 +277,7 @@ class ClassifyTask(_Task):
     probabilities in the posterior, at no cost."""
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
     """What a language model's label scores are divided by, in each slot by itself: the geometric mean of the slot's own
-    scores on `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all
+    scores on `public_texts`, or on texts without content. A model favours some labels whatever the question, and all
     slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""
     public_texts: tuple[str | dict[str, str], ...] = Field(
         default=(), max_length=32, strict=False, exclude_if=lambda texts: not texts
@@ -418,7 +418,7 @@ def placeholders(template: str) -> tuple[str, ...]:
     """The ``{field}`` names of a template, in order, each once.
 
     Raises:
-        ValueError: unbalanced braces, or a placeholder that is no plain name.
+        ValueError: unbalanced braces, or a placeholder that is not a plain name.
     """
     names: dict[str, None] = {}
     for _, name, spec, conversion in string.Formatter().parse(template):
