@@ -7,6 +7,7 @@ with a noun phrase, not with a pronoun or a preposition. Some phrases are refuse
 """
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def nounless(docstring: str) -> Iterator[tuple[int, str]]:
     if POINTER.fullmatch(docstring.strip()):
         yield 0, "a docstring that only points elsewhere: leave it out, and mark the method with @override"
     section = False
-    for at, line in enumerate(re.sub(r"\n {4}(?= *\S)", "\n", docstring).splitlines()):
+    for at, line in enumerate(inspect.cleandoc(docstring).splitlines()):
         section = bool(SECTION.fullmatch(line.strip())) or (section and (not line or line.startswith(" ")))
         entry = ENTRY.match(line) if section else None
         if entry and entry["text"].split()[0].strip(",.;:").lower() in NO_NOUN:
