@@ -107,8 +107,8 @@ class EmbeddingMean:
         norm of at most R there, exactly: it is scaled to just below R and rounded towards zero. The sum is exact.
 
         Args:
-            contributions: as in :meth:`release`.
-            centre: shape (d,).
+            contributions: embeddings or abstentions, as for :meth:`release`.
+            centre: vector to subtract, shape (d,).
 
         Returns:
             Fixed-point sum, shape (d,).
@@ -128,7 +128,7 @@ class EmbeddingMean:
 
         Args:
             noisy_sum: shape (d,).
-            candidates: of norm 1, shape (C, d).
+            candidates: embeddings of norm 1, shape (C, d).
         """
         target = noisy_sum + self.slots * min(1.0, self.radius) * self.centre(candidates)
         return int(np.argmax(candidates @ target))
@@ -170,7 +170,7 @@ class EmbeddingMean:
             A number of slots, at least 0; if the ensemble is smaller, this promises nothing.
 
         Raises:
-            ValueError: as there, or the probability is not between 0 and 1.
+            ValueError: the probability is not between 0 and 1, or :meth:`probability_released` raises it.
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie between 0 and 1, not {probability}")

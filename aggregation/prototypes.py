@@ -116,7 +116,7 @@ class Prototypes:
         As far as the temperature was fitted to such questions, that is how often it is right.
 
         Args:
-            question: its embedding, of norm 1, shape (d,).
+            question: embedding of the question, of norm 1, shape (d,).
         """
         return special.softmax(self.cosines(question) / self.temperature)
 

@@ -98,7 +98,7 @@ class KnowledgeBaseKeys:
 
         Args:
             plaintext: the row's content.
-            place: where the row belongs; it opens nowhere else (:func:`place`).
+            place: place that the row belongs to; it opens nowhere else (:func:`place`).
         """
         return seal(self._aead, plaintext, place)
 

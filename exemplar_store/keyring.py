@@ -77,7 +77,7 @@ class Keyring:
         """A knowledge base's keys.
 
         Args:
-            row: of ``knowledge_bases``.
+            row: row of ``knowledge_bases``.
 
         Raises:
             WrongKeyError: it is under another data key.
@@ -111,8 +111,8 @@ class Keyring:
         On SQLite the old wrap is overwritten in the file; on PostgreSQL it goes with the table's next rewriting.
 
         Args:
-            master: the new one.
-            before_commit: what else is to be done in the same transaction, last.
+            master: new master key.
+            before_commit: further work of the caller in the same transaction, done last.
 
         Raises:
             EncryptionKeyError: it is the present one.

@@ -75,7 +75,7 @@ class ExemplarStore:
         """Create an empty knowledge base, in the caller's transaction (which also opens its budget).
 
         Args:
-            connection: of the same database, in a transaction that the caller commits.
+            connection: connection to the same database, in a transaction that the caller commits.
             name: 1 to 64 small letters, digits, '-' and '_'.
             public_size: number of exemplars declared as public; never computed from the exemplars.
             fields: names of an exemplar's fields, in the order they are kept.
@@ -154,7 +154,7 @@ class ExemplarStore:
         Args:
             name: the knowledge base.
             allowed: whether they may.
-            before_commit: what else is to be done in the same transaction, last.
+            before_commit: further work of the caller in the same transaction, done last.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -220,12 +220,12 @@ class ExemplarStore:
                 One knowledge base has them for all its exemplars, of one length, or for none.
             progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far,
                 and of all.
-            before_commit: what else is to be done in the same transaction, last.
+            before_commit: further work of the caller in the same transaction, done last.
             announce: called before anything is stored, and so before any of it can be drawn.
-            replace: in the same transaction, delete what the units of this upload had before, as :meth:`forget` does:
-                the upload is all there is of them.
-            dry_run: do all but embed and commit.
-            topics: those of every task, as of this transaction: units that have none yet are given theirs.
+            replace: whether to delete, in the same transaction, what the units of this upload had before, as
+                :meth:`forget` does: the upload is all there is of them.
+            dry_run: whether to do all but embed and commit.
+            topics: returns the topics of every task, as of this transaction: units that have none yet get theirs.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -253,7 +253,7 @@ class ExemplarStore:
 
         Args:
             name: the knowledge base.
-            unit_id: whose exemplars.
+            unit_id: id of the unit.
             unit_id: id of the unit.
 
         Returns:
@@ -287,7 +287,7 @@ class ExemplarStore:
 
         Args:
             progress: called now and then with the number of units done so far, and of all.
-            before_commit: what else is to be done in the same transaction, last.
+            before_commit: further work of the caller in the same transaction, done last.
 
         Returns:
             How many exemplars did not open, since their rows were changed outside this program. They stay as they were,
@@ -395,9 +395,9 @@ class ExemplarStore:
 
         Args:
             connection: the transaction that signs the plan.
-            name: of the knowledge base.
-            topics: of a task that has none written down yet.
-            found: from :meth:`topics_of`. Units that arrived since are given theirs now.
+            name: name of the knowledge base.
+            topics: topics of a task that has none written down yet.
+            found: topics from :meth:`topics_of`. Units that arrived since get theirs now.
         """
         row, keys = self.keyring.open(connection, name)
         keep(connection, row, keys, topics, dict(enumerate(found.tolist())))
@@ -426,19 +426,19 @@ class ExemplarStore:
         If more than ``most`` blocks are drawn, the sample is empty. Whether that happens depends on the coins alone,
         not on any unit: all other blocks' coins fixed, a unit's block is drawn as before, or never used.
 
-        How many slots there are is random and depends on no exemplar, empty slots included. It is still no public
-        number: who knew it would know better than ``probability`` whether a unit took part.
+        The number of slots, empty ones included, is random and depends on no exemplar. Still it must not be public:
+        an attacker who knew it would know better than ``probability`` whether a unit took part.
 
         Exemplars that do not open, and the time it takes: as in :meth:`sample_slots`.
 
         Args:
             name: the knowledge base.
-            probability: of each block, 0 to 1, a public number.
+            probability: probability of each block, 0 to 1, a public number.
             blocks: number of blocks, a public number that stays the same for all of a task's queries.
-            most: how many of them a sample may have, a public number; None: any number.
-            max_exemplars: most exemplars in a slot.
+            most: largest number of them in a sample, a public number; None: any number.
+            max_exemplars: largest number of exemplars in a slot.
             cohorts: numbers of those whose units may be drawn.
-            arrived: as in :meth:`sample_slots`.
+            arrived: number of units that had arrived, as in :meth:`sample_slots`.
             embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
@@ -467,10 +467,10 @@ class ExemplarStore:
         """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
 
         Args:
-            rows: how many.
-            dimension: of their embeddings, 0 for none.
-            response: whether they have one of their responses, too.
-            ranked: how many others are ranked by their embeddings to find these.
+            rows: number of rows.
+            dimension: length of their embeddings, 0 for none.
+            response: whether they also have an embedding of their response.
+            ranked: number of others that are ranked by their embeddings to find these.
         """
         size = MAX_EXEMPLAR_BYTES + overhead(dimension, response=response)
         return reading_s(self._database, rows, size, ranked=ranked, dimension=dimension)
@@ -484,8 +484,8 @@ class ExemplarStore:
 
         Args:
             name: the knowledge base.
-            cohorts: their numbers.
-            arrived: as in :meth:`sample_slots`.
+            cohorts: numbers of the cohorts.
+            arrived: number of units that had arrived, as in :meth:`sample_slots`.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.

@@ -415,7 +415,7 @@ class TokenEnsembleMechanism(TextMechanism):
 
         Args:
             epsilon: range of a token's log-likelihood ratios, from calibration: four times that.
-            ensemble: how many slots there are.
+            ensemble: number of slots.
         """
         return min(epsilon / 4, self.weight * _LARGEST_CLIP / (ensemble * self.temperature))
 
@@ -423,8 +423,8 @@ class TokenEnsembleMechanism(TextMechanism):
         """How far one slot may move a token's log-probability, in nats: as far as `weight` lets it with such a pull.
 
         Args:
-            pull: from :meth:`pull`.
-            ensemble: how many slots there are.
+            pull: value of :meth:`pull`.
+            ensemble: number of slots.
         """
         return max(self.clip, pull * ensemble * self.temperature / self.weight)
 

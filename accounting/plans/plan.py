@@ -162,7 +162,7 @@ class CalibratedPlan(Strict):
         from an answer with a larger one, by putting an answer without the unit in its place, now and then.
 
         Args:
-            counts: by task, or by task and topic (:func:`accounting.ledger.entries.entry`).
+            counts: number of answers by task, or by task and topic (:func:`accounting.ledger.entries.entry`).
         """
         counts = None if counts is None else by_task(counts)
         return [

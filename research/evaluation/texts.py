@@ -110,9 +110,9 @@ class AnsweredTexts:
         """Aggregate every row that the service would not refuse.
 
         Args:
-            task: with the mechanism.
-            noise: of one answer.
-            draws: of noise, per row; 0 for one answer without any.
+            task: task with the mechanism.
+            noise: noise of one answer.
+            draws: number of noise draws per row; 0 for one answer without noise.
         """
         adapter, answers = answer_adapter_of(task, noise), []
         for number, row in enumerate(self.asked):

@@ -81,10 +81,10 @@ class SteeredModel:
         """Log-probabilities of options after each prompt, (N, m).
 
         Args:
-            texts: N of them.
+            texts: N texts.
             vectors: v of each text and head, (N, len(heads), head size); None steers nothing.
-            heads: which heads they are for.
-            options: which options, int64 (N, m); None for all of them.
+            heads: heads that the vectors are for.
+            options: indices of options, int64 (N, m); None for all of them.
         """
         prompts = self._tokens(texts)
         wanted = torch.arange(len(self._options)).repeat(len(texts), 1) if options is None else options

@@ -155,7 +155,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         """Ask. The draw is on the disk before anything is sent; the same question always sends the same.
 
         Args:
-            text: with its spans.
+            text: text of the question, with its spans.
             spans: offsets, strings, or a detector; none at all still costs ε, and sends a random number.
 
         Raises:

@@ -62,10 +62,10 @@ class RestoreLedger:
 
         Args:
             question: from :func:`digest`.
-            bundle: its SHA-256, for people who read the file.
-            epsilon: what a new draw costs.
-            budget: what all draws in this file may cost together.
-            draw: a profile's number, drawn at random.
+            bundle: SHA-256 of the bundle, for people who read the file.
+            epsilon: ε that a new draw costs.
+            budget: ε that all draws in this file may cost together.
+            draw: draws a profile's number at random.
 
         Raises:
             BudgetExhaustedError: a new draw would exceed the budget.
