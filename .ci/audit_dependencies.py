@@ -25,7 +25,7 @@ import httpx
 from packaging.version import Version
 
 ACKNOWLEDGED: dict[tuple[str, str], str] = {}
-"""By package and id of a vulnerability: why it cannot be reached from here."""
+"""Reasons why a vulnerability cannot be reached from here, by package and id."""
 _PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 
 

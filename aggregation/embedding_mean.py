@@ -180,7 +180,7 @@ class EmbeddingMean:
         return max(0.0, float(special.ndtri(probability ** (1 / (candidates - 1)))) / per_slot)
 
     def _pull_per_slot(self, candidates: int, similarity: float) -> float:
-        """By how many standard deviations of the noise one slot brings its candidate ahead of another."""
+        """Number of standard deviations of the noise by which one slot brings its candidate ahead of another."""
         if candidates < 1 or not 0 <= similarity < 1:
             raise ValueError(
                 f"there must be a candidate and the similarity lie in [0, 1), not {candidates} and {similarity}"

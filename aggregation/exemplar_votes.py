@@ -90,7 +90,7 @@ class ExemplarVotes:
 
     @cached_property
     def _by_label(self) -> dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]]:
-        """Of each label its candidates' numbers and embeddings."""
+        """Each label's candidates: their numbers and embeddings."""
         labels = np.asarray(self.labels)
         numbers = {label: np.flatnonzero(labels == label) for label in set(self.labels)}
         return {label: (places, self.candidates[places].astype(np.float64)) for label, places in numbers.items()}

@@ -143,7 +143,7 @@ class KeywordPtr:
 
 
 def gap(ordered: list[int], k: int) -> int:
-    """By how much the k-th largest count exceeds the next.
+    """The difference between the k-th largest count and the next.
 
     Args:
         ordered: counts, largest first.

@@ -1,4 +1,4 @@
-"""From texts to sets of words, by the same rules for private outputs and for public domains; and word counts.
+"""Sets of words of texts, by the same rules for private outputs and for public domains; and word counts.
 
 The rules, in order:
 
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Set
 import regex
 
 LONGEST_WORD = 64
-"""In characters, after normalisation, edges included."""
+"""Length in characters, after normalisation, edges included."""
 
 _STOP_WORDS = """
     a about after again all also am an and any are as at be because been before being between both but by can could

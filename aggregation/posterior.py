@@ -1,4 +1,4 @@
-"""Which label is right, given noisy votes: a posterior over the labels.
+"""A posterior over the labels, given noisy votes.
 
 A model of one query. Of L labels y is right; n slots vote; the engine's zero-shot probabilities, smoothed, are p; σ is
 the noise. With the parameters of :class:`PosteriorParameters`:

@@ -1,4 +1,4 @@
-"""From slots' contributions to a vote per label: hard (one-hot) or soft (label probabilities).
+"""Votes per label, from slots' contributions: hard (one-hot) or soft (label probabilities).
 
 A slot contributes one point of the solid simplex: nothing negative, and a sum of at most 1. So replacing one slot's
 contribution by any other moves the sum by at most √2 in the L2 norm (the two points furthest apart are two different

@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _command_line() -> str:
-    """As Typer documents a command line."""
+    """The command line's documentation, as Typer writes it."""
     command = [sys.executable, "-m", "typer", "service.cli", "utils", "docs", "--name=dpicl", "--title=Command line"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
 

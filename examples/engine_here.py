@@ -1,4 +1,4 @@
-"""Which engine `make demo` takes on this machine: prints `vllm`, or `nearest_exemplar` and why.
+"""The engine that `make demo` takes on this machine: prints `vllm`, or `nearest_exemplar` and the reason.
 
 It runs before anything is installed, so it needs the standard library alone.
 """
@@ -12,11 +12,11 @@ from pathlib import Path
 
 GIB = 2**30
 MEMORY_GIB = 6
-"""What the service takes with SmolLM2, Ray and the cache of 1 GiB."""
+"""Memory of the service with SmolLM2, Ray and the cache of 1 GiB."""
 FLAGS = ("avx2", "fma", "f16c")
-"""Of the processor, as the smallest kernels of vLLM's CPU build ask for them."""
+"""Flags of the processor that the smallest kernels of vLLM's CPU build need."""
 GLIBC = (2, 28)
-"""As the CPU build of PyTorch asks for it."""
+"""Version that the CPU build of PyTorch needs."""
 
 
 def obstacle(root: Path = Path("/")) -> str:

@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def use_database_in(folder: Path) -> None:
-    """For commands and services from now on."""
+    """Keep the records of further commands and services in a database in this folder."""
     set_operators_aside()
     os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()

@@ -202,9 +202,9 @@ class DataKey:
     """A database's own secrets, 32 random bytes each; ``repr`` shows neither."""
 
     exemplars: bytes
-    """From which knowledge bases' keys are derived."""
+    """Secret from which knowledge bases' keys are derived."""
     queries: bytes
-    """Under which the ledger hashes queries: the same for all of the database's life, or a repeated query, whose
+    """Key under which the ledger hashes queries: the same for all of the database's life, or a repeated query, whose
     answer is stored under its hash, would be charged again."""
 
 

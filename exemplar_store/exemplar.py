@@ -29,7 +29,7 @@ class Exemplar:
     embedding: np.ndarray | None = None
     """Unit vector of the knowledge base's embedded field, float32 (d,); None if it stores none."""
     response_embedding: np.ndarray | None = None
-    """That of its response field, likewise."""
+    """Unit vector of its response field, likewise."""
 
 
 Slot = tuple[Exemplar, ...]

@@ -308,13 +308,13 @@ def _write(
 
 
 def _delete(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> int:
-    """The exemplars of some units; how many there were."""
+    """Delete the exemplars of some units; returns their number."""
     at = among(connection.dialect.name, exemplars.c.position, sa.literal(positions, NUMBERS))
     return connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == kb_id, at)).rowcount
 
 
 def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes]) -> dict[bytes, int]:
-    """By one index seek a unit.
+    """The positions of known units by their tags, by one index seek a unit.
 
     Asked for ``kb_id = ... AND unit_tag IN (...)``, SQLite (and PostgreSQL, before its first ANALYZE) reads all units
     of the knowledge base instead, for every batch: uploads would cost the square of the number of units.

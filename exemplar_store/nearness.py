@@ -1,4 +1,4 @@
-"""Which of its exemplars a slot shows: those that are nearest to the question, by whole numbers.
+"""The exemplars that a slot shows: those nearest to the question, computed with whole numbers.
 
 Ranking all units by nearness would be unsound: without one unit another moves up, into another slot. Ranking *inside* a
 slot is not: which exemplars a slot shows is a function of that slot's exemplars and the question.
@@ -65,7 +65,7 @@ def cosines(vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
 
 
 def shown(slot: Slot, wanted: Nearest) -> Slot:
-    """Of exemplars at hand, with their embeddings, those that a slot shows: the nearest last, of equals the first."""
+    """The exemplars that a slot shows, of those at hand with embeddings: the nearest last, of equals the first."""
     if not slot:
         return slot
     vectors = rounded(np.stack([cast(np.ndarray, exemplar.embedding) for exemplar in slot]))

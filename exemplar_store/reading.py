@@ -1,4 +1,4 @@
-"""From the units that a query drew to its slots: their exemplars read, and those that slots keep decrypted."""
+"""The slots of a query, from the units that it drew: reads their exemplars, and decrypts those that slots keep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ class Listed:
     """Some exemplars, without their contents."""
 
     positions: np.ndarray
-    """Their units': int64 array (n,)."""
+    """Positions of their units: int64 array (n,)."""
     content_tags: bytes
-    """One after the other, 16 bytes each."""
+    """Their content tags, one after the other, 16 bytes each."""
 
     def content_tag(self, number: int) -> bytes:
         """The content tag of one exemplar."""
@@ -127,10 +127,10 @@ def read_nearest(
     kept: Sequence[np.ndarray],
     wanted: Nearest,
 ) -> list[np.ndarray]:
-    """Of what each slot keeps, what it shows: its embeddings are read for that, and no texts.
+    """The exemplars that each slot shows of those it keeps: embeddings are read for that, and no texts.
 
-    Arguments as of :func:`read_listed` and :func:`exemplar_store.nearness.nearest`. One whose embedding does not open
-    is not shown.
+    Arguments as of :func:`read_listed` and :func:`exemplar_store.nearness.nearest`. An exemplar whose embedding does
+    not open is not shown.
     """
     sealed = read_listed(connection, kb_id, listed, kept, exemplars.c.vector)
     size = len(wanted.question)

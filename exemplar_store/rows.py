@@ -31,9 +31,9 @@ class Row:
     """One exemplar of an upload."""
 
     number: int
-    """Where it is in the upload, as an editor counts lines."""
+    """Line of the upload, as an editor counts lines."""
     unit_id: str
-    """Whose it is: the person, customer or document that is protected as a whole."""
+    """Id of its unit: the person, customer or document that is protected as a whole."""
     fields: Mapping[str, str]
     """Exactly the knowledge base's fields, none empty."""
     ignored: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecords:
-    """What a source holds, before it is known which columns are needed."""
+    """The records of a source, before it is known which columns are needed."""
 
     numbered: Iterator[tuple[int, Mapping[str, object]]]
     """Each record with its number in the source, as an editor counts lines."""
@@ -54,7 +54,7 @@ class SourceRecords:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of an upload are what."""
+    """The meaning of an upload's columns."""
 
     fields: Sequence[str]
     """The knowledge base's fields, each required."""

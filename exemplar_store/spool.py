@@ -17,9 +17,9 @@ class Record(NamedTuple):
     """An exemplar of an upload."""
 
     unit_tag: bytes
-    """Whose it is."""
+    """Tag of its unit."""
     content_tag: bytes
-    """Which."""
+    """Tag of its content."""
     body: bytes
     """Its content, with the embeddings once it has them."""
 

@@ -1,4 +1,4 @@
-"""Which topic each unit is on, in each task that has topics: found once, and kept for life.
+"""The topic of each unit, in each task that has topics: found once, and kept for life.
 
 A unit's topic is that of most of its exemplars (of equals, the one named first), a function of its own exemplars and of
 public things. It is found when the plan is signed, or when the unit arrives. From then on it stays, whatever becomes of
@@ -67,7 +67,7 @@ class OnTopic:
     number: int
 
     def shown(self, exemplars: Iterable[Exemplar]) -> tuple[Exemplar, ...]:
-        """Those of some exemplars that are on the topic."""
+        """The exemplars that are on the topic, of those given."""
         return tuple(exemplar for exemplar in exemplars if self.topics.of(exemplar) == self.number)
 
 

@@ -58,7 +58,7 @@ class Extremes:
         self.highest = np.zeros(outputs)
         self.lowest = np.full(outputs, np.inf)
         self.inputs = np.zeros((2, outputs), dtype=np.int64)
-        """From which each is most, and from which it is least likely."""
+        """Inputs from which each output is most likely, and least likely."""
 
     def add(self, x: IntArray, law: FloatArray) -> None:
         """Take the rows of the inputs x into account."""

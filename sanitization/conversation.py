@@ -22,11 +22,11 @@ class Found(Protocol):
     """Personal data in a text, such as a ``RecognizerResult`` of Presidio."""
 
     entity_type: str
-    """Its kind: capital letters, digits, underscores."""
+    """Kind of the data: capital letters, digits, underscores."""
     start: int
-    """Of its first character."""
+    """Offset of its first character."""
     end: int
-    """After its last character."""
+    """Offset after its last character."""
 
 
 Find = Callable[[str], Iterable[Found]]

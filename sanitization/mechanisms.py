@@ -55,9 +55,9 @@ class Served:
 
     channel: Sampler
     audit: Audit
-    """Of this very channel. Its ε is the one to announce."""
+    """Audit of this very channel. Its ε is the one to announce."""
     parameters: str
-    """What was chosen, for people."""
+    """Chosen parameters, in words."""
     vocabulary: Vocabulary
 
     def replace(self, words: Sequence[str], embed: Embed | None = None) -> list[str]:

@@ -16,4 +16,4 @@ _CONTRACTED = "s t d ll m re ve don didn doesn isn aren wasn weren hasn haven ha
 STOPWORDS = frozenset(
     " ".join((_ARTICLES, _PRONOUNS, _VERBS, _PREPOSITIONS, _CONJUNCTIONS, _ADVERBS, _CONTRACTED)).split()
 )
-"""In lower case."""
+"""All stop words, in lower case."""

@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Partition:
-    """Which classes there are.
+    """The classes of a text's tokens.
 
     Args:
         keep: classes that are public as they are, and ``case``: whether a word begins with a capital, or is all

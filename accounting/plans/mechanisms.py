@@ -86,8 +86,8 @@ class LabelMechanism(Mechanism):
 
     @property
     def fitted(self) -> int | None:
-        """To how many labelled public rows the score was fitted, which makes it the label's probability of being right;
-        None: to none, so it is not one."""
+        """Number of labelled public rows that the score was fitted to, which makes it the label's probability of being
+        right; None: it was not fitted, so it is not one."""
         return None
 
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
@@ -125,18 +125,18 @@ class Calibration(Strict):
     """
 
     fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
-    """To how many labelled public rows the parameters were fitted, as `dpicl eval --fit` writes it: answers then carry
-    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
+    """Number of labelled public rows that the parameters were fitted to, as `dpicl eval --fit` writes it: answers then
+    carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     prior: float = Field(default=1.0, ge=0, le=10)
-    """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
+    """Weight of zero-shot's log-probabilities: 0 ignores them, 1 takes them as they are."""
     decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=is_none)
     """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 8 for
     hard votes and 17 for soft ones, over the square root of the number of labels."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
     """The share of the votes that a label gains by being right."""
     echo: float = Field(default=1.0, ge=0, le=2)
-    """How much of zero-shot the votes contain already."""
+    """Degree to which the votes repeat zero-shot."""
     label_weights: Mapping[str, Annotated[float, Field(ge=0.01, le=100)]] = Field(
         default_factory=dict, exclude_if=lambda weights: not weights
     )
@@ -159,11 +159,11 @@ class RnmGaussianMechanism(LabelMechanism):
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
     prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=is_none)
-    """Of `argmax`: how many votes the public zero-shot probabilities count for; costs nothing. 0 unless set."""
+    """For `argmax`: number of votes that the public zero-shot probabilities count for; costs nothing. 0 unless set."""
     decide: Literal["posterior", "argmax"] = Field(default="posterior", exclude_if=lambda decide: decide == "argmax")
     """How the label is chosen. A plan that sets `prior_weight` and not this means `argmax`, the only way there was."""
     calibration: Calibration | None = Field(default=Calibration(), exclude_if=is_none)
-    """Of `posterior`: the parameters of its model."""
+    """For `posterior`: the parameters of its model."""
 
     @model_validator(mode="before")
     @classmethod
@@ -223,10 +223,10 @@ class PrototypesMechanism(LabelMechanism):
     can_be_fitted = True
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
-    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only scores."""
+    """Certainty of an answer about the nearest prototype: the lower, the surer. It changes no label, only scores."""
     fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
-    """To how many labelled public rows the temperature was fitted, as `dpicl eval --fit` writes it: answers then carry
-    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
+    """Number of labelled public rows that the temperature was fitted to, as `dpicl eval --fit` writes it: answers then
+    carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     @property
     def gives_score(self) -> bool:
@@ -249,7 +249,7 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     )
     """Exemplars that are public, by the fields that the prompt shows. Never write them from private texts."""
     per_label: int = Field(default=2, ge=1, le=100)
-    """How many are chosen of each label's."""
+    """Number of candidates chosen for each label."""
 
     @property
     def gives_score(self) -> bool:
@@ -379,21 +379,21 @@ class TokenEnsembleMechanism(TextMechanism):
     """A regular expression that whole answers match. It is public and costs nothing, nor does a token that it leaves no
     choice of. An answer that reaches its greatest length before is cut off there."""
     json_schema: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
-    """As `regex`: a JSON schema that whole answers follow, without whitespace between their parts."""
+    """A JSON schema that whole answers follow, like `regex`, without whitespace between their parts."""
     after: KeywordPtrMechanism | None = Field(default=None, exclude_if=is_none)
     """Words that the same slots agree on, released first and named to all who write, in every prompt, as
     `prompt.keywords` has it. If none stand out, the answer is written without them."""
     after_share: float = Field(default=0.3, gt=0, lt=1)
-    """Of `after`: the share of an answer's cost that goes to the words; the tokens get the rest."""
+    """For `after`: share of an answer's cost that goes to the words; the tokens get the rest."""
     topics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=100)], ...] | None = Field(
         default=None, min_length=1, max_length=100, strict=False, exclude_if=is_none
     )
-    """Of `release: once`: topics of the texts, values of the one field that `prompt.query` asks for. Public."""
+    """For `release: once`: topics of the texts, values of the one field that `prompt.query` asks for. Public."""
     texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=is_none)
-    """Of `release: once`: number of texts on each topic. A unit influences those of one topic."""
+    """For `release: once`: number of texts on each topic. A unit influences those of one topic."""
     shown: int = Field(default=4, ge=1, le=100, exclude_if=lambda shown: shown == 4)
-    """Of `release: once`: how many texts a question is shown, those that resemble it most; all those of its topic, if
-    it names one."""
+    """For `release: once`: number of texts that are shown with a question, those that resemble it most; all those of
+    its topic, if it names one."""
 
     @property
     def made_once(self) -> bool:
@@ -483,7 +483,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         TokenEnsembleMechanism,
     )
 }
-"""By type; :func:`register` adds to them."""
+"""Mechanisms by type; :func:`register` adds to them."""
 
 
 def register(mechanism: type[Mechanism]) -> None:

@@ -15,13 +15,13 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 LONGEST = 1024 * 1024
-"""Of a text, and of all scalars in it, in characters, with aliases written out and one more for each value."""
+"""Length of a text, and of all scalars in it, in characters, with aliases written out and one more for each value."""
 DEEPEST = 64
 LARGEST_NUMBER = 2**63 - 1
 _MOST_PROBLEMS = 20
 _OTHER_BREAKS = frozenset("\x85\u2028\u2029")
 _NOT_YAML = (YAMLError, AssertionError)
-"""The latter of a version in ``%YAML`` that it does not know."""
+"""Errors of the parser; the latter is for a version in ``%YAML`` that it does not know."""
 _YAML = "tag:yaml.org,2002:"
 _COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
 _SCALARS = {
@@ -31,7 +31,7 @@ _SCALARS = {
     f"{_YAML}int": "a number",
     f"{_YAML}float": "a number",
 }
-"""By tag, what JSON has, in words."""
+"""Kinds of values that JSON has, in words, by tag."""
 
 
 class YamlProblem(NamedTuple):

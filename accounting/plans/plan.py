@@ -29,7 +29,7 @@ from accounting.privacy.token_ensemble import TokenEnsembleProfile
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
 LARGEST_EPSILON = 25.0
-"""Of a plan. Up to here what the samplers round adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
+"""Largest ε of a plan. Up to here the samplers' rounding adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
 _WORTH_IT = 0.997  # calibration itself leaves up to 0.2 % of ε
 _KINDS = ("classify", "generate")
 
@@ -76,7 +76,7 @@ class Plan(Strict):
     knowledge_base: Name
     budget: Budget
     accountant: Literal["pld", "prv", "rdp"] = "pld"
-    """Whose bound has to keep the budget. Where it is not written, whichever of pld and rdp needs less noise."""
+    """Accountant whose bound has to keep the budget. Unless it is written, pld or rdp, whichever needs less noise."""
     cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_none)
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
     that are not closed when it is prepared for signing; a signed plan names them."""
@@ -151,7 +151,7 @@ class CalibratedPlan(Strict):
     epsilon: dict[str, EpsilonRange]
     unsupported: dict[str, str]
     centres: dict[str, list[str]] = Field(default_factory=dict, exclude_if=lambda centres: not centres)
-    """By task whose topics are found by similarity, and in their order: the embedding of each topic, made of public
+    """The embeddings of topics, in their order, for each task whose topics are found by similarity: made of public
     texts, as whole numbers of 8 bits (:func:`exemplar_store.nearness.rounded`), in base64."""
 
     def events(self, counts: Mapping[str, int] | None = None) -> list[Event]:

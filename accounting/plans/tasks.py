@@ -22,7 +22,7 @@ class PromptTemplate(Strict):
     """Templates with ``{field}`` placeholders: the fields of an exemplar, and the fields a query must bring."""
 
     instruction: str = ""
-    """What begins every prompt."""
+    """Text that begins every prompt."""
     exemplar: str
     """One exemplar, its answer included."""
     query: str
@@ -44,7 +44,7 @@ class GeneratePromptTemplate(PromptTemplate):
     set: its last line, which begins the answer, is preceded by a line with the words."""
 
     written: str = Field(default="", exclude_if=lambda template: not template)
-    """Of `release: once`: the whole prompt of a question, ``{written}`` being the texts that were written, each as in
+    """For `release: once`: the whole prompt of a question, ``{written}`` being the texts that were written, each as in
     ``exemplar``, and the other placeholders the fields that a question brings."""
 
     @field_validator("written")

@@ -18,7 +18,7 @@ MOST_TOPICS = 1000
 _TEXT = StringConstraints(min_length=1, max_length=5000, strip_whitespace=True)
 _Text = Annotated[str, _TEXT]
 TopicName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=rf"^[^@{SEPARATOR}\x00-\x1f]+$")]
-"""As it stands in addresses, without @ and #."""
+"""Name of a topic as addresses have it, without @ and #."""
 
 
 class _Topics(Strict):
@@ -101,4 +101,4 @@ class TopicsByTexts(_Topics):
 
 Topics = Annotated[TopicsByField | TopicsBySimilarity | TopicsByTexts, Field(discriminator="by")]
 WAYS = ("field", "similarity", "public_texts")
-"""By which a topic is found."""
+"""Ways to find a topic."""

@@ -21,7 +21,7 @@ from accounting.privacy.adaptive import LARGEST_LOSS, composed
 from accounting.privacy.profiles import Array, BoundedRange, SymmetricProfile, require_positive
 
 MOST_TOKENS = 320
-"""Of an answer: as many as the value iteration takes together."""
+"""Largest number of tokens of an answer: as many as the value iteration takes together."""
 LARGEST_MU = 1.0
 """Above, drawing a sample once for a whole answer costs much more than drawing one for each token."""
 

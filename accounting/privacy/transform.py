@@ -71,7 +71,7 @@ def convolve_powers(parts: Sequence[tuple[int, Array, float]], counts: Sequence[
 
 
 def _power(base: npt.NDArray[np.complex128], exponent: int) -> npt.NDArray[np.complex128]:
-    """By repeated squaring: ``exponent - 1`` relative errors of a product at most."""
+    """A power by repeated squaring: ``exponent - 1`` relative errors of a product at most."""
     result = base if exponent & 1 else np.ones_like(base)
     while exponent := exponent >> 1:
         base = base * base

@@ -15,7 +15,7 @@ from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
 Rows = Sequence[Any]
-"""Of the table: dataclasses, all of one class."""
+"""Rows of the table: dataclasses, all of one class."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def table(self, rows: Rows, title: str) -> ReportTable:
-        """Its important columns, so that a terminal holds them; files and JSON have them all."""
+        """The table's important columns, so that a terminal holds them; files and JSON have them all."""
 
 
 def draw_line(axes: Any, rows: Rows, measure: str, error: str, **style: Any) -> None:

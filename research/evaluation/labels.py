@@ -49,7 +49,7 @@ class Votes:
     soft: np.ndarray
 
     def of(self, vote: Vote) -> Labelled:
-        """Those of one kind."""
+        """The rows with the votes of one kind."""
         return Labelled(self.truth, self.zero_shot, self.hard if vote == "hard" else self.soft)
 
 
@@ -58,9 +58,9 @@ class LabelScores:
     """One row of the table. All but the first six are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
-    The last four are of probabilities, so of a posterior: the expected calibration error in ten bins, what it would be
-    on average if the probabilities were exact (so few rows never fit perfectly), and the accuracy of the most probable
-    80 % and 50 % of answers.
+    The last four judge probabilities, and so need a posterior: the expected calibration error in ten bins, its average
+    if the probabilities were exact (a finite number of rows never fits perfectly), and the accuracy of the most
+    probable 80 % and 50 % of answers.
     """
 
     method: str
@@ -81,7 +81,7 @@ _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
 """How each way to decide is drawn; the table has one more."""
 _NOISELESS = {"soft": "-.", "hard": "--", "prototypes": ":", "synthetic_exemplars": (0, (1, 5))}
 _COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars": "C3"}
-"""By votes, or by what is released once."""
+"""Colours by the kind of votes, or by the mechanism of a one-time release."""
 
 
 def plot(rows: Sequence[LabelScores], title: str) -> Any:
@@ -118,7 +118,7 @@ def plot(rows: Sequence[LabelScores], title: str) -> Any:
 
 
 class OfLabels(Evaluator):
-    """Of tasks that release labels; see :class:`.evaluator.Evaluator`."""
+    """Measures tasks that release labels; see :class:`.evaluator.Evaluator`."""
 
     plot = staticmethod(plot)
 

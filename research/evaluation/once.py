@@ -94,7 +94,7 @@ class OnceEvaluator(OfLabels, Generic[A]):
 
 
 def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, decide: str = "") -> LabelScores:
-    """One row, of scores with shape (releases, questions, labels)."""
+    """One row of the table, from scores with shape (releases, questions, labels)."""
     right = believed.argmax(axis=2) == truth
     row = score(method, right.mean(axis=0), sigma=sigma, decide=decide)
     values: dict[str, Any] = sureness(right.astype(np.float64), believed.max(axis=2))
@@ -102,10 +102,10 @@ def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, d
 
 
 class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
-    """Of tasks with ``mechanism: {type: prototypes}``."""
+    """Measures tasks with ``mechanism: {type: prototypes}``."""
 
     _questions: np.ndarray
-    """Their embeddings, (questions, d)."""
+    """Embeddings of the questions, (questions, d)."""
 
     def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
         """See :class:`OnceEvaluator`."""
@@ -135,7 +135,7 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
         return scored(adapter.written.type, believed, truth, sigma, decide="fitted")
 
     def _cosines(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        """Of all questions with the labels' directions, shape (questions, labels)."""
+        """Cosines of all questions with the labels' directions, shape (questions, labels)."""
         prototypes = adapter.reader(released, sigma, self.data.specification, given.embedder).prototypes
         return np.array([prototypes.cosines(question) for question in self._questions])
 

@@ -26,7 +26,7 @@ from service.engines.protocol import Engine
 from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 
 _LAYOUT = 2
-"""To be raised when engines ask or calibrate otherwise."""
+"""Version of the layout, to be raised when engines ask or calibrate otherwise."""
 _CHANGES_NOTHING = {"kv_cache_gib", "gpu_memory_utilization", "max_queued_prompts", "max_concurrency"}
 """Settings that no reply depends on."""
 

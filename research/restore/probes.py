@@ -1,4 +1,4 @@
-"""Which attention heads know of a type of span: logistic probes, and heads that serve many types (Algorithm 1).
+"""The attention heads that know of a type of span: logistic probes, and heads that serve many types (Algorithm 1).
 
 Two of the paper's slips are mended. Its code labels full queries against redacted ones, with both halves of a pair on
 either side of the split; here the label is whether the query has the type, people are split, and the measure is the

@@ -197,12 +197,12 @@ class TextFile:
         return Share.of(right, [1] * len(right))
 
     def _places(self, text: str) -> IntArray:
-        """Its known words, in their order."""
+        """Indices of a text's known words, in their order."""
         places = map(self._place, self._partition.tokens(text)[0])
         return np.array([place for place in places if place is not None], dtype=np.int64)
 
     def _place(self, token: Token) -> int | None:
-        """Of a known word that is drawn."""
+        """Index of a token, if it is a known word, which is drawn."""
         index = self._vocabulary.index
         return index.get(token.text, index.get(token.text.lower())) if token.kind == "word" else None
 

@@ -40,7 +40,7 @@ def arithmetic(scores: np.ndarray) -> np.ndarray:
 
 
 Calibrate = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
-"""From a slot's scores of a question (L,), those of all public texts (texts, L) and zero-shot's."""
+"""Calibrated scores from a slot's scores of a question (L,), those of all public texts (texts, L) and zero-shot's."""
 METHODS: Mapping[str, tuple[str, Calibrate]] = {
     "none": ("public", lambda scores, _texts, _zero_shot: scores),
     "nothing, arithmetic": ("nothing", lambda scores, texts, _: calibrated(scores, [arithmetic(texts)])),
@@ -81,13 +81,13 @@ async def scores_of(arguments: argparse.Namespace, task: ClassifyTask, rows: lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="with train.jsonl and test.jsonl")
+    parser.add_argument("data", type=Path, help="folder with train.jsonl and test.jsonl")
     parser.add_argument("plan", type=Path)
     parser.add_argument("model")
     parser.add_argument("--queries", type=int, default=80)
     parser.add_argument("--slots", type=int, default=24)
-    parser.add_argument("--shots", type=int, help="unless given, the plan's")
-    parser.add_argument("--words", nargs="+", help="for the labels, in their order")
+    parser.add_argument("--shots", type=int, help="number of exemplars in a slot; unless given, the plan's")
+    parser.add_argument("--words", nargs="+", help="words for the labels, in their order")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="float32 without AVX512")
     parser.add_argument("--chat", type=lambda text: text == "true", default=False)
     arguments = parser.parse_args()

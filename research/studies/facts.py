@@ -47,7 +47,7 @@ from service.engines.factory import open_engine
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 PTR = {"type": "keyword_ptr", "k_min": 3, "k_max": 5, "choice_share": 0.1, "delta_share": 0.8}
-"""As the demo's plan has it."""
+"""Mechanism of the demo's plan."""
 JOINT_EM = {"type": "keyword_joint_em", "k": 3}
 MORE = (1, 10, 100)
 
@@ -149,7 +149,7 @@ def releasing(
 
 
 def lines(way: Way, engine: Any, embedder: Embedder, out: Path, numbers: Sequence[int]) -> Iterator[str]:
-    """Of the table: the share of slots, then of answers by number and ε, that have the fact."""
+    """Lines of the table: the share of slots, then of answers by number and ε, that have the fact."""
     (name,) = way.plan.tasks
     data, embed = Dataset(way.folder, way.plan, name, way.field, way.unit), embedder.embed_many
     with asyncio.Runner() as runner, data.filled(remembered(out / "embeddings", embed), told) as store:

@@ -47,9 +47,9 @@ HERE = Path(__file__).parent
 EPSILONS, ANSWERS, DRAWS = (1.0, 3.0, 8.0), (100, 1000), 20
 QUOTED_ROWS, ASKED_ROWS, ASKED_SLOTS = 300, 40, 12
 PUBLIC_TEXTS = 8
-"""Of the plan's: every slot of every question is calibrated by all of them."""
+"""Number of the plan's public texts to use: every slot of every question is calibrated by all of them."""
 EXTRACTS = {"candidates": 100, "mechanism": {"type": "embedding_mean"}}
-"""What a task has whose slots take lines."""
+"""Settings of a task whose slots take lines."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def by_way(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[Slots, list[dict[st
 
 
 def label_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of a table, one for each way."""
+    """Lines of a table of labels, one for each way."""
     for way, of in by_way(rows):
         cells = [str(of[0]["questions"]), cell(pick(of, method=f"one slot of {way.shots}"))]
         if way.slots == "prototypes":
@@ -238,7 +238,7 @@ def label_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of a table, one for each way."""
+    """Lines of a table of texts, one for each way."""
     for way, of in by_way(rows):
         cells = [str(of[0]["questions"]), cell(pick(of, method=f"one slot of {way.shots}"))]
         cells.append(cell(pick(of, method="aggregate, no noise")))
@@ -247,12 +247,12 @@ def text_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def in_order(way: Slots) -> tuple[int, int, int]:
-    """Of a table's lines: the model first, prototypes last, and what draws least first."""
+    """Sort key of a table's lines: the model first, prototypes last, and what draws least first."""
     return ("model", "extract", "quote", "prototypes").index(way.slots), way.shots, way.drawn
 
 
 def zero_shots(rows: Sequence[dict[str, Any]]) -> str:
-    """Of each engine."""
+    """The zero-shot figure of each engine."""
     found = {}
     for row in rows:
         if row["method"] == "zero-shot":
@@ -266,7 +266,7 @@ def pick(rows: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None
 
 
 def line(way: Slots, cells: Sequence[str]) -> str:
-    """Of a table."""
+    """One line of a table."""
     drawn = "" if way.slots == "prototypes" else f", {way.shots} of {way.drawn}"
     return f"| {way.slots}{drawn} | {' | '.join(cells)} |"
 

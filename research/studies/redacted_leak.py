@@ -37,11 +37,11 @@ class Leak:
     commonest: float
     """Always the commonest answer."""
     commonest_option: float
-    """Of the options that the question names, the one that is most often an answer."""
+    """The option that is most often an answer, of those that the question names."""
     text: float
-    """Of all answers, the likeliest given the redacted text."""
+    """The likeliest of all answers, given the redacted text."""
     text_and_options: float
-    """Of the question's options, the likeliest given the redacted text."""
+    """The likeliest of the question's options, given the redacted text."""
 
 
 def measure(known: Sequence[RedactedQuestion], asked: Sequence[RedactedQuestion]) -> Leak:

@@ -203,13 +203,13 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="with a folder for each set")
+    parser.add_argument("data", type=Path, help="folder with a folder for each set")
     parser.add_argument("--set", nargs="+", choices=list(DATA), default=list(DATA))
-    parser.add_argument("--condition", nargs="+", help="unless given, all of them")
+    parser.add_argument("--condition", nargs="+", help="conditions to measure; unless given, all of them")
     parser.add_argument("--vary", action="store_true", help="clip with weight, and slots instead, one at a time")
-    parser.add_argument("--questions", type=int, default=30, help="of each set, at most")
+    parser.add_argument("--questions", type=int, default=30, help="most questions of each set")
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="of asking; then what is known is printed")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="time to ask for, then the tables are printed")
     parser.add_argument("--show", type=int, default=0, help="number of answers of each condition to print")
     parser.add_argument("--replies", type=Path, default=cache_folder() / "replies")
     asyncio.run(run(parser.parse_args()))

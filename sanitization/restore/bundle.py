@@ -62,7 +62,7 @@ Prompt = Annotated[str, AfterValidator(check_prompt)]
 
 
 class BundlePart(BaseModel):
-    """Of a bundle: nothing in it may be unknown."""
+    """Part of a bundle's manifest: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,11 +71,11 @@ class BundleModel(BundlePart):
     """The language model that the vectors were trained for."""
 
     name: str
-    sha256: str = Field(description="Of the names and contents of its configuration, tokenizer and weights.")
+    sha256: str = Field(description="SHA-256 of the names and contents of its configuration, tokenizer and weights.")
 
 
 class Steering(BundlePart):
-    """Which attention heads the vectors are added to, and how strongly."""
+    """The attention heads that the vectors are added to, and the strength."""
 
     scale: float = Field(gt=0, allow_inf_nan=False)
     heads: list[tuple[int, int]] = Field(min_length=1, description="Layer and head, in the order of the vectors.")
@@ -83,7 +83,7 @@ class Steering(BundlePart):
 
 
 class Declared(BundlePart):
-    """Whose data the bundle was made from: it goes to every client, and nothing protects them."""
+    """The data that the bundle was made from, and who declares it: it goes to every client, and nothing protects it."""
 
     data: Literal["public", "consented"]
     by: str = Field(min_length=1)
@@ -152,12 +152,12 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """Its name by content."""
+        """SHA-256 of the manifest, which names the bundle by its content."""
         return hashlib.sha256(self.manifest_bytes).hexdigest()
 
     @property
     def address(self) -> str:
-        """Its name for people, ``name@version``."""
+        """The bundle's name for people, ``name@version``."""
         return f"{self.manifest.name}@{self.manifest.version}"
 
     @cached_property

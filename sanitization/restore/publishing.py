@@ -25,7 +25,7 @@ class Controls:
     """Shares of right answers, on people left out of the training."""
 
     full: float
-    """With all spans: the best to be hoped for."""
+    """The model, with all spans: the best to be hoped for."""
     redacted: float
     """The model, from the redacted text."""
     restored: float
@@ -33,7 +33,7 @@ class Controls:
     own_profile: float
     """Steered by the query's own profile, without noise."""
     own_profile_as_text: float
-    """With the spans of its own profile's medoid put back, without noise."""
+    """The model, with the spans of its own profile's medoid put back, without noise."""
     another: float
     """Steered by the meta vector of another person with another answer."""
     constant: float
