@@ -39,6 +39,7 @@ def found(folder: Path, text: str, suffix: str = ".md") -> list[str]:
         "It does not work any more.",
         "So many are drawn.",
         "The page says so.",
+        "**Nobody** reads it.",
         "A release made once.",
     ],
 )
