@@ -87,7 +87,7 @@ def _document(client: httpx.Client, name: str) -> dict[str, Any] | None:
 
 
 def configured_index() -> str:
-    """Where pip's index has its JSON documents."""
+    """URL of the JSON documents of pip's index."""
     url = os.environ.get("PIP_INDEX_URL") or _pip("config", "get", "global.index-url")
     if not url:  # pip's help names the index that it uses where none is configured
         named = re.search(r"Package Index \(default\s+([^\s)]+)\)", _pip("download", "--help"))

@@ -70,7 +70,7 @@ class JointExponentialMechanism:
 
     @property
     def rate(self) -> float:
-        """How fast the log-probability of a sequence falls, in nats per vote of loss."""
+        """Rate at which the log-probability of a sequence falls, in nats per vote of loss."""
         return self.epsilon / (2 * LOSS_SENSITIVITY)
 
     def release(self, contributions: Iterable[Collection[str] | None], domain: Sequence[str]) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class KeywordPtr:
 
     @property
     def threshold(self) -> float:
-        """What the noisy gap must exceed, in slots: 2 and the upper δ₀ quantile of the noise."""
+        """Value that the noisy gap must exceed, in slots: 2 and the upper δ₀ quantile of the noise."""
         return GAP_SENSITIVITY - self.sigma * float(special.ndtri(self.delta0))
 
     def release(self, contributions: Iterable[Set[str] | None]) -> tuple[str, ...] | None:

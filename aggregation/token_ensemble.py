@@ -56,7 +56,7 @@ class TokenEnsemble:
                 raise ValueError(f"{name} must be a positive, finite number, not {getattr(self, name)}")
 
     def opinion(self, slot: LogProbs, public: LogProbs) -> Opinion | None:
-        """What a slot contributes, whole numbers from -1024 to 1024; None if its log-probabilities are not usable.
+        """A slot's contribution, whole numbers from -1024 to 1024; None if its log-probabilities are not usable.
 
         Args:
             slot: log-probabilities of the tokens in the slot's model, shape (tokens,).

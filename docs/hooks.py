@@ -1,4 +1,4 @@
-"""What MkDocs calls: reference pages written from the code itself, and pages for the source files that others link to.
+"""Hooks of MkDocs: reference pages written from the code itself, and pages for the source files that others link to.
 
 Nothing generated is stored, so nothing can go stale. Plugins would be longer to use or show less: mkdocs-gen-files does
 what ``File.generated`` does; jsonschema2md rounds a limit of 1e-12 to 0; essentials-openapi makes 1.5 MB of the REST

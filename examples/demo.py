@@ -184,7 +184,7 @@ def keep(client: httpx.Client) -> None:
 
 
 def show_budget(client: httpx.Client) -> None:
-    """What is left, as bars; of a task with topics, on all of them together."""
+    """Show what is left of the budget, as bars; for a task with topics, on all of them together."""
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
         answers: dict[str, list[tuple[int, int]]] = {}
         for task in (task for plan in knowledge_base["plans"] for task in plan["tasks"]):
@@ -206,7 +206,7 @@ def show_ticket(text: str) -> None:
 
 
 def show(by: str, text: str) -> None:
-    """What is answered by whom, in two lines at most."""
+    """Show a text and its source, in two lines at most."""
     lines = textwrap.wrap(
         text, WIDTH, initial_indent=f"    {by:<22}", subsequent_indent=" " * 26, max_lines=2, placeholder=" …"
     )

@@ -56,7 +56,7 @@ def _memory(root: Path) -> int:
 
 
 def _first_line(file: Path, name: str) -> str:
-    """What stands after the name, and a colon, in a file of ``/proc``."""
+    """The value after a name and a colon in a file of ``/proc``."""
     with file.open() as lines:
         return next((line.partition(":")[2] for line in lines if line.partition(":")[0].strip() == name), "0")
 

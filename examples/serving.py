@@ -1,4 +1,4 @@
-"""What demos share: `dpicl` commands as one would type them, and a service that runs as long as it is asked."""
+"""Tools that the demos share: `dpicl` commands as a person types them, and a service that runs while it is asked."""
 
 from __future__ import annotations
 

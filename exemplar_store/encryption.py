@@ -39,7 +39,7 @@ DEVELOPMENT_KEY = b"dp-icl development key, public!!"
 
 _NONCE_BYTES = 12
 OVERHEAD_BYTES = 1 + _NONCE_BYTES + 16
-"""What encryption adds to a row: version, nonce, authentication tag."""
+"""Bytes that encryption adds to a row: version, nonce, authentication tag."""
 
 _VERSION = b"\x01"
 _HOW_TO = (
@@ -153,7 +153,7 @@ class KnowledgeBaseKeys:
 
 
 def place(position: int, content_tag: bytes) -> bytes:
-    """Where an exemplar's row belongs within its knowledge base, as associated data: 24 bytes."""
+    """An exemplar's place within its knowledge base, as associated data: 24 bytes."""
     return position.to_bytes(8, "big") + content_tag
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong in the exemplar store. Every message states what to do, and none repeats an exemplar's text."""
+"""Errors of the exemplar store. Every message states what to do, and none repeats an exemplar's text."""
 
 from exemplar_store.exemplar import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 

@@ -68,7 +68,7 @@ def overhead(dimension: int, *, response: bool) -> int:
 
 
 def packed_content(packed: bytes) -> bytes:
-    """What :func:`pack` was given as content."""
+    """The content that :func:`pack` was given."""
     return packed[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES], "big")]
 
 

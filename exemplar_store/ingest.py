@@ -42,7 +42,7 @@ _MAX_IGNORED = 100
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """Where exemplars go, and how; see :meth:`exemplar_store.store.ExemplarStore.ingest` for the options.
+    """Destination and options of an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest` for the options.
 
     Attributes:
         database: database that holds the knowledge base.
@@ -64,7 +64,7 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an upload changed."""
+    """The changes by an upload."""
 
     exemplars: int
     """Exemplars stored."""

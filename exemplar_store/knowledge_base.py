@@ -35,7 +35,7 @@ class KnowledgeBase:
     id: int
     name: str
     public_sizes: tuple[int, ...]
-    """How many exemplars the admin declares for each cohort, the first one first, as a public figure."""
+    """Number of exemplars declared by the admin for each cohort, the first one first, as a public figure."""
     fields: tuple[str, ...]
     """Names of an exemplar's fields."""
     embedded_field: str
@@ -56,7 +56,7 @@ class KnowledgeBase:
         return sum(self.public_sizes)
 
     def public_size_of(self, cohorts: Iterable[int]) -> int:
-        """How many in some cohorts, by their numbers; sampling probabilities are computed from it."""
+        """Number declared for some cohorts, by their numbers; sampling probabilities are computed from it."""
         return sum(self.public_sizes[number - 1] for number in cohorts)
 
 

@@ -215,5 +215,5 @@ def _page(
 
 
 def _place(version: int, task: str, page: int) -> bytes:
-    """Where a page belongs: it opens nowhere else."""
+    """Place of a page, outside of which it does not open."""
     return f"topics {version} {page} {task}".encode()

@@ -28,7 +28,7 @@ class BrokenChannelError(ValueError):
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found. Also read from what JSON makes of it."""
+    """The findings of an audit; also read back from JSON."""
 
     epsilon: float
     """The true ε over all inputs looked at."""
@@ -40,7 +40,7 @@ class Audit:
     zero_outputs: int
     """Outputs that can come from some inputs and not from others."""
     inputs: int
-    """How many were looked at. With fewer than ``of``, ε is a lower bound."""
+    """Number of inputs audited. With fewer than ``of``, ε is a lower bound."""
     of: int
     by_class: dict[str, float]
     """The true ε within each declared class of inputs. A class is public; inputs of one class look alike."""

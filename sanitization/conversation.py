@@ -14,7 +14,7 @@ from sanitization.text import Sanitized, TextSanitizer
 from sanitization.tokens import PLACEHOLDER
 
 _QUOTED = "QUOTED"
-"""What already looks like a placeholder: it must neither leave as it is nor be taken for one of ours."""
+"""Kind of text that already looks like a placeholder: it must neither leave as it is nor be taken for one of ours."""
 _BEGUN = regex.compile(r"<[A-Z0-9_]*\Z")
 
 
@@ -58,11 +58,11 @@ class Conversation:
 
     @property
     def epsilon(self) -> float:
-        """What protects all its questions together."""
+        """ε of all its questions together."""
         return sum(question.epsilon_text for question in self._sent.values())
 
     def sanitize(self, question: str) -> Sanitized:
-        """What may leave.
+        """The question as it may leave.
 
         Raises:
             sanitization.text.TextError: the question is too long.
@@ -118,7 +118,7 @@ class StreamRestorer:
         return self._conversation.restore(text[:end])
 
     def end(self) -> str:
-        """What is left when no part follows."""
+        """The rest of the answer, when no part follows."""
         rest, self._begun = self._begun, ""
         return rest
 

@@ -8,7 +8,7 @@ from sanitization.vocabulary import Vocabulary, VocabularyError
 
 _TENSORS = ("embeddings.word_embeddings.weight", "wte.weight", "embed_tokens.weight")
 _STARTS = ("Ġ", "▁")
-"""What begins a whole word in vocabularies that have one sign for it; in WordPiece's, "##" begins the others."""
+"""Sign that begins a whole word, in vocabularies that have one; in WordPiece's, "##" begins the others."""
 
 
 def load(path: Path, *, words: Path | None = None, most: int | None = None) -> Vocabulary:

@@ -18,7 +18,7 @@ from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, di
 MOST = 1500
 """Medoids looked for: with more, keeping words is as good."""
 CANDIDATES = 6000
-"""How many words may become one."""
+"""Number of words that may become medoids."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,12 +46,12 @@ class Sanitized:
 
     @property
     def tokens(self) -> int:
-        """How many there are, kept ones included."""
+        """Number of tokens, kept ones included."""
         return len(self.classes)
 
     @property
     def epsilon_text(self) -> float:
-        """What protects the text as a whole."""
+        """ε of the text as a whole."""
         return self.charged * self.epsilon_token
 
     def document(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class TextSanitizer:
 
     @property
     def guarantee(self) -> str:
-        """What is promised, for people."""
+        """The guarantee, in words."""
         return (
             f"Each word by itself is protected by local differential privacy with ε = {self.epsilon:.6g}, audited over "
             "all words; a text by the sum over its words. Neighbouring words may tell more about a word."
@@ -144,7 +144,7 @@ class TextSanitizer:
 
     @property
     def released_as_public(self) -> list[str]:
-        """What is not protected, for people."""
+        """The parts of a text that are not protected, in words."""
         kept = ["capitals" if name == "case" else name for name in sorted(self.partition.keep)]
         return [
             "the number and order of tokens",
@@ -155,7 +155,7 @@ class TextSanitizer:
         ]
 
     def document(self) -> dict[str, Any]:
-        """What it promises and does, as JSON has it."""
+        """Its guarantee and its description, as values for JSON."""
         return {
             "guarantee": self.guarantee,
             "released_as_public": self.released_as_public,

@@ -22,7 +22,7 @@ Kind = Literal["word", "number", "stopword", "punctuation", "placeholder"]
 Keepable = Literal["stopwords", "punctuation", "placeholders", "case"]
 KEEPABLE: tuple[Keepable, ...] = get_args(Keepable)
 KEPT: tuple[Keepable, ...] = ("stopwords", "punctuation")
-"""What usually is."""
+"""Classes that are kept by default."""
 
 _MARKS = r"\p{P}$+<=>^`|~"
 PLACEHOLDER = regex.compile(r"<[A-Z][A-Z0-9_]*>")

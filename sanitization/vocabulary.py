@@ -61,7 +61,7 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Where each word is."""
+        """Index of each word."""
         return {word: at for at, word in enumerate(self.words)}
 
     @cached_property

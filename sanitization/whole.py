@@ -29,7 +29,7 @@ FEWEST = 4
 
 
 def kept(mechanism: str, keep: Iterable[str] | None) -> frozenset[str]:
-    """What texts keep: what is asked for, or else what is usual; of whole texts nothing.
+    """Classes of tokens to keep: as asked for, else the default; none for whole texts.
 
     Raises:
         ValueError: something of whole texts is to be kept.
@@ -73,12 +73,12 @@ class WholeTextSanitizer(TextSanitizer):
 
     @property
     def guarantee(self) -> str:
-        """What is promised, for people."""
+        """The guarantee, in words."""
         return f"Each text as a whole is protected by local differential privacy with ε = {self.epsilon:.6g}, audited."
 
     @property
     def released_as_public(self) -> list[str]:
-        """What is not protected, for people."""
+        """The parts of a text that are not protected, in words."""
         return ["the number and order of texts", "which of your texts are equal"]
 
 

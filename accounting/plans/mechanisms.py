@@ -119,7 +119,7 @@ FEWEST_ROWS = 200
 
 
 class Calibration(Strict):
-    """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
+    """Parameters of the posterior (``aggregation/posterior.py`` has the model). They cost no budget.
 
     ``dpicl eval`` shows how often labels are right beside their scores, and ``dpicl eval --fit`` fits all of this.
     """
@@ -161,14 +161,14 @@ class RnmGaussianMechanism(LabelMechanism):
     prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=is_none)
     """For `argmax`: number of votes that the public zero-shot probabilities count for; costs nothing. 0 unless set."""
     decide: Literal["posterior", "argmax"] = Field(default="posterior", exclude_if=lambda decide: decide == "argmax")
-    """How the label is chosen. A plan that sets `prior_weight` and not this means `argmax`, the only way there was."""
+    """Rule that chooses the label. A plan that sets `prior_weight` and not this means `argmax`, once the only rule."""
     calibration: Calibration | None = Field(default=Calibration(), exclude_if=is_none)
     """For `posterior`: the parameters of its model."""
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, written: Any) -> Any:
-        """What is not written. As signed, `argmax` is a `prior_weight` without `decide`."""
+        """Complete what is not written. As signed, `argmax` is a `prior_weight` without `decide`."""
         if not isinstance(written, dict):
             return written
         decide = written.get("decide", "posterior" if written.get("prior_weight") is None else "argmax")
@@ -298,7 +298,7 @@ class KeywordJointEmMechanism(TextMechanism):
 
     type: Literal["keyword_joint_em"]
     k: int = Field(ge=1, le=100)
-    """How many words leave."""
+    """Number of words that are released."""
     typical_domain: int = Field(default=100, ge=1, le=1_000_000)
     """A public guess of how many words the query and the zero-shot answers have together, for the preview only."""
 
@@ -361,9 +361,9 @@ class TokenEnsembleMechanism(TextMechanism):
     max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=is_none)
     """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
     clip: float = Field(default=2.0, ge=0.01, le=_LARGEST_CLIP)
-    """How far one slot may move a token's log-probability, in nats; up to 20 where the budget allows for it."""
+    """Largest change of a token's log-probability by one slot, in nats; up to 20 where the budget allows for it."""
     weight: float = Field(default=1.0, gt=0, le=10)
-    """How much the slots' mean may count, if the budget allows it; 1: as if it were the model's own opinion."""
+    """Largest weight of the slots' mean, if the budget allows it; 1: as if it were the model's own distribution."""
     temperature: float = Field(default=1.0, ge=0.1, le=5)
     """Temperature of the distribution that a token is drawn from."""
     top_k: int = Field(default=100, ge=2, le=127)
@@ -411,7 +411,7 @@ class TokenEnsembleMechanism(TextMechanism):
         return self.max_tokens or self.tokens
 
     def pull(self, epsilon: float, ensemble: int) -> float:
-        """How far one slot moves a token's log-odds at most, in nats of the distribution that is drawn from.
+        """Largest amount by which one slot moves a token's log-odds, in nats of the distribution that is drawn from.
 
         Args:
             epsilon: range of a token's log-likelihood ratios, from calibration: four times that.
@@ -420,7 +420,7 @@ class TokenEnsembleMechanism(TextMechanism):
         return min(epsilon / 4, self.weight * _LARGEST_CLIP / (ensemble * self.temperature))
 
     def reach(self, pull: float, ensemble: int) -> float:
-        """How far one slot may move a token's log-probability, in nats: as far as `weight` lets it with such a pull.
+        """Largest change of a token's log-probability by one slot, in nats, that `weight` allows with such a pull.
 
         Args:
             pull: value of :meth:`pull`.

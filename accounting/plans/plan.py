@@ -93,7 +93,7 @@ class Plan(Strict):
         return self
 
     def counters(self) -> list[tuple[str, int]]:
-        """What the ledger counts, and up to how many answers each: every task, or where it has topics, each of them."""
+        """Names of the ledger's counters, and their largest numbers of answers: one for each task, or each topic."""
         return [
             (entry(name, topic), task.answers)
             for name, task in self.tasks.items()
@@ -105,7 +105,7 @@ Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble
 
 
 class TaskNoise(Strict):
-    """What calibration decided for one task."""
+    """The result of calibration for one task."""
 
     sampling_probability: float
     mechanism: Profile = Field(union_mode="left_to_right")
@@ -155,7 +155,7 @@ class CalibratedPlan(Strict):
     texts, as whole numbers of 8 bits (:func:`exemplar_store.nearness.rounded`), in base64."""
 
     def events(self, counts: Mapping[str, int] | None = None) -> list[Event]:
-        """What happens to a unit when every task gives its planned number of answers, or the given numbers.
+        """The events that happen to a unit when every task gives its planned number of answers, or the given numbers.
 
         A unit is on one topic of a task, so it is drawn from for the answers on that one. The worst is that it is on
         the topic with the most answers, and with the largest probability: drawn with a smaller one, an answer is made
@@ -266,7 +266,7 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
 
 
 def _granted(plan: Plan, public_size: int) -> list[Grant]:
-    """What each task is granted.
+    """The answers that each task is granted.
 
     Raises:
         PlanError: a task cannot be granted what it asks for.
@@ -312,7 +312,7 @@ def _noise(plan: Plan, public_size: int, events: Sequence[Event]) -> dict[str, T
 
 
 def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
-    """What is wrong with the tasks that tasks name."""
+    """The problems with tasks that other tasks name."""
     problems = []
     for name, task in plan.tasks.items():
         if not isinstance(task, ClassifyTask):

@@ -99,19 +99,19 @@ class _Task(Strict):
     """Whether a slot shows what it has drawn, in random order, or the exemplars nearest to the question, nearest last.
     """
     slots: Literal["model", "quote"] = Field(default="model", exclude_if=lambda slots: slots == "model")
-    """Who answers in a slot: a model that is shown its exemplars, or with `order: nearest` the nearest exemplar, whose
-    response or label is the slot's answer. Then the model is asked for the zero-shot answer, and for a sentence of the
-    released words, and no exemplar is shown to it."""
+    """Source of a slot's answer: with `model`, a model that is shown its exemplars; with `quote`, which needs `order:
+    nearest`, the response or label of the nearest exemplar. The model is then asked for the zero-shot answer, and for a
+    sentence of the released words, and no exemplar is shown to it."""
     ensemble: int = Field(ge=1, le=10_000)
     """Slots of a query, each asked by itself: what is sampled is `drawn` times this, on average."""
     answers: int = Field(ge=1, le=100_000_000)
-    """How many answers the task may give in all; more of them need more noise in each."""
+    """Number of answers the task may give in all; more of them need more noise in each."""
     sampling: Literal["units", "blocks"] = "units"
     """Whether units are drawn one by one, or in fixed blocks whose prompts a language model's cache can keep."""
     max_exemplars: int | None = Field(default=None, ge=1)
     """Most exemplars a slot keeps of what it has drawn, by lot; twice as many as it expects unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """How the plan's tasks divide the budget, relative to each other."""
+    """Share of the task in the plan's budget, relative to the other tasks' shares."""
     slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=is_none)
     """The most tokens that a slot's exemplars have in a language model's prompt; the slot leaves out those that do not
     fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
@@ -276,7 +276,7 @@ class ClassifyTask(_Task):
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
     probabilities in the posterior, at no cost."""
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
-    """What a language model's label scores are divided by, in each slot by itself: the geometric mean of the slot's own
+    """Divisor of a language model's label scores, in each slot by itself: the geometric mean of the slot's own
     scores on `public_texts`, or on texts without content. A model favours some labels whatever the question, and all
     slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""
     public_texts: tuple[str | dict[str, str], ...] = Field(
@@ -349,8 +349,8 @@ class GenerateTask(_Task):
     document_field: str | None = None
     """The query's field that answers are taken from, for an engine that extracts rather than writes."""
     candidates: int = Field(default=20, ge=1, le=1000)
-    """How many public zero-shot answers are asked for: what `embedding_mean` chooses from, and where the words of
-    `keyword_joint_em` come from beside the query's."""
+    """Number of public zero-shot answers to ask for: the candidates of `embedding_mean`, and, beside the query, the
+    source of the words of `keyword_joint_em`."""
     public_answers: tuple[Annotated[str, StringConstraints(min_length=1, max_length=5000)], ...] = Field(
         default=(), max_length=1000, strict=False
     )

@@ -83,7 +83,7 @@ class TopicsByTexts(_Topics):
 
     by: Literal["public_texts"]
     number: int = Field(ge=2, le=MOST_TOPICS)
-    """How many centres; topics are called by their numbers, from 1."""
+    """Number of centres; topics are called by their numbers, from 1."""
     texts: tuple[_Text, ...] = Field(min_length=2, max_length=10_000, strict=False)
     """Public texts such as callers ask. They are not exemplars: the centres would give them away."""
 

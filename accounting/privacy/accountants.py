@@ -13,7 +13,7 @@ from accounting.privacy.events import Event
 from accounting.privacy.pairs import certain_loss
 
 ACCOUNTANTS = ("pld", "prv", "rdp")
-"""What plans call them."""
+"""Names of the accountants in plans."""
 
 # PRV and PLD compute the same quantity by different numerics.
 _PRV_PLD_TOLERANCE = 0.02

@@ -1,4 +1,4 @@
-"""What every accountant offers, and what it answers with."""
+"""The interface of every accountant, and its answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from accounting.privacy.pairs import lower_epsilon
 
 @dataclass(frozen=True)
 class EpsilonBounds:
-    """What may be promised of some events, and what may not.
+    """Bounds of the ε of some events: ``upper`` may be promised, less than ``lower`` may not.
 
     Attributes:
         lower: an ε that is surely leaked by mechanisms these events allow; no valid ``upper`` is below.

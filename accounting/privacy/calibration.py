@@ -250,7 +250,7 @@ def _search(cost: Callable[[float], float], guess: float, epsilon: float) -> flo
 
 
 def _secant(previous: tuple[float, float] | None, latest: tuple[float, float]) -> float:
-    """Where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN."""
+    """Point where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN."""
     budget, now = latest
     if not (math.isfinite(now) and now > 0):
         return math.nan

@@ -1,4 +1,4 @@
-"""What happened, or is planned to happen: mechanisms run on samples, a number of times each.
+"""Events that happened, or are planned: mechanisms run on samples, a number of times each.
 
 Events do not carry their cost; accountants compute it.
 """
@@ -12,7 +12,7 @@ from accounting.privacy.profiles import SymmetricProfile
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an answer's exemplars are drawn.
+    """The sampling of an answer's exemplars.
 
     Args:
         kind: ``units`` draws each privacy unit independently; ``blocks`` draws fixed blocks of units, each whole.

@@ -1,4 +1,4 @@
-"""What an answer costs whose tokens are drawn after words were released of the *same* sample, and with these in mind.
+"""The cost of an answer whose tokens are drawn after, and given, words that were released from the *same* sample.
 
 Proof. Fix neighbours. Let A be the answer if the differing unit is not in the sample and B if it is. The words' law
 under A and B has at most the profile h₁ of :class:`.profiles.ProposeTestRelease`, in either order. Whatever words were

@@ -173,7 +173,7 @@ def _mirrored(drawn: _Sampled) -> Pair:
 
 
 def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
-    """What an answer releases if the unit is not in the sample, and if it is."""
+    """Probabilities of an answer's outputs if the unit is not in the sample, and if it is."""
     match mechanism:
         case Gaussian(noise_multiplier) | PtrTest(noise_multiplier):
             return _noise(noise_multiplier)

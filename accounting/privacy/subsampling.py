@@ -1,4 +1,4 @@
-"""What Poisson sampling makes of a mechanism's profile.
+"""Amplification: a mechanism's profile under Poisson sampling.
 
 Write A for the answer without the neighbours' differing unit in the sample and B for the answer with it.
 

@@ -13,7 +13,7 @@ from accounting.ledger.trail import START, AuditTrail
 
 @dataclass(frozen=True)
 class Checked:
-    """How far a trail was checked.
+    """The checked part of a trail.
 
     Attributes:
         events: number of events, from the first on, that are as they were written.

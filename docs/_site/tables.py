@@ -73,7 +73,7 @@ def kind(schema: Schema) -> str:
 
 
 def default(schema: Schema) -> str:
-    """What a property is unless set."""
+    """Default of a property."""
     value = schema.get("default")
     if value is None or value == "":
         return ""

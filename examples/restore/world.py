@@ -40,7 +40,7 @@ PLACEHOLDER = "___"
 
 
 class World:
-    """How often each illness comes with each symptom."""
+    """Frequencies of each symptom with each illness."""
 
     def __init__(self, illnesses: int = 16, seed: int = 0):
         generator = np.random.default_rng(seed)
@@ -69,7 +69,7 @@ class World:
         return rows
 
     def best_guesses(self, rows: Sequence[dict[str, object]], *, redacted: bool) -> float:
-        """How often the best possible guess is right (the law is known)."""
+        """Share of rows that the best possible guess gets right (the law is known)."""
         right = 0
         for row in rows:
             words = set(str(row["text"]).replace(",", " ").replace(".", " ").split())

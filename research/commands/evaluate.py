@@ -78,7 +78,7 @@ class Questions(Options):
 
 
 class Drawn(Options):
-    """Where the results go."""
+    """Destinations of the results."""
 
     csv: Path | None = None
     """Write the table here."""

@@ -121,7 +121,7 @@ class Dataset:
 
     @cached_property
     def public_size(self) -> int:
-        """How many training rows there are.
+        """Number of training rows.
 
         Raises:
             ValueError: the file is missing.
@@ -130,7 +130,7 @@ class Dataset:
 
     @cached_property
     def _training(self) -> tuple[int, str]:
-        """How many training rows there are, and a digest of them."""
+        """Number of training rows, and a digest of them."""
         count, digest = 0, hashlib.sha256()
         with self._train() as source:
             for count, row in enumerate(source.records(), 1):  # noqa: B007 (it is used below)

@@ -1,4 +1,4 @@
-"""What measuring a task takes, by its kind: :mod:`.labels`, :mod:`.once` and :mod:`.texts` have evaluators."""
+"""Measuring a task, by its kind: :mod:`.labels`, :mod:`.once` and :mod:`.texts` have evaluators."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -19,7 +19,7 @@ from aggregation.posterior import LabelPosterior, PosteriorParameters, expected_
 _DRAWS = 4
 """Number of draws of noise for each row."""
 _DOUBT = (0.5, 0.5, 0.7, 0.5)
-"""How far ln prior, ln decisiveness, ln lead and echo are expected to be from the defaults, as standard deviations."""
+"""Standard deviations of ln prior, ln decisiveness, ln lead and echo around the defaults, before any rows."""
 _BOUNDS = [(math.log(0.05), math.log(10)), (math.log(0.01), math.log(1000)), (math.log(0.001), 0.0), (0.0, 2.0)]
 """Bounds of them in a plan."""
 _DOUBT_WEIGHT, _BOUNDS_WEIGHT = 0.7, (math.log(0.01), math.log(100))

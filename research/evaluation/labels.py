@@ -24,7 +24,7 @@ from research.evaluation.tables import Grid, ReportTable
 from service.answering.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
-"""How a label is chosen from noisy votes."""
+"""Rules that choose a label from noisy votes."""
 _BINS = 10
 _CHANCES = 200
 _DIGITS = 3
@@ -78,7 +78,7 @@ class LabelScores:
 
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
-"""How each way to decide is drawn; the table has one more."""
+"""Line style of each rule to decide; the table has one more."""
 _NOISELESS = {"soft": "-.", "hard": "--", "prototypes": ":", "synthetic_exemplars": (0, (1, 5))}
 _COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars": "C3"}
 """Colours by the kind of votes, or by the mechanism of a one-time release."""

@@ -69,7 +69,7 @@ class KeptEngine:
         return hashlib.sha256(document.encode()).hexdigest()
 
     def get(self, key: str) -> Any:
-        """What was kept under a key, arrays as lists; None if nothing was."""
+        """The value kept under a key, arrays as lists; None if there is none."""
         with self._explained():
             row = self._database.execute("SELECT said FROM replies WHERE key = ?", [key]).fetchone()
             return None if row is None else json.loads(zlib.decompress(row[0]))

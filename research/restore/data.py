@@ -22,7 +22,7 @@ from sanitization.vocabulary import FloatArray
 
 
 class TrainConfig(BaseModel):
-    """What to train, from a YAML file. Paths are relative to it."""
+    """Configuration of a training, from a YAML file. Paths are relative to it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -54,7 +54,7 @@ class SteeredModel:
 
     @torch.inference_mode()
     def states(self, texts: Sequence[str], batch: int = 64) -> Tensor:
-        """What each head puts out at each prompt's last token, float32 (N, layers, heads, head size)."""
+        """Output of each head at each prompt's last token, float32 (N, layers, heads, head size)."""
         states = []
         for start in range(0, len(texts), batch):
             prompts = self._tokens(texts[start : start + batch])

@@ -30,7 +30,7 @@ class UnitVectorNoise(ABC):
 
     @abstractmethod
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """What is sent for each unit vector, (N, n)."""
+        """The value sent for each unit vector, (N, n)."""
 
     @abstractmethod
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:

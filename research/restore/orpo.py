@@ -28,7 +28,7 @@ STORED_EVERY = 25
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """What was learnt.
+    """The trained vectors.
 
     Attributes:
         types: r_c, one for each type, (t, K, d).
@@ -137,7 +137,7 @@ def _store(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[Te
 
 
 def _restore(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> int:
-    """How many steps are done; parameters and moments as they were after them."""
+    """Number of steps done; sets parameters and moments as they were after them."""
     if not file.exists():
         return 0
     # Tensors and numbers only, which nothing in the file can make more of.

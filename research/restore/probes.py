@@ -63,7 +63,7 @@ def probe(train: Tensor, train_labels: np.ndarray, test: Tensor, test_labels: np
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> FloatArray:
-    """How often a row with the label scores above one without, (m, c), for scores (m, N, c) and labels (N, c)."""
+    """Chance that a row with the label scores above one without, (m, c), for scores (m, N, c) and labels (N, c)."""
     positive = labels.sum(axis=0)
     negative = len(labels) - positive
     ranks = (rankdata(scores, axis=1) * labels).sum(axis=1)

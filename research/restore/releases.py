@@ -1,4 +1,4 @@
-"""What may leave of a query's spans, by each mechanism, at equal true ε.
+"""Releases of a query's spans, by each mechanism, at equal true ε.
 
 A :class:`ReleasedQueries` holds what left *and* its likelihood: usefulness and attacks are measured on the same draws
 of the same law. (The paper's code steers with one noise and attacks another.)

@@ -1,4 +1,4 @@
-"""What sanitising leaves of real texts, and what an attacker with context learns, each with its standard error.
+"""Utility of sanitised texts, and success of attackers with context, each with its standard error.
 
 A file's last texts are sanitised. The others are public knowledge: words that follow each other, and a classifier of
 labels, are learnt from them as they are.
@@ -49,7 +49,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Guessed:
-    """What an attacker with a model found.
+    """The findings of an attacker with a model.
 
     Attributes:
         right: words found, of all of them.

@@ -1,4 +1,4 @@
-"""How label scores are best calibrated: a language model's answers to the same questions, calibrated in several ways.
+"""Ways to calibrate label scores, compared: a language model's answers to the same questions.
 
     python research/studies/calibrations.py DATA/agnews research/studies/agnews-model.yaml smollm2
     python research/studies/calibrations.py ... --shots 8 --chat true --words good bad --queries 80 --slots 24

@@ -112,7 +112,7 @@ def reviews(out: Path) -> Iterator[Way]:
 
 
 def reviewed(drawn: int, slots: int, mechanism: Mapping[str, Any], topics: Mapping[str, Any] | None = None) -> Plan:
-    """What answers questions on products."""
+    """Ways to answer questions on products."""
     task = {
         "kind": "generate",
         "prompt": {"exemplar": "Question: {question}\nAnswer: {answer}", "query": "Question: {question}\nAnswer:"},
@@ -133,7 +133,7 @@ def reviewed(drawn: int, slots: int, mechanism: Mapping[str, Any], topics: Mappi
 
 
 WAYS = {"tickets": (tickets, (12, 100, 1000)), "products": (reviews, (100, 1000, 10_000))}
-"""What fills slots, and numbers of answers in all."""
+"""Ways to fill slots, and numbers of answers in all."""
 
 
 def releasing(

@@ -81,7 +81,7 @@ SETS = {
 
 @dataclass(frozen=True)
 class Slots:
-    """How slots are filled, and who answers in them.
+    """A way to fill slots and to answer in them.
 
     Attributes:
         slots: ``quote`` or ``model``, as in a plan; ``extract`` for that engine; ``prototypes``, which has no slots.

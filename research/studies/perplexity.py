@@ -1,4 +1,4 @@
-"""How surprising texts are to a language model."""
+"""Surprise of texts to a language model."""
 
 from __future__ import annotations
 

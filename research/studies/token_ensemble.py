@@ -61,7 +61,7 @@ CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1",
 VARIED = tuple(f"clip={clip},weight=10" for clip in (1, 2, 4, 8))
 """The weight follows from the budget and the clip: no budget allows for 10."""
 SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
-"""How :data:`VARIED` continues; of other sets half and twice as many slots."""
+"""Continuations of :data:`VARIED`; for other sets half and twice as many slots."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class MeasuredAnswer:
 
 @dataclass(frozen=True)
 class Answerer:
-    """What answers a question: the pipeline's stages, with a task as it was signed and as the engine sees it."""
+    """The means to answer a question: the pipeline's stages, with a task as it was signed and as the engine sees it."""
 
     stages: Stages
     task: GenerateTask
@@ -105,7 +105,7 @@ class Answerer:
 
 @cache
 def training(base: Path) -> tuple[int, str]:
-    """How many training rows a knowledge base has, and a digest of them."""
+    """Number of training rows of a knowledge base, and a digest of them."""
     file = base / "train.jsonl"
     return len(read_records(str(file))), hashlib.sha256(file.read_bytes()).hexdigest()
 

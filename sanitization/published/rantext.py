@@ -26,7 +26,7 @@ _FLOOR = 1e-16
 ε."""
 _DIMENSIONS = 8
 _REACH = 64.0
-"""Where ‖Y‖² ends when the scales have norm 1: its mean is 2, and a coordinate's share of it small."""
+"""Largest ‖Y‖² that is considered when the scales have norm 1: its mean is 2, and a coordinate's share of it small."""
 
 
 def rate(epsilon: float) -> float:

@@ -162,7 +162,7 @@ class Bundle:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What was signed."""
+        """The signed manifest."""
         try:
             return Manifest.model_validate_json(self.manifest_bytes)
         except ValidationError as error:
@@ -170,7 +170,7 @@ class Bundle:
 
     @cached_property
     def book(self) -> Book:
-        """What a client finds its profile in."""
+        """The book in which a client finds its profile."""
         tensors = self.tensors(BOOK, self.book_bytes)
         medoids = tuple(tuple(spans) for spans in self.manifest.medoids)
         try:

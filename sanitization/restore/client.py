@@ -31,7 +31,7 @@ class RestoreRefusedError(ValueError):
 
 @dataclass(frozen=True)
 class Preview:
-    """What a question would send and cost.
+    """The text that a question would send, and its cost.
 
     Attributes:
         redacted: the text that would leave.
@@ -56,7 +56,7 @@ class Preview:
 
 @dataclass(frozen=True)
 class ReceivedAnswer:
-    """An answer as it was received.
+    """An answer as it was received, and what was sent for it.
 
     Attributes:
         text: the answer.
@@ -132,7 +132,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         return bundle
 
     def preview(self, text: str, spans: Spans) -> Preview:
-        """What a question would send and cost. Sends nothing about the text, draws nothing.
+        """The text that a question would send, and its cost. Sends nothing about the text, draws nothing.
 
         Raises:
             SpanNotFoundError: a span is not in the text.

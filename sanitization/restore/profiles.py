@@ -21,7 +21,7 @@ _STEPS = 50
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """What a client needs to find a profile.
+    """The data by which a client finds a profile.
 
     Attributes:
         types: names of span types, t of them.
@@ -41,7 +41,7 @@ class Book:
 
     @property
     def k(self) -> int:
-        """How many profiles there are, with that of no spans."""
+        """Number of profiles, including that of no spans."""
         return len(self.medoids)
 
     @cached_property

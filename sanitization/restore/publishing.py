@@ -13,7 +13,7 @@ from sanitization.restore.profiles import Book
 
 MARGIN = 0.2
 JOB, REPORT, RESULT = "job.json", "report.json", "result.safetensors"
-"""What is read of a job's folder: its settings, what it found, and what it trained."""
+"""Files of a job's folder: its settings, its report, and what it trained."""
 
 
 class JobError(ValueError):
@@ -49,7 +49,7 @@ class Controls:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """What a finished job found.
+    """The report of a finished job.
 
     Raises:
         JobError: it is not finished.

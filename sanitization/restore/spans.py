@@ -20,7 +20,7 @@ import regex
 PLACEHOLDER = "___"
 
 Offsets = tuple[int, int]
-"""Where a span begins and where it ends, in characters."""
+"""Begin and end of a span, in characters."""
 Spans = Sequence[Offsets] | Sequence[str] | Callable[[str], Sequence[Offsets]]
 """Offsets; strings, of which every occurrence counts; or a detector that finds offsets in a text."""
 
@@ -60,7 +60,7 @@ class Redacted:
 
     @property
     def spans(self) -> tuple[str, ...]:
-        """What may not leave."""
+        """The spans, which may not leave."""
         return tuple(self.whole[start:end] for start, end in self.places)
 
 
@@ -128,7 +128,7 @@ def put_back(text: str, strings: Sequence[str], placeholder: str = PLACEHOLDER) 
 
 
 def normal_form(span: str) -> str:
-    """What shows of a span, without differences of case, width, accents' encoding and white space: to be compared."""
+    """The visible text of a span, to be compared, without differences of case, width, accents' encoding and spaces."""
     return " ".join(unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", span)).casefold().split())
 
 
@@ -172,7 +172,7 @@ def _checked(text: str, offsets: Sequence[Offsets]) -> list[Offsets]:
 
 
 def _kept(text: str, places: Sequence[Offsets]) -> Iterable[str]:
-    """What is kept: the pieces between runs of spans."""
+    """The text that is kept: the pieces between runs of spans."""
     end = 0
     for number, (start, stop) in enumerate(places):
         between = text[end:start]

@@ -1,4 +1,4 @@
-"""How much each span counts in the meta vector.
+"""Weights of spans in the meta vector.
 
 ``equal`` counts every span once. ``attention`` counts the attention that its word pieces receive in the whole text,
 from all word pieces and heads of MiniLM's last layer (equation 15 of the paper, with a smaller encoder). Both are
