@@ -53,24 +53,13 @@ demo-on-vllm demo-on-nearest_exemplar:
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo
 
-# Processes share the files as tests/conftest.py says, and the cores, so none needs threads. What one compiles of the code
-# the others read, and so do the services that they start. Whole services often wait: two at once, and two processes more.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
-# Each loads a model, torch or Ray.
-MODELS := examples/test_with_presidio.py research/evaluation/test_example_data.py research/evaluation/test_replies.py \
-  research/restore research/sanitization sanitization/restore/test_engine_worker.py service/gateway/api/test_openapi.py \
-  service/gateway/api/test_sanitizing.py service/cli/test_cli_trying.py service/cli/test_restore.py \
-  service/cli/test_sanitize.py service/gateway/dashboard/test_dashboard_sanitising.py service/engines/embedding \
-  service/engines/test_cpu_worker.py service/engines/test_extraction.py service/engines/test_isolation_modes.py \
-  service/engines/test_kept_blocks.py service/engines/test_model_folder.py service/engines/test_nearest_exemplar.py \
-  service/engines/test_nearest_response.py service/engines/test_smollm2.py service/engines/test_steered.py \
-  service/engines/test_tokens.py service/engines/test_vllm.py service/answering/test_sanitizing_engine.py \
-  service/answering/test_written_texts.py service/answering/plans/test_apart.py service/answering/plans/test_candidates.py
+# Each process has one thread, and all share bytecode. tests/conftest.py groups the tests.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -p no:langsmith_plugin
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, model, browser or PostgreSQL, without the slow ones
-	$(PYTEST) -n 2 -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy $(MODELS)) $(ARGS)
+	$(PYTEST) -n 2 -m "not slow and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

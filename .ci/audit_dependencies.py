@@ -4,11 +4,11 @@
     python .ci/audit_dependencies.py requirements.lock ...
 
 Not pip-audit: it asks the public index alone, whichever pip uses, and a version of which that has no document it skips
-and still exits with 0; of a mirror that serves documents of the newest versions only, it audits nothing and says that
-no vulnerability is known. Here a package is vouched for if there is a document of the pinned version, or if that is the
-newest; every other package is named.
+and still exits with 0; of a mirror that serves documents of the newest versions only, it audits nothing and reports
+that no vulnerability is known. Here a package is vouched for if there is a document of the pinned version, or if that
+is the newest; every other package is named.
 
-Exits with 1 for a vulnerability that is not acknowledged below, for an acknowledgement that fits nothing any more, if
+Exits with 1 for a vulnerability that is not acknowledged below, for an acknowledgement that no longer fits anything, if
 the index does not answer, and if there was nothing that it could vouch for.
 """
 
@@ -25,7 +25,7 @@ import httpx
 from packaging.version import Version
 
 ACKNOWLEDGED: dict[tuple[str, str], str] = {}
-"""By package and id of a vulnerability: why it cannot be reached from here."""
+"""Reasons why a vulnerability cannot be reached from here, by package and id."""
 _PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 
 
@@ -34,7 +34,7 @@ def audit(locks: list[Path], index: str) -> bool:
 
     Args:
         locks: requirements with hashes.
-        index: where its JSON documents are, such as ``https://index.example/pypi``.
+        index: URL of its JSON documents, such as ``https://index.example/pypi``.
 
     Raises:
         httpx.HTTPError: the index does not answer.
@@ -68,7 +68,7 @@ def audit(locks: list[Path], index: str) -> bool:
 
 
 def _known(client: httpx.Client, name: str, version: Version) -> dict[frozenset[str], list[str]] | None:
-    """Fixed versions of each vulnerability, by all its ids; None if the index cannot tell."""
+    """Fixed versions of each vulnerability, by all its ids; None if the index does not know."""
     document = _document(client, name)
     if document is not None and Version(document["info"]["version"]) != version:
         document = _document(client, f"{name}/{version}")
@@ -87,7 +87,7 @@ def _document(client: httpx.Client, name: str) -> dict[str, Any] | None:
 
 
 def configured_index() -> str:
-    """Where pip's index has its JSON documents."""
+    """URL of the JSON documents of pip's index."""
     url = os.environ.get("PIP_INDEX_URL") or _pip("config", "get", "global.index-url")
     if not url:  # pip's help names the index that it uses where none is configured
         named = re.search(r"Package Index \(default\s+([^\s)]+)\)", _pip("download", "--help"))

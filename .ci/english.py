@@ -7,6 +7,7 @@ with a noun phrase, not with a pronoun or a preposition. Some phrases are refuse
 """
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ NO_NOUN = frozenset(
 
 PHRASES = {
     r"(?<!there )(?<!here )\b(is|are) no (?!longer|more\b)": "write 'is not a', or 'has no'",
-    r"\b(is|are) none\b": "write 'is not a', or 'there is none'",
+    r"(?<!there )\b(is|are) (?-i:none)\b": "write 'is not a', or 'there is none'",
     r"\b(nobody|somebody|anybody|everybody|whoever|whatever asks)\b": "name the actor: caller, admin, operator, unit",
     r"\bfor ever\b": "write 'forever', 'permanently', or leave it out",
     r"\bany more\b(?! than)": "write 'no longer'",
@@ -38,7 +39,7 @@ PHRASES = {
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):")
 ENTRY = re.compile(r"    (?P<name>\*{0,2}[\w.]+): (?P<text>.+)")
 POINTER = re.compile(r"See :\w+:`[^`]+`\.?")
-CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|\"[^\"]*\"|\*[^*\n]+\*")
+CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|\"[^\"]*\"|(?<!\*)\*[^*\n]+\*(?!\*)")
 
 
 def main() -> int:
@@ -88,7 +89,7 @@ def nounless(docstring: str) -> Iterator[tuple[int, str]]:
     if POINTER.fullmatch(docstring.strip()):
         yield 0, "a docstring that only points elsewhere: leave it out, and mark the method with @override"
     section = False
-    for at, line in enumerate(re.sub(r"\n {4}(?= *\S)", "\n", docstring).splitlines()):
+    for at, line in enumerate(inspect.cleandoc(docstring).splitlines()):
         section = bool(SECTION.fullmatch(line.strip())) or (section and (not line or line.startswith(" ")))
         entry = ENTRY.match(line) if section else None
         if entry and entry["text"].split()[0].strip(",.;:").lower() in NO_NOUN:

@@ -50,7 +50,7 @@ class EmbeddingMean:
         noise_multiplier: z, noise standard deviation over L2 sensitivity.
         radius: R, the largest norm of a contribution, in (0, 2]; public. 1 cuts nothing off an embedding.
         centred: whether the candidates' mean is subtracted before clipping.
-        slots: how many slots are asked, of which some may abstain; public. Only a centred sum needs it.
+        slots: number of slots asked, of which some may abstain; public. Only a centred sum needs it.
 
     Raises:
         ValueError: a parameter is out of its range, or the noise too small for the lattice it is drawn on.
@@ -83,7 +83,7 @@ class EmbeddingMean:
 
         Args:
             contributions: one embedding of norm 1 per slot, floating-point shape (d,), or None for an abstention.
-                What is no such vector abstains too; nothing a slot hands in raises.
+                Anything that is not such a vector abstains too; no contribution makes this raise.
             candidates: embeddings of the public candidates, shape (C, d), C at least 1.
 
         Returns:
@@ -107,8 +107,8 @@ class EmbeddingMean:
         norm of at most R there, exactly: it is scaled to just below R and rounded towards zero. The sum is exact.
 
         Args:
-            contributions: as in :meth:`release`.
-            centre: shape (d,).
+            contributions: embeddings or abstentions, as for :meth:`release`.
+            centre: vector to subtract, shape (d,).
 
         Returns:
             Fixed-point sum, shape (d,).
@@ -124,17 +124,17 @@ class EmbeddingMean:
     def select(self, noisy_sum: Vectors, candidates: Vectors) -> int:
         """Post-process a noisy sum, shape (d,), into the index of the nearest of the candidates.
 
-        Nearest by cosine, the first of equals. The candidates have norm 1, so an inner product says as much.
+        Nearest by cosine, the first of equals. The candidates have norm 1, so inner products give the same order.
 
         Args:
             noisy_sum: shape (d,).
-            candidates: of norm 1, shape (C, d).
+            candidates: embeddings of norm 1, shape (C, d).
         """
         target = noisy_sum + self.slots * min(1.0, self.radius) * self.centre(candidates)
         return int(np.argmax(candidates @ target))
 
     def probability_released(self, agreeing: float, candidates: int, similarity: float = TYPICAL_SIMILARITY) -> float:
-        """At least this is the chance of the candidate that some slots give word for word, the others nothing.
+        """Lower bound on the chance of a candidate that some slots give word for word, while the others give nothing.
 
         Let v be the candidate's embedding, w another's, both of norm 1. The n agreeing slots hand in v, or v minus the
         centre, of which clipping leaves a part f. So v's score leads w's by the noise along v - w, whose standard
@@ -151,7 +151,7 @@ class EmbeddingMean:
         That is so if v·w is at most 1/2 and w·w' at least 0, and if all cosines are the same.
 
         Args:
-            agreeing: n, how many slots give the candidate.
+            agreeing: n, number of slots that give the candidate.
             candidates: C, at least 1.
             similarity: largest cosine of the candidate with another; if centred, that of every two. In [0, 1).
 
@@ -164,13 +164,13 @@ class EmbeddingMean:
     def required_slots(
         self, candidates: int, similarity: float = TYPICAL_SIMILARITY, probability: float = 0.95
     ) -> float:
-        """How many slots suffice in :meth:`probability_released` for the given probability.
+        """Number of slots that suffices in :meth:`probability_released` for the given probability.
 
         Returns:
             A number of slots, at least 0; if the ensemble is smaller, this promises nothing.
 
         Raises:
-            ValueError: as there, or the probability is not between 0 and 1.
+            ValueError: the probability is not between 0 and 1, or :meth:`probability_released` raises it.
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie between 0 and 1, not {probability}")
@@ -180,7 +180,7 @@ class EmbeddingMean:
         return max(0.0, float(special.ndtri(probability ** (1 / (candidates - 1)))) / per_slot)
 
     def _pull_per_slot(self, candidates: int, similarity: float) -> float:
-        """By how many standard deviations of the noise one slot brings its candidate ahead of another."""
+        """Number of standard deviations of the noise by which one slot brings its candidate ahead of another."""
         if candidates < 1 or not 0 <= similarity < 1:
             raise ValueError(
                 f"there must be a candidate and the similarity lie in [0, 1), not {candidates} and {similarity}"
@@ -197,7 +197,7 @@ def unit_candidates(candidates: Vectors) -> Vectors:
         candidates: shape (C, d).
 
     Raises:
-        ValueError: there is none, or one is not a vector of finite numbers other than zero.
+        ValueError: there are no candidates, or one is not a vector of finite numbers other than zero.
     """
     vectors = np.asarray(candidates, dtype=np.float64)
     if vectors.ndim != 2 or 0 in vectors.shape:

@@ -1,4 +1,4 @@
-"""Public exemplars chosen by the votes of private units, made once and used for ever.
+"""Public exemplars chosen by the votes of private units: a one-time release that every later answer uses.
 
 There are public candidates, each of a label. A unit, whatever it holds, has one vote: for the candidate that is the
 most similar to any of its texts, of those with that text's label. A unit without a usable text does not vote.
@@ -8,7 +8,7 @@ moves one candidate's number of votes by 1 and no other, all of them by at most 
 each this is a Gaussian mechanism of noise multiplier z, once. Numbers of votes are kept within what integers hold,
 which never moves two of them apart.
 
-The candidates of the most noisy votes are chosen, so many of each label: post-processing of the noisy votes. This is
+For each label the same number of candidates is chosen, those with the most noisy votes: post-processing. This is
 the first round of private evolution (Xie et al. 2024, arXiv 2403.01749), label by label, with a vote for each unit
 instead of each text.
 """
@@ -37,7 +37,7 @@ class ExemplarVotes:
     Attributes:
         noise_multiplier: z, noise standard deviation over L2 sensitivity.
         candidates: their embeddings, of norm 1, shape (candidates, d).
-        labels: of each candidate its label's index.
+        labels: index of each candidate's label.
 
     Raises:
         ValueError: the noise is too small for the lattice it is drawn on.
@@ -90,19 +90,19 @@ class ExemplarVotes:
 
     @cached_property
     def _by_label(self) -> dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]]:
-        """Of each label its candidates' numbers and embeddings."""
+        """Each label's candidates: their numbers and embeddings."""
         labels = np.asarray(self.labels)
         numbers = {label: np.flatnonzero(labels == label) for label in set(self.labels)}
         return {label: (places, self.candidates[places].astype(np.float64)) for label, places in numbers.items()}
 
 
 def chosen(noisy_votes: npt.NDArray[np.float64], labels: Sequence[int], per_label: int) -> list[int]:
-    """The candidates of the most noisy votes, so many of each label: the first of every label, then the second, ...
+    """The candidates with the most noisy votes, equally many for each label: the first of every label, then the second.
 
     Args:
         noisy_votes: from :meth:`ExemplarVotes.release`.
-        labels: of each candidate its label's index.
-        per_label: how many of each.
+        labels: index of each candidate's label.
+        per_label: number of candidates to choose for each label.
     """
     ranked = np.argsort(-noisy_votes, kind="stable")
     by_label = [[int(number) for number in ranked if labels[number] == label] for label in sorted(set(labels))]

@@ -8,7 +8,7 @@ distinct words. Its loss is ℓ(s) = maxᵢ (c₍ᵢ₎ - c at sᵢ), a whole nu
 true top k in order. The mechanism releases s with probability proportional to e^(-ε·ℓ(s)/4).
 
 Privacy. Neighbours differ in one slot's set of words, from any set to any other or to none. Each c_w then moves by
-at most 1. So does each sorted count: c₍ᵢ₎ ≥ v says that i words have at least v slots, and these words keep at
+at most 1. So does each sorted count: c₍ᵢ₎ ≥ v means that i words have at least v slots, and these words keep at
 least v - 1. Hence every difference c₍ᵢ₎ - c at sᵢ moves by at most 2, and so does their maximum ℓ(s). Both may move
 at once, since one slot can stop naming one word and start naming another, so 2 is reached; 1, as in DP-ICL's
 theorem 9, is too small. As sequences differ in how ℓ moves by at most 2 - (-2) = 4, their log-likelihood ratios
@@ -22,7 +22,7 @@ is the sum over t = ℓ..m of w(t) = e^(-ε·t/4) - e^(-ε·(t+1)/4), for t = m 
 weight N(t)·w(t), then a uniform sequence of loss at most t, gives s the weight Σ_{t ≥ ℓ(s)} w(t): the law above.
 N(t) is an exact integer, ties need no breaking, and nothing is subtracted but the two exponentials. Losses are at
 most the number of slots, so this takes O(d) for the counts and O(k·m) for the weights. What rounding does to the
-law (less than 2⁻¹¹⁸ to ε) is said in :mod:`aggregation.exponential_weights`.
+law (less than 2⁻¹¹⁸ to ε) is bounded in :mod:`aggregation.exponential_weights`.
 """
 
 import math
@@ -51,7 +51,7 @@ class JointExponentialMechanism:
 
     Attributes:
         epsilon: the range of its log-likelihood ratios, in nats.
-        k: how many words are released.
+        k: number of words to release.
 
     Raises:
         ValueError: k is below 1, or epsilon is not between 1e-9 and 100.
@@ -70,7 +70,7 @@ class JointExponentialMechanism:
 
     @property
     def rate(self) -> float:
-        """How fast the log-probability of a sequence falls, in nats per vote of loss."""
+        """Rate at which the log-probability of a sequence falls, in nats per vote of loss."""
         return self.epsilon / (2 * LOSS_SENSITIVITY)
 
     def release(self, contributions: Iterable[Collection[str] | None], domain: Sequence[str]) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class JointExponentialMechanism:
 
         Args:
             contributions: one set of words per slot, or None where the slot abstains. Words outside the domain and
-                repetitions do not count; what is no collection of words abstains.
+                repetitions do not count; a contribution that is not a collection of words abstains.
             domain: public words, each once. Their order does not matter.
 
         Returns:
@@ -134,16 +134,16 @@ class JointExponentialMechanism:
 
 
 def required_votes(epsilon: float, k: int, words: int, probability: float = 0.95) -> float:
-    """How many slots must name each of k words, and none of the others, for these k to be the ones released.
+    """Number of slots that must name each of k words, and none of the others, for these k words to be released.
 
     Only the k! orders of those words have loss 0, all other sequences have that number c as their loss. So the k words
     come out with probability 1/(1 + (C(words, k) - 1)·e^(-ε·c/4)), which is solved for c.
 
     Args:
-        epsilon: of the mechanism.
-        k: how many words are released.
+        epsilon: ε of the mechanism, in nats.
+        k: number of words to release.
         words: size of the domain, at least k.
-        probability: with which they are to be released, between 0 and 1.
+        probability: chance that the release is these words, between 0 and 1.
 
     Returns:
         A number of votes, at least 0; if the ensemble is smaller, no agreement suffices.

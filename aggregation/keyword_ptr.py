@@ -39,7 +39,7 @@ GAP_SENSITIVITY = 2
 """Largest change of a gap when one slot's contribution changes; also the largest gap that is not safe to release at."""
 
 LARGEST_DELTA0 = 0.1
-"""A test that passes more often than this where it must not is none."""
+"""Largest δ₀: a test that passes more often than this on an unsafe gap protects too little."""
 
 _ROUNDING = 1e-12  # relative; far more than the quantile of the normal distribution can err by
 
@@ -88,15 +88,15 @@ class KeywordPtr:
 
     @property
     def threshold(self) -> float:
-        """What the noisy gap must exceed, in slots: 2 and the upper δ₀ quantile of the noise."""
+        """Value that the noisy gap must exceed, in slots: 2 and the upper δ₀ quantile of the noise."""
         return GAP_SENSITIVITY - self.sigma * float(special.ndtri(self.delta0))
 
     def release(self, contributions: Iterable[Set[str] | None]) -> tuple[str, ...] | None:
         """Release the most frequent words, or nothing.
 
         Args:
-            contributions: one set of words per slot, or None for an abstention. What is no set of strings abstains
-                too; nothing a slot hands in raises.
+            contributions: one set of words per slot, or None for an abstention. Anything that is not a set of strings
+                abstains too; no contribution makes this raise.
 
         Returns:
             Words in alphabetical order (by code point): k of them, or fewer if there are no k words at all. None if
@@ -143,7 +143,7 @@ class KeywordPtr:
 
 
 def gap(ordered: list[int], k: int) -> int:
-    """By how much the k-th largest count exceeds the next.
+    """The difference between the k-th largest count and the next.
 
     Args:
         ordered: counts, largest first.

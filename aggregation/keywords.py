@@ -1,4 +1,4 @@
-"""From texts to sets of words, by the same rules for private outputs and for public domains; and word counts.
+"""Sets of words of texts, by the same rules for private outputs and for public domains; and word counts.
 
 The rules, in order:
 
@@ -14,8 +14,7 @@ The rules, in order:
 5. **Possessive** ``'s`` is cut off, so ``Ada's`` is ``ada``; and ``he's`` is ``he``, a stop word.
 6. **Stop words** of English (:data:`STOP_WORDS`) are dropped. Negations, ``yes`` and ``may`` (a month) are not among
    them: they may be the answer.
-7. What is segmented into more than :data:`LONGEST_WORD` characters is dropped: nobody's keyword, and a release stays
-   small.
+7. A word of more than :data:`LONGEST_WORD` characters is dropped: it is not a useful keyword, and releases stay small.
 
 Words are not stemmed. Nothing depends on a locale. Whatever the text, no rule raises: the text may be private.
 """
@@ -27,7 +26,7 @@ from collections.abc import Iterable, Set
 import regex
 
 LONGEST_WORD = 64
-"""In characters, after normalisation, edges included."""
+"""Length in characters, after normalisation, edges included."""
 
 _STOP_WORDS = """
     a about after again all also am an and any are as at be because been before being between both but by can could
@@ -51,7 +50,7 @@ _EDGES = regex.compile(r"\A[^\p{L}\p{N}]+|(?:'s|[^\p{L}\p{N}\p{Mn}\p{Mc}])+\Z")
 
 
 def keywords(text: str) -> frozenset[str]:
-    """The words of a text that say what it is about, by the rules above."""
+    """The words of a text that carry its meaning, by the rules above."""
     return frozenset(word for token in _WORD.findall(normalised(text)) if (word := _keyword(token)))
 
 
@@ -62,10 +61,10 @@ def normalised(text: str) -> str:
 
 
 def count_words(contributions: Iterable[Set[str] | None]) -> WordCounts:
-    """In how many slots each word occurs.
+    """Number of slots in which each word occurs.
 
-    A slot adds 1 to each of its words, whatever their number: replacing its set by another moves every count by at most
-    1. What is no set of strings abstains.
+    A slot adds 1 to each of its words, whatever their number, so replacing its set by another moves every count by at
+    most 1. Anything that is not a set of strings abstains.
     """
     counts: WordCounts = Counter()
     for words in contributions:

@@ -20,7 +20,7 @@ FRACTION_BITS = 40
 ONE = 1 << FRACTION_BITS
 """The number 1 in fixed point."""
 SMALLEST_SIGMA = 0.01
-"""Below this Theorem 19 says nothing, and nobody calls such noise private."""
+"""Below this Theorem 19 gives no bound, and the noise would protect too little to be called private."""
 
 enable_features("contrib")
 
@@ -28,14 +28,14 @@ FixedPoint = npt.NDArray[np.int64]
 
 
 def check_sigma(sigma: float, name: str = "sigma") -> None:
-    """Refuse noise that is none, or more than there is.
+    """Refuse noise that is too small, or not finite.
 
     Args:
         sigma: standard deviation in real units.
-        name: what the error calls it.
+        name: name of the parameter in the error.
 
     Raises:
-        ValueError: it is too small or not finite.
+        ValueError: sigma is too small or not finite.
     """
     if not SMALLEST_SIGMA <= sigma < math.inf:
         raise ValueError(f"{name} must be a finite number of at least {SMALLEST_SIGMA}, not {sigma}")

@@ -1,4 +1,4 @@
-"""Which label is right, given noisy votes: a posterior over the labels.
+"""A posterior over the labels, given noisy votes.
 
 A model of one query. Of L labels y is right; n slots vote; the engine's zero-shot probabilities, smoothed, are p; σ is
 the noise. With the parameters of :class:`PosteriorParameters`:
@@ -34,12 +34,12 @@ SMOOTHING = 0.02
 """Share of the zero-shot probability that is spread evenly, so that none is 0."""
 
 Voters = TypeVar("Voters", float, npt.NDArray[np.float64])
-"""How many slots vote, of one query or of many."""
+"""Number of slots that vote, of one query or of many."""
 
 _SHARES = (np.arange(100) + 0.5) / 100
 _LOG_SHARES = np.log(_SHARES)
 _SPAN = math.log(50)
-"""Of the logarithms of shares that are told apart: from the blur to all."""
+"""Width of the range in which logarithms of shares are distinguished: from the blur to a share of 1."""
 _BLUR = 0.02
 """Standard deviation of what chance does to a share without noise."""
 
@@ -51,11 +51,11 @@ class PosteriorParameters:
     """The model's parameters, all public.
 
     Attributes:
-        prior: how far zero-shot's log-probabilities are believed; 0 not at all, 1 as they are.
+        prior: weight of zero-shot's log-probabilities; 0 ignores them, 1 takes them as they are.
         decisiveness: nats by which 50 times as many votes as another label's, without noise, favour a label over it.
         lead: the share of the votes that a label gains by being right.
-        echo: how much of zero-shot the votes contain already; 0 to 2.
-        weights: of each label, above 0: how much likelier it is than zero-shot and votes make it. Empty: all alike.
+        echo: degree to which the votes repeat zero-shot; 0 to 2.
+        weights: factor on each label's probability beside zero-shot and votes, above 0. Empty: 1 for all.
     """
 
     prior: float
@@ -71,7 +71,7 @@ class LabelPosterior:
 
     Attributes:
         sigma: standard deviation of the noise on each label's votes, in votes.
-        slots: how many slots are asked.
+        slots: number of slots asked.
         calibration: the model's parameters.
     """
 
@@ -82,7 +82,7 @@ class LabelPosterior:
     def probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """The probability of each label to be right in the model, shape (..., labels).
+        """The model's probability that each label is right, shape (..., labels).
 
         As far as the model's parameters were fitted to the engine and the task, that is how often it is right.
 
@@ -98,7 +98,7 @@ class LabelPosterior:
     def log_probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64], voters: Voters
     ) -> npt.NDArray[np.float64]:
-        """Bayes' rule for many queries at once, given how many slots voted.
+        """Bayes' rule for many queries at once, given the number of slots that voted.
 
         Args:
             noisy_votes: shape (..., labels).
@@ -109,7 +109,7 @@ class LabelPosterior:
         return weighed - _log_sum_exp(weighed)[..., None]
 
     def log_prior(self, zero_shot: npt.NDArray[np.float64], voters: Voters) -> npt.NDArray[np.float64]:
-        """Of P(y) in the model, but for a constant; arguments as in :meth:`log_probabilities`."""
+        """log P(y) in the model, up to a constant; arguments as in :meth:`log_probabilities`."""
         c, labels = self.calibration, zero_shot.shape[-1]
         smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / labels
         weights = np.log(c.weights) if c.weights else 0.0
@@ -117,9 +117,9 @@ class LabelPosterior:
         return believed + weights
 
     def evidence(self, noisy_votes: npt.NDArray[np.float64], voters: Voters) -> npt.NDArray[np.float64]:
-        """log E[share^g | noisy] of each label, but for a constant; arguments as in :meth:`log_probabilities`.
+        """log E[share^g | noisy] of each label, up to a constant; arguments as in :meth:`log_probabilities`.
 
-        Of the calibration it takes only ``decisiveness`` and ``lead``.
+        Of the calibration, only ``decisiveness`` and ``lead`` are used.
         """
         c, labels = self.calibration, noisy_votes.shape[-1]
         # The last axis is that of shares. What all of a label's have in common is left out of `seen`.
@@ -132,19 +132,19 @@ class LabelPosterior:
         return _log_sum_exp(right) - _log_sum_exp(wrong)
 
     def reliability(self, voters: Voters) -> Voters:
-        """How far the votes of that many slots count beside zero-shot, from 0 (only noise) to 1 (no noise)."""
+        """Weight of the votes of that many slots beside zero-shot, from 0 (only noise) to 1 (no noise)."""
         variance = self.calibration.lead / self.calibration.decisiveness * voters**2
         return variance / (variance + self.sigma**2)
 
     def lead_against(self, times: float, voters: int, labels: int) -> int | None:
-        """The lead in noisy votes that makes up for zero-shot finding the other labels so many times as likely.
+        """The lead in noisy votes that makes up for zero-shot finding each other label ``times`` times as likely.
 
         All labels weigh the same here.
 
         Args:
-            times: above 1.
-            voters: how many slots vote.
-            labels: how many there are; the others have as many votes as each other.
+            times: ratio of each other label's zero-shot probability to this label's; above 1.
+            voters: number of slots that vote.
+            labels: number of labels; the others have equal votes.
 
         Returns:
             At most ``voters``; None where that is not enough.
@@ -164,7 +164,7 @@ class LabelPosterior:
 
 
 def _log_sum_exp(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Along the last axis, of finite numbers; SciPy's takes five times as long for one answer."""
+    """Log-sum-exp along the last axis, of finite numbers; SciPy's takes five times as long for one answer."""
     largest = values.max(axis=-1, keepdims=True)
     return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
 
@@ -175,7 +175,7 @@ def expected_voters(total: float, sd: float, most: float) -> float:
     Args:
         total: the sum of all labels' noisy votes.
         sd: standard deviation of the noise in it, above 0.
-        most: how many slots are asked.
+        most: number of slots asked.
     """
     total = min(max(total, -_FAR * sd), most + _FAR * sd)
     if total < 0:  # by symmetry; from here on the lower limit is at or below the mean

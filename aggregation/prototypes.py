@@ -1,4 +1,4 @@
-"""A prototype of each label: the noisy sum of embeddings of its texts, made once and used for ever.
+"""A prototype of each label: the noisy sum of embeddings of its texts, a one-time release that all answers use.
 
 A unit, whatever it holds, contributes one matrix of shape (labels, d): at each label the sum of its embeddings there,
 the whole scaled down to Frobenius norm 1 if it is longer.
@@ -43,8 +43,8 @@ class PrototypeSums:
 
     Attributes:
         noise_multiplier: z, noise standard deviation over L2 sensitivity.
-        labels: how many there are.
-        dimension: d, of an embedding.
+        labels: number of labels.
+        dimension: d, number of coordinates of an embedding.
 
     Raises:
         ValueError: the noise is too small for the lattice it is drawn on.
@@ -96,27 +96,27 @@ class PrototypeSums:
 
 @dataclass(frozen=True)
 class Prototypes:
-    """What noisy sums say of a question.
+    """The label probabilities that noisy sums give to a question.
 
     Attributes:
         directions: unit vectors, shape (labels, d), from :func:`shrunk`.
-        temperature: the lower, the surer; public.
+        temperature: temperature of the softmax, public; a lower one makes probabilities more extreme.
     """
 
     directions: npt.NDArray[np.float64]
     temperature: float
 
     def cosines(self, question: Vector) -> npt.NDArray[np.float64]:
-        """Of each direction with a question, shape (labels,); the argument as of :meth:`probabilities`."""
+        """Cosine of each direction with a question, shape (labels,); the argument as of :meth:`probabilities`."""
         return self.directions @ question.astype(np.float64)
 
     def probabilities(self, question: Vector) -> npt.NDArray[np.float64]:
-        """The probability of each label to be right in the model, shape (labels,).
+        """The model's probability that each label is right, shape (labels,).
 
         As far as the temperature was fitted to such questions, that is how often it is right.
 
         Args:
-            question: its embedding, of norm 1, shape (d,).
+            question: embedding of the question, of norm 1, shape (d,).
         """
         return special.softmax(self.cosines(question) / self.temperature)
 
@@ -129,7 +129,7 @@ def shrunk(
     Args:
         noisy_sums: from :meth:`PrototypeSums.release`.
         sentences: unit vectors of the labels' public sentences, shape (labels, d).
-        sigma: of the noise.
+        sigma: standard deviation of the noise on each coordinate.
     """
     means = (noisy_sums + sigma * math.sqrt(noisy_sums.shape[1]) * sentences) / 2
     return means / np.linalg.norm(means, axis=1, keepdims=True)

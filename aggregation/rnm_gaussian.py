@@ -27,7 +27,7 @@ class RnmGaussian:
         noise_multiplier: z, noise standard deviation over L2 sensitivity.
         labels: number of labels, at least 2.
         vote: "hard" or "soft".
-        prior_weight: how many votes the public prior counts for; 0 leaves it out.
+        prior_weight: number of votes that the public prior counts for; 0 leaves it out.
     """
 
     noise_multiplier: float

@@ -1,18 +1,18 @@
-"""Sentences, token by token: the public model's distribution, moved by the clipped mean of what the slots would say.
+"""Sentences, token by token: the public model's distribution, moved by the clipped mean of the slots' log-ratios.
 
 Source: the form is InvisibleInk's (Vinod, Pillutla and Thakurta 2025, arXiv 2507.02974); neighbours, sampling and
 accounting are this product's.
 
 The law of a token. V holds the tokens that are likeliest in the public model, with log-probabilities l₀. Slot i hands
 in its own lᵢ, and contributes dᵢ = lᵢ - l₀ on V, less its median over V, clipped to [-C, C] and rounded to whole
-multiples of C/1024; nothing if it is empty, has failed, or says anything but numbers. With S the sum of all dᵢ as whole
-numbers of at most 1024 each, v is drawn with probability proportional to e^(l₀(v)/τ + p·S(v)/1024), with p the *pull*
+multiples of C/1024; nothing if it is empty, has failed, or hands in anything but numbers. S is the sum of all dᵢ, whole
+numbers of at most 1024 each. v is drawn with probability proportional to e^(l₀(v)/τ + p·S(v)/1024), with p the *pull*
 of a slot, in nats. (Divided by the number of all slots, so p = λC/(Nτ); the number of those that answer is private.)
 
 Privacy. V and l₀ follow from public things and from the tokens released before. Neighbours differ in one slot, so in
 one term of S, from any value in [-1024, 1024] to any other, at each v: exponents move by at most 2p, in either
 direction, and log-likelihood ratios span at most 4p. The token is 4p-bounded-range, and both ends can be reached. What
-the rounding of weights does to that (less than 2⁻¹¹⁸) is said in :mod:`aggregation.exponential_weights`.
+the rounding of weights does to that (less than 2⁻¹¹⁸) is bounded in :mod:`aggregation.exponential_weights`.
 """
 
 import math
@@ -38,9 +38,9 @@ class TokenEnsemble:
     """The mechanism with its parameters fixed.
 
     Attributes:
-        pull: how far one slot moves a token's log-odds at most, in nats.
-        clip: C, in nats.
-        temperature: τ.
+        pull: p, largest amount by which one slot moves a token's log-weight, in nats.
+        clip: C, largest absolute log-ratio that counts, in nats.
+        temperature: τ, temperature of sampling.
 
     Raises:
         ValueError: one of them is not a positive, finite number.
@@ -56,7 +56,7 @@ class TokenEnsemble:
                 raise ValueError(f"{name} must be a positive, finite number, not {getattr(self, name)}")
 
     def opinion(self, slot: LogProbs, public: LogProbs) -> Opinion | None:
-        """What a slot contributes, whole numbers from -1024 to 1024; None for what is no opinion.
+        """A slot's contribution, whole numbers from -1024 to 1024; None if its log-probabilities are not usable.
 
         Args:
             slot: log-probabilities of the tokens in the slot's model, shape (tokens,).

@@ -1,9 +1,9 @@
-"""From slots' contributions to a vote per label: hard (one-hot) or soft (label probabilities).
+"""Votes per label, from slots' contributions: hard (one-hot) or soft (label probabilities).
 
 A slot contributes one point of the solid simplex: nothing negative, and a sum of at most 1. So replacing one slot's
 contribution by any other moves the sum by at most √2 in the L2 norm (the two points furthest apart are two different
 vertices), and removing it by at most 1. Whatever a slot hands in, this module never raises: an error would depend on
-private data. What is no such point is an abstention, the zero vector.
+private data. Anything that is not such a point is an abstention, the zero vector.
 
 Log-likelihood ratios against zero-shot, clipped to an L2 norm C (sensitivity 2C, a ball's diameter), were measured in
 place of soft votes: with the best clip and weight, up to 2.3 points better on AG News with little noise and up to 1.7

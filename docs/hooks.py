@@ -1,4 +1,4 @@
-"""What MkDocs calls: reference pages written from the code itself, and pages for the source files that others link to.
+"""Hooks of MkDocs: reference pages written from the code itself, and pages for the source files that others link to.
 
 Nothing generated is stored, so nothing can go stale. Plugins would be longer to use or show less: mkdocs-gen-files does
 what ``File.generated`` does; jsonschema2md rounds a limit of 1e-12 to 0; essentials-openapi makes 1.5 MB of the REST
@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _command_line() -> str:
-    """As Typer documents a command line."""
+    """The command line's documentation, as Typer writes it."""
     command = [sys.executable, "-m", "typer", "service.cli", "utils", "docs", "--name=dpicl", "--title=Command line"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
 
@@ -54,5 +54,5 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
 
 
 def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:
-    """The same for the page that says that there is no such page."""
+    """The same for the page that is shown for an unknown address."""
     return policy.applied(output) if template_name.endswith(".html") else output

@@ -35,7 +35,7 @@ ENGINES = ("nearest_exemplar", "vllm")
 REPLIES = range(1, 5)
 """Questions whose replies are shown, by their number: one for each team but the first question's."""
 TOLD = 2
-"""So many of a house rule's three words tell it."""
+"""Number of a house rule's three words that a reply must have to count as right."""
 WITHOUT, WITH = "without the tickets", "with the tickets"
 WIDTH = 80
 
@@ -43,10 +43,10 @@ WIDTH = 80
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
-    parser.add_argument("--model", default="smollm2", help="of vllm: smollm2, a folder or a Hugging Face id")
-    parser.add_argument("--questions", type=int, default=24, help="of which the right answers are counted, up to 24")
-    parser.add_argument("--tickets", type=int, help="only so many, for a quick look at the demo itself")
-    parser.add_argument("--started", type=float, default=time.time(), help="when, in seconds since 1970")
+    parser.add_argument("--model", default="smollm2", help="model for vllm: smollm2, a folder or a Hugging Face id")
+    parser.add_argument("--questions", type=int, default=24, help="number of questions to score, up to 24")
+    parser.add_argument("--tickets", type=int, help="number of tickets to use, for a quick look at the demo itself")
+    parser.add_argument("--started", type=float, default=time.time(), help="time of the start, in seconds since 1970")
     parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # what it started is stopped, too
@@ -184,7 +184,7 @@ def keep(client: httpx.Client) -> None:
 
 
 def show_budget(client: httpx.Client) -> None:
-    """What is left, as bars; of a task with topics, on all of them together."""
+    """Show what is left of the budget, as bars; for a task with topics, on all of them together."""
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
         answers: dict[str, list[tuple[int, int]]] = {}
         for task in (task for plan in knowledge_base["plans"] for task in plan["tasks"]):
@@ -206,7 +206,7 @@ def show_ticket(text: str) -> None:
 
 
 def show(by: str, text: str) -> None:
-    """What is answered by whom, in two lines at most."""
+    """Show a text and its source, in two lines at most."""
     lines = textwrap.wrap(
         text, WIDTH, initial_indent=f"    {by:<22}", subsequent_indent=" " * 26, max_lines=2, placeholder=" …"
     )

@@ -1,4 +1,4 @@
-"""Which engine `make demo` takes on this machine: prints `vllm`, or `nearest_exemplar` and why.
+"""The engine that `make demo` takes on this machine: prints `vllm`, or `nearest_exemplar` and the reason.
 
 It runs before anything is installed, so it needs the standard library alone.
 """
@@ -12,18 +12,18 @@ from pathlib import Path
 
 GIB = 2**30
 MEMORY_GIB = 6
-"""What the service takes with SmolLM2, Ray and the cache of 1 GiB."""
+"""Memory of the service with SmolLM2, Ray and the cache of 1 GiB."""
 FLAGS = ("avx2", "fma", "f16c")
-"""Of the processor, as the smallest kernels of vLLM's CPU build ask for them."""
+"""Flags of the processor that the smallest kernels of vLLM's CPU build need."""
 GLIBC = (2, 28)
-"""As the CPU build of PyTorch asks for it."""
+"""Version that the CPU build of PyTorch needs."""
 
 
 def obstacle(root: Path = Path("/")) -> str:
-    """Why vLLM's CPU build cannot run here; empty if it can.
+    """The reason why vLLM's CPU build cannot run here; empty if it can.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: folder that holds ``proc`` and ``sys``.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"its CPU build is for Linux on x86-64, not {sys.platform} on {platform.machine()}"
@@ -56,7 +56,7 @@ def _memory(root: Path) -> int:
 
 
 def _first_line(file: Path, name: str) -> str:
-    """What stands after the name, and a colon, in a file of ``/proc``."""
+    """The value after a name and a colon in a file of ``/proc``."""
     with file.open() as lines:
         return next((line.partition(":")[2] for line in lines if line.partition(":")[0].strip() == name), "0")
 

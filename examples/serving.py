@@ -1,4 +1,4 @@
-"""What demos share: `dpicl` commands as one would type them, and a service that runs as long as it is asked."""
+"""Tools that the demos share: `dpicl` commands as a person types them, and a service that runs while it is asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def use_database_in(folder: Path) -> None:
-    """For commands and services from now on."""
+    """Keep the records of further commands and services in a database in this folder."""
     set_operators_aside()
     os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
@@ -65,10 +65,10 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
     """`dpicl serve` until the block ends; exits if it does not start, or does not stop cleanly.
 
     Args:
-        folder: for its log.
-        options: of the command.
-        what: it runs on, for people.
-        timeout_s: within which it must be ready.
+        folder: folder for the log.
+        options: options of the command.
+        what: name of what it runs on, for people.
+        timeout_s: seconds within which it must be ready.
 
     Yields:
         A client with an analyst's key, which DPICL_API_KEY holds, too.

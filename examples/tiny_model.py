@@ -37,12 +37,12 @@ def make_tiny_model(
     A hidden size of 4096 with 32 layers has the shape of a model of 7 billion parameters.
 
     Args:
-        folder: where to.
+        folder: folder to write to.
         chat: whether its tokenizer has a chat template.
         hidden: width of a layer, a multiple of 32, or of 512 from 1024 on.
         layers: number of layers.
         context: longest text, in tokens.
-        seed: of the weights.
+        seed: seed of the weights.
         weights: whether to write them; vLLM's ``load_format: dummy`` makes up its own.
     """
     tokenizer = Tokenizer(models.BPE())

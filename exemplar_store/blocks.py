@@ -2,7 +2,7 @@
 
 A unit's block is a function of its keyed tag and of the number of blocks, a public figure: the tags, read as 128-bit
 numbers, are cut into as many ranges of (all but) equal length. So it depends on no other unit, whatever is ingested
-or forgotten and in whichever order; and nobody without the key can choose a unit id to meet another unit in its block.
+or forgotten and in whichever order; and without the key, a unit id cannot be chosen to share another unit's block.
 (Cutting the units by their positions or ranks is another mechanism: one unit more or less could shift all the others.)
 A range is one seek in the index of tags.
 """
@@ -35,14 +35,14 @@ def members(
     """The units of some blocks, by one index seek a block.
 
     Args:
-        connection: of the database.
-        kb_id: the knowledge base.
+        connection: connection to the database.
+        kb_id: id of the knowledge base.
         spans: positions of the units that may be drawn; others are in no block.
         drawn: distinct block numbers: int array (n,).
         blocks: number of blocks.
 
     Returns:
-        The units' positions in ascending order, and for each which of the n blocks it is in, 0..n-1: two int64 arrays.
+        The units' positions in ascending order, and for each the index of its block among the n: two int64 arrays.
     """
     if drawn.size == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -1,12 +1,12 @@
-"""Cohorts: a knowledge base's units by when they first arrived.
+"""Cohorts: a knowledge base's units by the time of their first arrival.
 
 Positions are given out in the order in which units first arrive and are never taken back, nor is a unit's tag. So a
 cohort is a range of positions, which begins where the next one to be given out was when the cohort was opened; and a
-unit is in the same cohort for ever, also when it is forgotten and uploaded again, by its tag.
+unit stays in its cohort permanently, also when it is forgotten and uploaded again, by its tag.
 
-A position below ``next_position`` without a tag belonged to somebody whom nobody would recognise, since a restore lost
-them (:func:`note_lost_arrivals`). Such a one may come back, and would then be taken for a new arrival, so no cohort is
-opened beside the one that they belong to.
+A position below ``next_position`` without a tag belonged to a unit that a restore lost and that would not be recognised
+(:func:`note_lost_arrivals`). If that unit came back, it would be taken for a new arrival, so no cohort is opened after
+the one that it belongs to.
 """
 
 from collections.abc import Iterable
@@ -24,12 +24,12 @@ Spans = list[tuple[int, int]]
 
 
 def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = None) -> Spans:
-    """Where the units of some cohorts are. A cohort that the knowledge base does not have holds nobody.
+    """Ranges of positions of the units of some cohorts. A cohort that the knowledge base does not have is empty.
 
     Args:
-        row: of the knowledge base.
+        row: row of the knowledge base.
         cohorts: their numbers, from 1.
-        arrived: leave out people who came after so many; None: nobody.
+        arrived: number of units that had arrived: those that came later are left out; None includes all.
     """
     starts = [0, *(first for first, _size in row.later_cohorts)]
     ends = [*starts[1:], row.next_position]
@@ -46,18 +46,18 @@ def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = N
 
 
 def unrecognised(connection: sa.Connection, row: KnowledgeBaseRow, first: int = 0) -> bool:
-    """Whether a position from ``first`` on was somebody's whose tag is gone."""
+    """Whether a position from ``first`` on has lost its tag, so that its unit would not be recognised."""
     here = sa.and_(units.c.kb_id == row.id, units.c.position >= first)
     known = connection.execute(sa.select(sa.func.count()).select_from(units).where(here)).scalar_one()
     return bool(known < row.next_position - first)
 
 
 def add(connection: sa.Connection, row: KnowledgeBaseRow, public_size: int) -> int:
-    """Open a cohort for people who arrive from now on; its number.
+    """Open a cohort for units that arrive from now on; returns its number.
 
     Args:
-        connection: in a transaction that has locked the knowledge base.
-        row: of the knowledge base, read since.
+        connection: connection in a transaction that has locked the knowledge base.
+        row: row of the knowledge base, read after locking it.
         public_size: number of the cohort's exemplars declared as public.
     """
     later = [*row.later_cohorts, [row.next_position, public_size]]
@@ -66,11 +66,11 @@ def add(connection: sa.Connection, row: KnowledgeBaseRow, public_size: int) -> i
 
 
 def note_lost_arrivals(connection: sa.Connection, name: str) -> None:
-    """A restore lost units that had arrived: leave a position without a tag, so that no further cohort is opened.
+    """Record that a restore lost units: leave a position without a tag, so that no further cohort is opened.
 
     Args:
-        connection: in a transaction.
-        name: of the knowledge base; nothing is done if the restore lost it, too.
+        connection: connection in a transaction.
+        name: name of the knowledge base; without effect if the restore lost it, too.
     """
     if row := find(connection, name, lock=True):
         change(connection, row, next_position=row.next_position + 1)
@@ -80,10 +80,10 @@ def add_lost(connection: sa.Connection, name: str, number: int, public_size: int
     """Open again a cohort that a restore lost.
 
     Args:
-        connection: in a transaction.
-        name: of the knowledge base; nothing is done if the restore lost it, too.
-        number: of the cohort; nothing is done unless it is the next.
-        public_size: as it was declared.
+        connection: connection in a transaction.
+        name: name of the knowledge base; without effect if the restore lost it, too.
+        number: number of the cohort; without effect unless it is the next.
+        public_size: public size that was declared for it.
     """
     row = find(connection, name, lock=True)
     if row is not None and number == len(row.later_cohorts) + 2:

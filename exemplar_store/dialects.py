@@ -102,8 +102,8 @@ def overwrite_deleted(connection: sa.Connection) -> None:
 def empty_write_ahead_log(database: sa.Engine) -> None:
     """On SQLite, leave nothing deleted in the log. A reader that stays long leaves that to the next checkpoint.
 
-    While a checkpoint waits for readers, nobody can write: a release made of the whole knowledge base would otherwise
-    hold up charges for as long as it reads.
+    While a checkpoint waits for readers, no connection can write: a release made of the whole knowledge base would
+    otherwise hold up charges for as long as it reads.
     """
     if database.dialect.name != "sqlite":
         return

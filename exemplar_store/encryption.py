@@ -1,6 +1,6 @@
 """Encryption at rest: AES-256-GCM under keys derived, per knowledge base, from a data key of the database.
 
-What somebody who reads the database (or a backup) without the master key learns: how many exemplars and units each
+A reader of the database (or of a backup) without the master key learns: how many exemplars and units each
 knowledge base has, which exemplars share a unit, their approximate lengths, and the public columns of
 ``knowledge_bases``. Not: texts, embeddings (a text can be guessed back from its embedding), topics, or unit ids.
 
@@ -39,7 +39,7 @@ DEVELOPMENT_KEY = b"dp-icl development key, public!!"
 
 _NONCE_BYTES = 12
 OVERHEAD_BYTES = 1 + _NONCE_BYTES + 16
-"""What encryption adds to a row: version, nonce, authentication tag."""
+"""Bytes that encryption adds to a row: version, nonce, authentication tag."""
 
 _VERSION = b"\x01"
 _HOW_TO = (
@@ -66,14 +66,14 @@ def unseal(aead: AESGCM, sealed: bytes, place: bytes) -> bytes:
 
 
 class KnowledgeBaseKeys:
-    """One knowledge base's keys: for encryption, for tags, and a value that tells whether they are the right ones.
+    """One knowledge base's keys: for encryption and for tags, and a value that verifies them.
 
     HKDF-SHA256 (RFC 5869) with the knowledge base's random salt, so that no two knowledge bases, in this database or
     another, share a key. With random 96-bit nonces one key is good for 2³² exemplars (NIST SP 800-38D).
 
     Unit ids are not stored, yet their tags must be made anew when the data key changes. So a tag is AES-256 of a hash
     of the id, one block: a pseudorandom function to those without the key, which the key's holder can invert down to
-    the hash. Who has only the old key can no more confirm a guessed unit id than a stranger.
+    the hash. A holder of only the old key can no more confirm a guessed unit id than a stranger.
 
     Args:
         data_key: 32 bytes.
@@ -88,7 +88,7 @@ class KnowledgeBaseKeys:
         self._vectors = AESGCM(derive(b"vectors", KEY_BYTES))
         self._topics = AESGCM(derive(b"topics", KEY_BYTES))
         self.check = derive(b"key check", TAG_BYTES)
-        """16 bytes stored beside the knowledge base: wrong keys are told before anything is read or written."""
+        """16 bytes stored beside the knowledge base: they show wrong keys before anything is read or written."""
         self._salt = salt
         self._unit_tags = Cipher(AES(derive(b"unit tags", KEY_BYTES)), ECB())  # noqa: S305  (one block)
         self._content_tag_key = derive(b"content tags", KEY_BYTES)
@@ -98,7 +98,7 @@ class KnowledgeBaseKeys:
 
         Args:
             plaintext: the row's content.
-            place: where the row belongs; it opens nowhere else (:func:`place`).
+            place: place that the row belongs to; it opens nowhere else (:func:`place`).
         """
         return seal(self._aead, plaintext, place)
 
@@ -153,7 +153,7 @@ class KnowledgeBaseKeys:
 
 
 def place(position: int, content_tag: bytes) -> bytes:
-    """Where an exemplar's row belongs within its knowledge base, as associated data: 24 bytes."""
+    """An exemplar's place within its knowledge base, as associated data: 24 bytes."""
     return position.to_bytes(8, "big") + content_tag
 
 
@@ -163,7 +163,7 @@ def load_key(value: str | None = None, file: Path | None = None, *, development:
     Args:
         value: 32 bytes in base64, or None.
         file: a file that holds the same, or None. White space around the key is ignored.
-        development: with no key given, take :data:`DEVELOPMENT_KEY`. The caller must warn of it.
+        development: whether to take :data:`DEVELOPMENT_KEY` if no key is given. The caller must warn of it.
 
     Returns:
         32 bytes.
@@ -202,9 +202,9 @@ class DataKey:
     """A database's own secrets, 32 random bytes each; ``repr`` shows neither."""
 
     exemplars: bytes
-    """From which knowledge bases' keys are derived."""
+    """Secret from which knowledge bases' keys are derived."""
     queries: bytes
-    """Under which the ledger hashes queries: the same for all of the database's life, or a repeated query, whose
+    """Key under which the ledger hashes queries: the same for all of the database's life, or a repeated query, whose
     answer is stored under its hash, would be charged again."""
 
 
@@ -226,7 +226,7 @@ class MasterKey:
 
         self._aead = AESGCM(derive(b"wrapping", KEY_BYTES))
         self.fingerprint = derive(b"fingerprint", FINGERPRINT_BYTES).hex()
-        """16 hexadecimal digits that tell one master key from another, and nothing else of it. Public."""
+        """16 hexadecimal digits that distinguish master keys and reveal nothing else of them. Public."""
 
     def wrap(self, data_key: DataKey, number: int) -> bytes:
         """Version byte, nonce, ciphertext: 93 bytes."""

@@ -1,4 +1,4 @@
-"""What can go wrong in the exemplar store. Every message says what to do, and none repeats an exemplar's text."""
+"""Errors of the exemplar store. Every message states what to do, and none repeats an exemplar's text."""
 
 from exemplar_store.exemplar import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 
@@ -18,11 +18,11 @@ class KnowledgeBaseExistsError(ExemplarStoreError):
 
 
 class InvalidKnowledgeBaseError(ExemplarStoreError, ValueError):
-    """A knowledge base described in a way that cannot be.
+    """The description of a knowledge base is not valid.
 
     Attributes:
-        field: the argument at fault.
-        why: what it must be, a sentence without its end.
+        field: argument at fault.
+        why: requirement that the argument does not meet, a sentence without its end.
     """
 
     def __init__(self, field: str, why: str) -> None:
@@ -36,14 +36,14 @@ class KnowledgeBaseNotEmptyError(ExemplarStoreError):
 
 
 class UnknownUnitError(ExemplarStoreError, LookupError):
-    """The knowledge base holds no unit of this id."""
+    """The knowledge base holds no unit with this id."""
 
 
 class InvalidUnitIdError(ExemplarStoreError, ValueError):
-    """What is no unit's id, and looks like one.
+    """An invalid unit id.
 
     Attributes:
-        why: what is wrong with it, a sentence without its end.
+        why: problem with the id, a sentence without its end.
     """
 
     field = "unit"
@@ -72,7 +72,7 @@ class NotUtf8Error(BadRowError):
 
     Attributes:
         byte: the first wrong one of the line, counted from 1.
-        line: as it is there. It is private: only a person at a terminal who has the file is shown it.
+        line: bytes of the line. They are private: shown only to a person at a terminal who has the file.
     """
 
     def __init__(self, row: int, byte: int, line: bytes) -> None:
@@ -82,7 +82,7 @@ class NotUtf8Error(BadRowError):
 
 
 class UnrecognisedUnitsError(ExemplarStoreError):
-    """Somebody who was in the knowledge base would not be recognised, so a cohort might not be of new people."""
+    """Units of the knowledge base would not be recognised, so a new cohort might not hold new people only."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -95,7 +95,7 @@ class UnitTooLargeError(ExemplarStoreError, ValueError):
     """An upload that would give units more than a unit may have (:mod:`exemplar_store.exemplar`). Nothing was stored.
 
     Attributes:
-        units: how many units would have too much.
+        units: number of units that would have too much.
     """
 
     def __init__(self, units: int) -> None:

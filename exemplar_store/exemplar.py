@@ -29,7 +29,7 @@ class Exemplar:
     embedding: np.ndarray | None = None
     """Unit vector of the knowledge base's embedded field, float32 (d,); None if it stores none."""
     response_embedding: np.ndarray | None = None
-    """That of its response field, likewise."""
+    """Unit vector of its response field, likewise."""
 
 
 Slot = tuple[Exemplar, ...]
@@ -68,7 +68,7 @@ def overhead(dimension: int, *, response: bool) -> int:
 
 
 def packed_content(packed: bytes) -> bytes:
-    """What :func:`pack` was given as content."""
+    """The content that :func:`pack` was given."""
     return packed[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES], "big")]
 
 

@@ -42,12 +42,12 @@ _MAX_IGNORED = 100
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """Where exemplars go, and how; see :meth:`exemplar_store.store.ExemplarStore.ingest` for the options.
+    """Destination and options of an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest` for the options.
 
     Attributes:
-        database: that holds the knowledge base.
-        keyring: opens it.
-        name: of the knowledge base.
+        database: database that holds the knowledge base.
+        keyring: keyring that opens it.
+        name: name of the knowledge base.
     """
 
     database: sa.Engine
@@ -64,7 +64,7 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an upload changed."""
+    """The changes by an upload."""
 
     exemplars: int
     """Exemplars stored."""
@@ -73,7 +73,7 @@ class IngestReport:
     already_there: int
     """Exemplars of the upload that their unit had already, from this or an earlier upload; left alone."""
     ignored_fields: tuple[str, ...]
-    """Columns that are no field of the knowledge base (the first hundred, sorted)."""
+    """Columns that are not fields of the knowledge base (the first hundred, sorted)."""
     replaced: int = 0
     """Exemplars of earlier uploads that were deleted, of units that this one replaces."""
 
@@ -185,7 +185,7 @@ def _check_unit_sizes(checked: Spool) -> None:
 def _embed(
     knowledge_base: KnowledgeBase, new: Spool, embed: Embed, embedded: Spool, progress: Progress, there: int
 ) -> int:
-    """Embed new records, beside which so many others need it not; returns the embeddings' length."""
+    """Embed new records; ``there`` records beside them need no embedding. Returns the embeddings' length."""
     named = [name for name in (knowledge_base.embedded_field, knowledge_base.response_field) if name is not None]
     indices = [knowledge_base.fields.index(name) for name in named]
     dimension = knowledge_base.embedding_dimension
@@ -205,7 +205,7 @@ def _embed(
 
 
 def _unit_vectors(dimension: int, texts: Sequence[str]) -> np.ndarray:
-    """Shape (n, d), as embeddings have that nobody will keep."""
+    """Made-up unit vectors, shape (n, d), in place of embeddings in a dry run."""
     return np.repeat(np.eye(1, dimension), len(texts), axis=0)
 
 
@@ -234,18 +234,18 @@ def _write(
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
     Args:
-        upload: where to.
+        upload: destination of the records.
         tagged_with: the keys that the records' tags were made with.
-        spool: what to store.
+        spool: records to store.
         there: batches of records that must be stored already.
-        dimension: of embeddings; 0: there are none.
-        progress: told of records stored.
+        dimension: length of the embeddings; 0: there are none.
+        progress: called with the number of records stored.
 
     Returns:
-        How many exemplars were stored, how many units were new, and how many exemplars were replaced.
+        The numbers of exemplars stored, of new units, and of exemplars replaced.
 
     Raises:
-        _ForgottenError: a record of ``there`` is not; nothing was stored.
+        _ForgottenError: a record of ``there`` is not stored; nothing was stored.
     """
     stored = replaced = 0
     if not upload.dry_run:
@@ -308,13 +308,13 @@ def _write(
 
 
 def _delete(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> int:
-    """The exemplars of some units; how many there were."""
+    """Delete the exemplars of some units; returns their number."""
     at = among(connection.dialect.name, exemplars.c.position, sa.literal(positions, NUMBERS))
     return connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == kb_id, at)).rowcount
 
 
 def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes]) -> dict[bytes, int]:
-    """By one index seek a unit.
+    """The positions of known units by their tags, by one index seek a unit.
 
     Asked for ``kb_id = ... AND unit_tag IN (...)``, SQLite (and PostgreSQL, before its first ANALYZE) reads all units
     of the knowledge base instead, for every batch: uploads would cost the square of the number of units.

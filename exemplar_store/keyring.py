@@ -31,7 +31,7 @@ class Keyring:
     Args:
         database: has the tables of ``exemplar_store.tables``.
         master: 32 bytes, see :func:`exemplar_store.encryption.load_key`.
-        embedding_model: tells the model that embeds here from others.
+        embedding_model: identifier of the model that embeds here.
 
     Raises:
         WrongKeyError: this master key does not open the database.
@@ -77,7 +77,7 @@ class Keyring:
         """A knowledge base's keys.
 
         Args:
-            row: of ``knowledge_bases``.
+            row: row of ``knowledge_bases``.
 
         Raises:
             WrongKeyError: it is under another data key.
@@ -111,8 +111,8 @@ class Keyring:
         On SQLite the old wrap is overwritten in the file; on PostgreSQL it goes with the table's next rewriting.
 
         Args:
-            master: the new one.
-            before_commit: what else is to be done in the same transaction, last.
+            master: new master key.
+            before_commit: further work of the caller in the same transaction, done last.
 
         Raises:
             EncryptionKeyError: it is the present one.

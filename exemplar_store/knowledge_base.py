@@ -25,7 +25,7 @@ MAX_PUBLIC_SIZE = 10**15
 
 
 def do_nothing(*_: object) -> None:
-    """What a caller does beside a change unless it says otherwise."""
+    """Default for a caller's own part of a change: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class KnowledgeBase:
     id: int
     name: str
     public_sizes: tuple[int, ...]
-    """How many exemplars the admin declares for each cohort, the first one first, as a public figure."""
+    """Number of exemplars declared by the admin for each cohort, the first one first, as a public figure."""
     fields: tuple[str, ...]
     """Names of an exemplar's fields."""
     embedded_field: str
@@ -48,20 +48,20 @@ class KnowledgeBase:
     """Length of the stored embeddings; 0 for none, None before the first ingest."""
     created_at: datetime
     arrived: int | None = field(default=None, repr=False)
-    """How many units have ever arrived: private, shown to nobody. Draws take nobody who came later."""
+    """Number of units that have ever arrived: private, never shown. Draws leave out units that came later."""
 
     @property
     def public_size(self) -> int:
-        """How many exemplars the admin declares in all."""
+        """Number of exemplars declared by the admin in all."""
         return sum(self.public_sizes)
 
     def public_size_of(self, cohorts: Iterable[int]) -> int:
-        """How many in some cohorts, by their numbers; sampling probabilities are computed from it."""
+        """Number declared for some cohorts, by their numbers; sampling probabilities are computed from it."""
         return sum(self.public_sizes[number - 1] for number in cohorts)
 
 
 def describe(row: KnowledgeBaseRow) -> KnowledgeBase:
-    """What a row says."""
+    """The knowledge base that a row describes."""
     return KnowledgeBase(
         id=row.id,
         name=row.name,
@@ -77,7 +77,7 @@ def describe(row: KnowledgeBaseRow) -> KnowledgeBase:
 
 
 def find(connection: sa.Connection, name: str, *, lock: bool = False) -> KnowledgeBaseRow | None:
-    """The row of this name; None where there is none. ``lock`` keeps it until the transaction ends."""
+    """The row of this name; None if there is none. ``lock`` keeps it until the transaction ends."""
     named = sa.select(knowledge_bases).where(knowledge_bases.c.name == name)
     return connection.execute(named.with_for_update() if lock else named).one_or_none()
 
@@ -94,7 +94,7 @@ def delete_empty(connection: sa.Connection, row: KnowledgeBaseRow) -> bool:
 
 
 def default_response_field(fields: Sequence[str], embedded_field: str) -> str | None:
-    """The response field where nobody names one: ``response``, if there is such a field beside the embedded one."""
+    """The response field where the admin names none: ``response``, if that is a field beside the embedded one."""
     return _RESPONSE if _RESPONSE in fields and embedded_field != _RESPONSE else None
 
 

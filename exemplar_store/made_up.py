@@ -22,13 +22,13 @@ _RANKED_BYTES = 1024
 def made_up_slots(
     contents: Sequence[Mapping[str, str]], dimension: int, *, response: bool, exemplars: int
 ) -> Callable[[], list[Slot]]:
-    """What opens slots of made-up exemplars: each is decrypted and unpacked by itself as a drawn one is.
+    """A function that opens slots of made-up exemplars: each is decrypted and unpacked by itself as a drawn one is.
 
     Args:
-        contents: of each slot's exemplars, which are equal; all with the same fields.
-        dimension: of their embeddings, 0 for none.
-        response: whether they have one of their responses, too.
-        exemplars: in each slot.
+        contents: content of each slot's exemplars, which are equal; all with the same fields.
+        dimension: length of their embeddings, 0 for none.
+        response: whether they also have an embedding of their response.
+        exemplars: number of exemplars in each slot.
     """
     keys = KnowledgeBaseKeys(os.urandom(32), os.urandom(SALT_BYTES))
     vectors = [np.full(dimension, dimension**-0.5, np.float32)] * (1 + response) if dimension else []
@@ -45,11 +45,11 @@ def reading_s(database: sa.Engine, rows: int, size: int, *, ranked: int = 0, dim
     They are in a temporary table, which goes when the transaction ends.
 
     Args:
-        database: that private rows are read from.
-        rows: how many.
-        size: bytes of each one's payload.
-        ranked: how many more rows have their embeddings read and ranked first.
-        dimension: of these.
+        database: database that private rows are read from.
+        rows: number of rows.
+        size: bytes of each row's payload.
+        ranked: number of further rows whose embeddings are read and ranked first.
+        dimension: length of these embeddings.
     """
     columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in private.c)
     made_up, payload = sa.Table(private.name, sa.MetaData(), *columns), os.urandom(size)

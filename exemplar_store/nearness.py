@@ -1,4 +1,4 @@
-"""Which of its exemplars a slot shows: those that are nearest to the question, by whole numbers.
+"""The exemplars that a slot shows: those nearest to the question, computed with whole numbers.
 
 Ranking all units by nearness would be unsound: without one unit another moves up, into another slot. Ranking *inside* a
 slot is not: which exemplars a slot shows is a function of that slot's exemplars and the question.
@@ -24,11 +24,11 @@ _EXACT_IN_FLOAT32 = 2**24 // LEVELS**2
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """What a slot shows of what it has drawn.
+    """The exemplars that a slot shows of those it has drawn: the nearest to a question.
 
     Attributes:
-        question: its embedding, float (d,).
-        shown: how many exemplars a slot shows at most.
+        question: embedding of the question, float (d,).
+        shown: largest number of exemplars that a slot shows.
     """
 
     question: np.ndarray
@@ -65,7 +65,7 @@ def cosines(vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
 
 
 def shown(slot: Slot, wanted: Nearest) -> Slot:
-    """Of exemplars at hand, with their embeddings, those that a slot shows: the nearest last, of equals the first."""
+    """The exemplars that a slot shows, of those at hand with embeddings: the nearest last, of equals the first."""
     if not slot:
         return slot
     vectors = rounded(np.stack([cast(np.ndarray, exemplar.embedding) for exemplar in slot]))
@@ -76,16 +76,16 @@ def shown(slot: Slot, wanted: Nearest) -> Slot:
 def nearest(
     kept: Sequence[np.ndarray], tags: np.ndarray, vectors: dict[int, bytes], wanted: Nearest
 ) -> list[np.ndarray]:
-    """Of each slot's exemplars those that it shows, the nearest last.
+    """The exemplars that each slot shows, the nearest last.
 
     Args:
-        kept: for each slot, the numbers of the exemplars it has drawn: int arrays.
+        kept: numbers of the exemplars that each slot has drawn: int arrays.
         tags: content tags by number, bytes (n,): they decide where cosines are equal.
         vectors: rounded embeddings by number, as bytes. An exemplar without one is not shown.
-        wanted: the question, and how many a slot shows.
+        wanted: the question, and the number of exemplars to show.
 
     Returns:
-        For each slot, numbers of at most so many: int arrays.
+        For each slot, at most ``wanted.shown`` numbers: int arrays.
     """
     question = rounded(wanted.question)
     slots = np.repeat(np.arange(len(kept)), [len(numbers) for numbers in kept])

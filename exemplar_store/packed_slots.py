@@ -16,7 +16,7 @@ class PackedSlots:
     """Slots whose n exemplars are of one knowledge base: all have the same fields, and all have embeddings or none."""
 
     sizes: Sequence[int]
-    """How many exemplars each slot has; n in all."""
+    """Number of exemplars in each slot; n in all."""
     names: Sequence[str]
     """The fields'."""
     values: Sequence[str]

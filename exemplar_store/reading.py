@@ -1,4 +1,4 @@
-"""From the units that a query drew to its slots: their exemplars read, and those that slots keep decrypted."""
+"""The slots of a query, from the units that it drew: reads their exemplars, and decrypts those that slots keep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
     """All exemplars of the units at some positions, and no other rows.
 
     Args:
-        connection: of the database.
-        kb_id: the knowledge base.
+        connection: connection to the database.
+        kb_id: id of the knowledge base.
         positions: int array (units,).
     """
     drawn = among(connection.dialect.name, exemplars.c.position, sa.literal(positions.tolist(), NUMBERS))
@@ -43,23 +43,23 @@ class Listed:
     """Some exemplars, without their contents."""
 
     positions: np.ndarray
-    """Their units': int64 array (n,)."""
+    """Positions of their units: int64 array (n,)."""
     content_tags: bytes
-    """One after the other, 16 bytes each."""
+    """Their content tags, one after the other, 16 bytes each."""
 
     def content_tag(self, number: int) -> bytes:
-        """One's content tag."""
+        """The content tag of one exemplar."""
         return self.content_tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
 
 
 def list_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray) -> Listed:
-    """Which exemplars the units at some positions have, in no particular order.
+    """The exemplars of the units at some positions, in no particular order.
 
-    One row a unit, from the index alone: reading a thousand exemplars of one unit would take a telling time.
+    One row a unit, from the index alone: reading a thousand exemplars of one unit would take noticeably long.
 
     Args:
-        connection: of the database.
-        kb_id: the knowledge base.
+        connection: connection to the database.
+        kb_id: id of the knowledge base.
         positions: int array (units,).
     """
     asked = {"of": kb_id, "positions": positions.tolist()}
@@ -89,17 +89,17 @@ def read_listed(
     kept: Sequence[np.ndarray],
     column: sa.Column[bytes] = exemplars.c.payload,
 ) -> dict[int, Stored]:
-    """Those exemplars that some slot keeps, by one index seek each.
+    """The exemplars that some slot keeps, by one index seek each.
 
     Args:
-        connection: that they were listed with, which still sees the same state.
-        kb_id: the knowledge base.
-        listed: exemplars.
-        kept: for each slot, which of them it keeps: int arrays.
-        column: what is read of them.
+        connection: connection that they were listed with, which still sees the same state.
+        kb_id: id of the knowledge base.
+        listed: listed exemplars.
+        kept: numbers of the listed exemplars that each slot keeps: int arrays.
+        column: column to read.
 
     Returns:
-        What is stored, by its number among those listed; nothing of one that has nothing in the column.
+        The stored exemplars by their numbers in ``listed``; those without a value in the column are left out.
     """
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
     tags = [listed.content_tag(number) for number in numbers]
@@ -127,10 +127,10 @@ def read_nearest(
     kept: Sequence[np.ndarray],
     wanted: Nearest,
 ) -> list[np.ndarray]:
-    """Of what each slot keeps, what it shows: its embeddings are read for that, and no texts.
+    """The exemplars that each slot shows of those it keeps: embeddings are read for that, and no texts.
 
-    Arguments as of :func:`read_listed` and :func:`exemplar_store.nearness.nearest`. One whose embedding does not open
-    is not shown.
+    Arguments as of :func:`read_listed` and :func:`exemplar_store.nearness.nearest`. An exemplar whose embedding does
+    not open is not shown.
     """
     sealed = read_listed(connection, kb_id, listed, kept, exemplars.c.vector)
     size = len(wanted.question)
@@ -154,11 +154,11 @@ def fill(
     """The slots' exemplars, decrypted. One that does not open is left out of its slot, in silence.
 
     Args:
-        keys: the knowledge base's.
-        names: its fields.
-        dimension: of its embeddings, 0 to leave them out.
+        keys: keys of the knowledge base.
+        names: names of its fields.
+        dimension: length of its embeddings, 0 to leave them out.
         found: exemplars as stored, by number.
-        kept: for each slot, the numbers of those it keeps, in order: int arrays.
+        kept: numbers of the exemplars that each slot keeps, in order: int arrays.
         response: whether responses' embeddings are stored.
     """
     decrypted = {i: packed for i, stored in found.items() if (packed := _decrypt(keys, *stored)) is not None}

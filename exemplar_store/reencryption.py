@@ -1,11 +1,11 @@
-"""All exemplars encrypted, and their tags made, under a data key that nobody has seen yet.
+"""Encrypt all exemplars, and make their tags, under a new data key.
 
 For when a master key became known together with a copy of the database: then its data key is known too, and another
 master key alone would not help. This keeps a thief from reading later copies. It cannot take back what the known copy
 holds. A unit keeps its position; its block (:mod:`exemplar_store.blocks`) is drawn anew, by its new tag.
 
-It is one transaction, in which nobody else has the database open: how long others waited would tell how many exemplars
-there are. Interrupted, it has changed nothing.
+It is one transaction, in which no other process has the database open: the time others waited would show how many
+exemplars there are. Interrupted, it has changed nothing.
 """
 
 import numpy as np

@@ -31,9 +31,9 @@ class Row:
     """One exemplar of an upload."""
 
     number: int
-    """Where it is in the upload, as an editor counts lines."""
+    """Line of the upload, as an editor counts lines."""
     unit_id: str
-    """Whose it is: the person, customer or document that is protected as a whole."""
+    """Id of its unit: the person, customer or document that is protected as a whole."""
     fields: Mapping[str, str]
     """Exactly the knowledge base's fields, none empty."""
     ignored: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecords:
-    """What a source holds, before it is known which columns are needed."""
+    """The records of a source, before it is known which columns are needed."""
 
     numbered: Iterator[tuple[int, Mapping[str, object]]]
     """Each record with its number in the source, as an editor counts lines."""
@@ -54,7 +54,7 @@ class SourceRecords:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of an upload are what."""
+    """The meaning of an upload's columns."""
 
     fields: Sequence[str]
     """The knowledge base's fields, each required."""
@@ -146,8 +146,8 @@ def check_names(number: int, names: Sequence[str]) -> None:
     """Check the names of all columns of a source that has them apart from its records.
 
     Args:
-        number: the line that names them.
-        names: as they are there.
+        number: number of the line that names them.
+        names: names of the columns, as written in the source.
 
     Raises:
         BadRowError: one is named twice, or cannot be stored as text.
@@ -277,7 +277,7 @@ def _lines(stream: BinaryIO, newline: str) -> Iterator[tuple[int, str]]:
 
     Args:
         stream: stays open.
-        newline: what ends a line, as :func:`open` takes it.
+        newline: line terminator, as :func:`open` takes it.
     """
     # Wrong bytes become surrogates, so that an error can name the line that they are in.
     text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline)

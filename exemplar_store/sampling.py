@@ -86,7 +86,7 @@ def poisson_sample(positions: int, probability: float) -> np.ndarray:
 
 
 def sample_spans(spans: Sequence[tuple[int, int]], probability: float) -> np.ndarray:
-    """As :func:`poisson_sample`, of the positions in some ranges.
+    """A :func:`poisson_sample` of the positions in some ranges.
 
     The ranges, one behind the other, are sampled as if they were one: each position is drawn independently.
 
@@ -154,7 +154,7 @@ def _stretch_law(probability: float) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def deal(slots: np.ndarray, priorities: np.ndarray, ensemble: int, maximum: int) -> list[np.ndarray]:
-    """Which rows each slot keeps, and in which order.
+    """Deal rows to slots: the rows that each slot keeps, in order.
 
     A slot keeps its first ``maximum`` rows by priority, in that order, whatever the other slots hold. With independent
     random priorities the rows kept are a uniform choice in uniform order; with fixed ones they are always the same.

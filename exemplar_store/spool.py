@@ -1,4 +1,4 @@
-"""A temporary file for uploads on their way into the database, unreadable to everybody else."""
+"""A temporary file for uploads on their way into the database, unreadable to any other process."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ class Record(NamedTuple):
     """An exemplar of an upload."""
 
     unit_tag: bytes
-    """Whose it is."""
+    """Tag of its unit."""
     content_tag: bytes
-    """Which."""
+    """Tag of its content."""
     body: bytes
     """Its content, with the embeddings once it has them."""
 
@@ -28,7 +28,7 @@ class Spool(AbstractContextManager["Spool"]):
     """Records appended, then read back in order, any number of times.
 
     Each is encrypted (AES-256-GCM) under a key made for this spool and held in memory only: should the process be
-    killed, what it leaves in the temporary folder opens for nobody. The nonce is the record's number, which never
+    killed, what it leaves in the temporary folder cannot be opened. The nonce is the record's number, which never
     repeats under one key.
     """
 
@@ -57,7 +57,7 @@ class Spool(AbstractContextManager["Spool"]):
             yield Record(record[:TAG_BYTES], record[TAG_BYTES : 2 * TAG_BYTES], record[2 * TAG_BYTES :])
 
     def batches(self, size: int) -> Iterator[list[Record]]:
-        """The records, so many at a time."""
+        """The records, in lists of at most ``size``."""
         records = iter(self)
         while batch := list(islice(records, size)):
             yield batch

@@ -51,7 +51,7 @@ class ExemplarStore:
     Args:
         database: SQLite or PostgreSQL, with the tables of ``exemplar_store.tables``.
         master: the master key, 32 bytes; see :func:`exemplar_store.load_key`.
-        embedding_model: tells the model that embeds here from others. What another one embedded is refused.
+        embedding_model: identifier of the model that embeds here. Embeddings of another model are refused.
 
     Raises:
         WrongKeyError: the database was written under another master key.
@@ -75,7 +75,7 @@ class ExemplarStore:
         """Create an empty knowledge base, in the caller's transaction (which also opens its budget).
 
         Args:
-            connection: of the same database, in a transaction that the caller commits.
+            connection: connection to the same database, in a transaction that the caller commits.
             name: 1 to 64 small letters, digits, '-' and '_'.
             public_size: number of exemplars declared as public; never computed from the exemplars.
             fields: names of an exemplar's fields, in the order they are kept.
@@ -129,7 +129,7 @@ class ExemplarStore:
         """The knowledge base of this name.
 
         Raises:
-            UnknownKnowledgeBaseError: there is none.
+            UnknownKnowledgeBaseError: no knowledge base has this name.
             WrongKeyError: it was written under another encryption key.
         """
         with self._read() as connection:
@@ -149,12 +149,12 @@ class ExemplarStore:
         return [describe(row) for row in rows]
 
     def allow_remote_engine(self, name: str, allowed: bool, before_commit: BeforeCommit = do_nothing) -> KnowledgeBase:
-        """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
+        """Decide whether exemplars may be shown to an engine outside the deployment; in force from the next query.
 
         Args:
             name: the knowledge base.
             allowed: whether they may.
-            before_commit: what else is to be done in the same transaction, last.
+            before_commit: further work of the caller in the same transaction, done last.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -167,7 +167,7 @@ class ExemplarStore:
             return describe(self.keyring.open(connection, name)[0])
 
     def open_cohort(self, name: str, public_size: int, before_commit: Callable[[sa.Connection, int], None]) -> int:
-        """Open a cohort: units that arrive for the first time from now on belong to it, for ever.
+        """Open a cohort: units that arrive for the first time from now on belong to it permanently.
 
         Args:
             name: the knowledge base.
@@ -179,8 +179,8 @@ class ExemplarStore:
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
-            UnrecognisedUnitsError: somebody who was there once would not be recognised.
-            InvalidKnowledgeBaseError: a public size that cannot be.
+            UnrecognisedUnitsError: a unit that was there once would not be recognised.
+            InvalidKnowledgeBaseError: the public size is out of its range.
         """
         knowledge_base.check_public_size(public_size)
         with self._read() as connection:  # all units are counted before the lock: how long that takes is private
@@ -220,12 +220,12 @@ class ExemplarStore:
                 One knowledge base has them for all its exemplars, of one length, or for none.
             progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far,
                 and of all.
-            before_commit: what else is to be done in the same transaction, last.
+            before_commit: further work of the caller in the same transaction, done last.
             announce: called before anything is stored, and so before any of it can be drawn.
-            replace: in the same transaction, delete what the units of this upload had before, as :meth:`forget` does:
-                it says all there is of them.
-            dry_run: do all but embed and commit.
-            topics: those of every task, as of this transaction: units that have none yet are given theirs.
+            replace: whether to delete, in the same transaction, what the units of this upload had before, as
+                :meth:`forget` does: the upload is all there is of them.
+            dry_run: whether to do all but embed and commit.
+            topics: returns the topics of every task, as of this transaction: units that have none yet get theirs.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -243,8 +243,8 @@ class ExemplarStore:
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
         """Delete a unit: its exemplars and their embeddings. Its tag and its position stay.
 
-        The tag tells nobody without the keys who that was. If the unit comes back, it is known by it, and is in the
-        cohort that it was in (:mod:`exemplar_store.cohorts`): what it has paid there, it has paid.
+        A reader without the keys cannot recognise the unit by its tag. If the unit comes back, it is known by it and
+        is in its former cohort (:mod:`exemplar_store.cohorts`): what it has paid there, it has paid.
 
         On SQLite the bytes are overwritten in the file and the write-ahead log is emptied (if a reader is in the
         way, that happens at its next full checkpoint). On PostgreSQL they go with the next VACUUM. Copies live on
@@ -253,8 +253,8 @@ class ExemplarStore:
 
         Args:
             name: the knowledge base.
-            unit_id: whose exemplars.
-            before_commit: what else is to be done in the same transaction, last.
+            unit_id: id of the unit.
+            unit_id: id of the unit.
 
         Returns:
             The number of exemplars deleted.
@@ -280,14 +280,14 @@ class ExemplarStore:
         return deleted
 
     def reencrypt(self, progress: Progress, before_commit: BeforeCommit = do_nothing) -> int:
-        """Encrypt all exemplars under a data key that nobody has seen yet (:mod:`exemplar_store.reencryption`).
+        """Encrypt all exemplars under a new data key (:mod:`exemplar_store.reencryption`).
 
         In one transaction, for which no other process may have the database open. This store cannot be used afterwards:
         it has the old data key open.
 
         Args:
             progress: called now and then with the number of units done so far, and of all.
-            before_commit: what else is to be done in the same transaction, last.
+            before_commit: further work of the caller in the same transaction, done last.
 
         Returns:
             How many exemplars did not open, since their rows were changed outside this program. They stay as they were,
@@ -324,24 +324,24 @@ class ExemplarStore:
         what this slot keeps and of the question (:mod:`exemplar_store.nearness`). Of the others no text is read.
 
         An exemplar that does not open (its row was changed or moved outside this program) is left out of its slot,
-        in silence: an error or a log line would tell which units were drawn, and would let one unit's row decide
+        in silence: an error or a log line would show which units were drawn, and would let one unit's row decide
         over the whole answer rather than over one slot.
 
         Args:
             name: the knowledge base.
-            probability: of each unit, 0 to 1, a public number.
+            probability: probability of each unit, 0 to 1, a public number.
             ensemble: number of slots.
-            max_exemplars: most exemplars in a slot.
+            max_exemplars: largest number of exemplars in a slot.
             cohorts: numbers of those whose units may be drawn.
-            arrived: how many units had arrived when the answer was charged (:class:`KnowledgeBase`); nobody who came
-                later is drawn. None: everybody may be.
+            arrived: number of units that had arrived when the answer was charged (:class:`KnowledgeBase`); units that
+                came later are not drawn. None: all may be drawn.
             embeddings: whether exemplars come with theirs, which takes longer.
-            nearest: the question, and how many a slot shows; None: all that it keeps.
+            nearest: the question, and the number that a slot shows; None: all that it keeps.
             topic: draw the units that are on it and no others, and leave out their exemplars on other topics; None:
                 there are no topics. Then all that slots keep is read, since an exemplar's topic depends on it.
 
         Returns:
-            ``ensemble`` slots; a slot that nobody was sent to is the empty tuple.
+            ``ensemble`` slots; a slot to which no unit was sent is the empty tuple.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -373,7 +373,7 @@ class ExemplarStore:
     def topics_of(self, name: str, topics: TopicList) -> np.ndarray:
         """The topic of every unit that has arrived, by its exemplars as they are: int64 (units,), from 1; 0: none.
 
-        How long it takes tells how many exemplars there are.
+        The time this takes reveals how many exemplars there are.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -383,7 +383,7 @@ class ExemplarStore:
             return find(connection, row, keys, topics, np.arange(row.next_position))
 
     def lock(self, connection: sa.Connection, name: str) -> None:
-        """Let nobody else store exemplars in a knowledge base until the caller's transaction ends.
+        """Keep others from storing exemplars in a knowledge base until the caller's transaction ends.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -395,9 +395,9 @@ class ExemplarStore:
 
         Args:
             connection: the transaction that signs the plan.
-            name: of the knowledge base.
-            topics: of a task that has none written down yet.
-            found: from :meth:`topics_of`. Units that arrived since are given theirs now.
+            name: name of the knowledge base.
+            topics: topics of a task that has none written down yet.
+            found: topics from :meth:`topics_of`. Units that arrived since get theirs now.
         """
         row, keys = self.keyring.open(connection, name)
         keep(connection, row, keys, topics, dict(enumerate(found.tolist())))
@@ -426,19 +426,19 @@ class ExemplarStore:
         If more than ``most`` blocks are drawn, the sample is empty. Whether that happens depends on the coins alone,
         not on any unit: all other blocks' coins fixed, a unit's block is drawn as before, or never used.
 
-        How many slots there are is random and depends on no exemplar, empty slots included. It is still no public
-        number: who knew it would know better than ``probability`` whether a unit took part.
+        The number of slots, empty ones included, is random and depends on no exemplar. Still it must not be public:
+        an attacker who knew it would know better than ``probability`` whether a unit took part.
 
         Exemplars that do not open, and the time it takes: as in :meth:`sample_slots`.
 
         Args:
             name: the knowledge base.
-            probability: of each block, 0 to 1, a public number.
+            probability: probability of each block, 0 to 1, a public number.
             blocks: number of blocks, a public number that stays the same for all of a task's queries.
-            most: how many of them a sample may have, a public number; None: any number.
-            max_exemplars: most exemplars in a slot.
+            most: largest number of them in a sample, a public number; None: any number.
+            max_exemplars: largest number of exemplars in a slot.
             cohorts: numbers of those whose units may be drawn.
-            arrived: as in :meth:`sample_slots`.
+            arrived: number of units that had arrived, as in :meth:`sample_slots`.
             embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
@@ -467,10 +467,10 @@ class ExemplarStore:
         """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
 
         Args:
-            rows: how many.
-            dimension: of their embeddings, 0 for none.
-            response: whether they have one of their responses, too.
-            ranked: how many others are ranked by their embeddings to find these.
+            rows: number of rows.
+            dimension: length of their embeddings, 0 for none.
+            response: whether they also have an embedding of their response.
+            ranked: number of others that are ranked by their embeddings to find these.
         """
         size = MAX_EXEMPLAR_BYTES + overhead(dimension, response=response)
         return reading_s(self._database, rows, size, ranked=ranked, dimension=dimension)
@@ -478,14 +478,14 @@ class ExemplarStore:
     def every_unit(self, name: str, cohorts: Sequence[int] = FIRST, *, arrived: int | None = None) -> Iterator[Slot]:
         """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.
 
-        Which is for a release that is made of all of them: it must let no unit count for more than its
+        For a release that is made of all of them, which must let no unit count for more than its
         sensitivity allows. An exemplar that does not open is left out in silence, as in :meth:`sample_slots`; a unit
-        may so be left with none. How long this takes tells how many exemplars there are.
+        may so be left with none. The time this takes reveals how many exemplars there are.
 
         Args:
             name: the knowledge base.
-            cohorts: their numbers.
-            arrived: as in :meth:`sample_slots`.
+            cohorts: numbers of the cohorts.
+            arrived: number of units that had arrived, as in :meth:`sample_slots`.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.

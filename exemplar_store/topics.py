@@ -1,4 +1,4 @@
-"""Which topic each unit is on, in each task that has topics: found once, and kept for life.
+"""The topic of each unit, in each task that has topics: found once, and kept for life.
 
 A unit's topic is that of most of its exemplars (of equals, the one named first), a function of its own exemplars and of
 public things. It is found when the plan is signed, or when the unit arrives. From then on it stays, whatever becomes of
@@ -37,10 +37,10 @@ class TopicList:
     """The topics of a task.
 
     Attributes:
-        version: of the signed plan.
-        task: its name.
-        count: how many topics there are.
-        of: finds an exemplar's.
+        version: version of the signed plan.
+        task: name of the task.
+        count: number of topics.
+        of: function that finds an exemplar's topic.
     """
 
     version: int
@@ -56,18 +56,18 @@ class TopicList:
 
 @dataclass(frozen=True)
 class OnTopic:
-    """Whom an answer draws.
+    """The topic whose units an answer draws.
 
     Attributes:
-        topics: the task's.
-        number: of the topic, from 0.
+        topics: topics of the task.
+        number: number of the topic, from 0.
     """
 
     topics: TopicList
     number: int
 
     def shown(self, exemplars: Iterable[Exemplar]) -> tuple[Exemplar, ...]:
-        """Those of some exemplars that are on the topic."""
+        """The exemplars that are on the topic, of those given."""
         return tuple(exemplar for exemplar in exemplars if self.topics.of(exemplar) == self.number)
 
 
@@ -76,7 +76,7 @@ def find(
 ) -> np.ndarray:
     """The topics of the units at some positions by all their exemplars: int64 (units,), from 1; 0: none.
 
-    How long it takes tells how many exemplars there are.
+    The time this takes reveals how many exemplars there are.
     """
     found = np.zeros(positions.size, np.int64)
     response = row.response_field is not None
@@ -102,14 +102,14 @@ def keep(
     """Write down topics of units that had none.
 
     Args:
-        connection: in a transaction that has locked the knowledge base.
-        row: of the knowledge base.
+        connection: connection in a transaction that has locked the knowledge base.
+        row: row of the knowledge base.
         keys: the knowledge base's encryption keys.
-        topics: the task's.
+        topics: topics of the task.
         found: numbers of topics by position, from 1. Where there is one already, it stays.
 
     Raises:
-        TamperedError: what is written down was changed outside this program.
+        TamperedError: the recorded topics were changed outside this program.
     """
     pages: dict[int, dict[int, int]] = {}
     for position, number in found.items():
@@ -139,14 +139,14 @@ def assign(
     """Find the topics of units that arrived or got exemplars, where they have none yet.
 
     Args:
-        connection: in the transaction that stored these exemplars and has locked the knowledge base.
-        row: of the knowledge base, its fields and embeddings as they are now.
+        connection: connection in the transaction that stored these exemplars and has locked the knowledge base.
+        row: row of the knowledge base, its fields and embeddings as they are now.
         keys: the knowledge base's encryption keys.
         lists: the topics of every task that has some.
-        positions: of the units.
+        positions: positions of the units.
 
     Raises:
-        TamperedError: as of :func:`keep`.
+        TamperedError: the recorded topics were changed outside this program.
     """
     for topics in lists:
         known = {page: _page(connection, row.id, keys, topics, page)[0] for page in {at // PAGE for at in positions}}
@@ -160,14 +160,14 @@ def on_topic(
 ) -> np.ndarray:
     """The positions of the units that are on a topic: int64, ascending.
 
-    All pages of the task are read, whatever the topic. One that does not open is nobody's, in silence.
+    All pages of the task are read, whatever the topic. A page that does not open is left out, in silence.
 
     Args:
-        connection: of the database.
-        kb_id: the knowledge base.
+        connection: connection to the database.
+        kb_id: id of the knowledge base.
         keys: the knowledge base's encryption keys.
-        topic: which one.
-        spans: where the units are that may be drawn.
+        topic: topic to draw from.
+        spans: positions of the units that may be drawn.
     """
     topics = topic.topics
     here = (unit_topics.c.kb_id == kb_id, unit_topics.c.version == topics.version, unit_topics.c.task == topics.task)
@@ -215,5 +215,5 @@ def _page(
 
 
 def _place(version: int, task: str, page: int) -> bytes:
-    """Where a page belongs: it opens nowhere else."""
+    """Place of a page, outside of which it does not open."""
     return f"topics {version} {page} {task}".encode()

@@ -49,10 +49,10 @@ def canonical(text: str) -> str:
 
 
 def as_text(value: object) -> object:
-    """An id of another type as text; what no id should be, as it is.
+    """Text of an id of another type; a value that cannot be an id, as it is.
 
     Raises:
-        ValueError: it is of a type whose text depends on the source; says what to do.
+        ValueError: it is of a type whose text depends on the source; the message states what to do.
     """
     if isinstance(value, (date, time)):
         raise ValueError("is a date or a time, which sources write in several ways; give the unit an id that is text")

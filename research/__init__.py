@@ -1,1 +1,1 @@
-"""What studies the product, and no server needs: evaluation, attacks, training of bundles, the papers' tables."""
+"""Studies of the product, which no server needs: evaluation, attacks, training of bundles, the papers' tables."""

@@ -1,4 +1,4 @@
-"""What somebody learns who sees the outputs and knows the channel and how frequent words are. Exact, by enumeration.
+"""Success of an attacker who sees the outputs and knows the channel and the words' frequencies. Exact, by enumeration.
 
 Bayes' guess of the input is the best there is for one word without context; papers report the nearest words instead,
 which understates. Equal ε does not mean equal success: print both.
@@ -27,7 +27,7 @@ class Attacked:
     bayes_top: float
     """The input is among Bayes' ``top`` guesses."""
     prior: float
-    """The guess is right of somebody who sees no output."""
+    """The best guess without an output is right."""
 
 
 def attack(channel: Channel, vocabulary: Vocabulary, *, most: int = 1500, top: int = 10) -> Attacked:
@@ -35,9 +35,9 @@ def attack(channel: Channel, vocabulary: Vocabulary, *, most: int = 1500, top: i
 
     Args:
         channel: any.
-        vocabulary: its words.
-        most: inputs are this many of the most frequent words.
-        top: guesses.
+        vocabulary: vocabulary that the channel's words are from.
+        most: number of inputs, the most frequent words.
+        top: number of guesses.
     """
     x = np.argsort(-vocabulary.shares, kind="stable")[:most]
     prior = vocabulary.shares[x] / vocabulary.shares[x].sum()

@@ -23,12 +23,12 @@ class RefusedChannelError(ValueError):
 
 
 class BrokenChannelError(ValueError):
-    """Rows that are no probabilities."""
+    """Rows that are not probabilities."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found. Also read from what JSON makes of it."""
+    """The findings of an audit; also read back from JSON."""
 
     epsilon: float
     """The true ε over all inputs looked at."""
@@ -40,7 +40,7 @@ class Audit:
     zero_outputs: int
     """Outputs that can come from some inputs and not from others."""
     inputs: int
-    """How many were looked at. With fewer than ``of``, ε is a lower bound."""
+    """Number of inputs audited. With fewer than ``of``, ε is a lower bound."""
     of: int
     by_class: dict[str, float]
     """The true ε within each declared class of inputs. A class is public; inputs of one class look alike."""
@@ -58,7 +58,7 @@ class Extremes:
         self.highest = np.zeros(outputs)
         self.lowest = np.full(outputs, np.inf)
         self.inputs = np.zeros((2, outputs), dtype=np.int64)
-        """From which each is most, and from which it is least likely."""
+        """Inputs from which each output is most likely, and least likely."""
 
     def add(self, x: IntArray, law: FloatArray) -> None:
         """Take the rows of the inputs x into account."""

@@ -1,4 +1,4 @@
-"""What was computed once, in a folder: files named by all that their content depends on."""
+"""A folder of results that are computed only once: files named by all that their content depends on."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 Kept = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
-"""Arrays, and what JSON can say, both by name."""
+"""Arrays, and values that JSON can express, both by name."""
 
 _LAYOUT = 3
 _ABOUT = "about"
@@ -25,12 +25,12 @@ class DamagedFileError(OSError):
 
 
 def path(folder: Path, key: str) -> Path:
-    """Where the content with this key is, without a suffix. Another key is another file."""
+    """The path of the content with this key, without a suffix. Another key is another file."""
     return folder / hashlib.sha256(f"{_LAYOUT}\0{key}".encode()).hexdigest()[:32]
 
 
 def remember(folder: Path, key: str, make: Callable[[], Kept]) -> Kept:
-    """What ``make`` returned the first time it was called with this key.
+    """The value that ``make`` returned when it was first called with this key.
 
     Raises:
         DamagedFileError: the file is no longer what was stored.

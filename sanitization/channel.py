@@ -1,4 +1,4 @@
-"""What a mechanism on one word is: a channel, input in, random output out."""
+"""Channels: mechanisms on one word, from an input to a random output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ class Channel(Protocol):
 
     @property
     def inputs(self) -> Sequence[str]:
-        """What may go in."""
+        """Possible inputs."""
         ...
 
     @property
     def outputs(self) -> Sequence[str]:
-        """What may come out."""
+        """Possible outputs."""
         ...
 
     def rows(self, x: IntArray) -> FloatArray:
@@ -26,7 +26,7 @@ class Channel(Protocol):
 
 
 class Sampler(Channel, Protocol):
-    """A channel that can be drawn from: exactly the law its rows say."""
+    """A channel that can be drawn from, exactly by the law of its rows."""
 
     def draw(self, x: IntArray) -> IntArray:
         """One output for each input of x, independently, by the operating system's generator; (len(x),)."""
@@ -35,7 +35,7 @@ class Sampler(Channel, Protocol):
 
 @dataclass(frozen=True)
 class OnWords:
-    """What a channel from a vocabulary to itself begins with.
+    """Base of the channels from a vocabulary to itself.
 
     Args:
         vocabulary: the words.

@@ -14,7 +14,7 @@ from sanitization.text import Sanitized, TextSanitizer
 from sanitization.tokens import PLACEHOLDER
 
 _QUOTED = "QUOTED"
-"""What already looks like a placeholder: it must neither leave as it is nor be taken for one of ours."""
+"""Kind of text that already looks like a placeholder: it must neither leave as it is nor be taken for one of ours."""
 _BEGUN = regex.compile(r"<[A-Z0-9_]*\Z")
 
 
@@ -22,11 +22,11 @@ class Found(Protocol):
     """Personal data in a text, such as a ``RecognizerResult`` of Presidio."""
 
     entity_type: str
-    """Its kind: capital letters, digits, underscores."""
+    """Kind of the data: capital letters, digits, underscores."""
     start: int
-    """Of its first character."""
+    """Offset of its first character."""
     end: int
-    """After its last character."""
+    """Offset after its last character."""
 
 
 Find = Callable[[str], Iterable[Found]]
@@ -35,8 +35,8 @@ Find = Callable[[str], Iterable[Found]]
 class Conversation:
     """Sanitises questions and restores answers; threads may share it.
 
-    An equal question is not drawn again. Public are, besides what the sanitiser says: where values stand, their kinds,
-    and which of them are equal.
+    An equal question is not drawn again. Besides what the sanitiser leaves public, these are: where values stand, their
+    kinds, and which of them are equal.
 
     Args:
         sanitizer: keeps ``placeholders``.
@@ -58,11 +58,11 @@ class Conversation:
 
     @property
     def epsilon(self) -> float:
-        """What protects all its questions together."""
+        """ε of all its questions together."""
         return sum(question.epsilon_text for question in self._sent.values())
 
     def sanitize(self, question: str) -> Sanitized:
-        """What may leave.
+        """The question as it may leave.
 
         Raises:
             sanitization.text.TextError: the question is too long.
@@ -99,10 +99,10 @@ class Conversation:
 
 
 class StreamRestorer:
-    """Restores an answer that comes in parts, wherever it is cut.
+    """Restores an answer that arrives in parts, wherever it is cut.
 
     Args:
-        conversation: whose values.
+        conversation: conversation whose values are restored.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -110,7 +110,7 @@ class StreamRestorer:
         self._begun = ""
 
     def add(self, part: str) -> str:
-        """What can be said now: all but a placeholder that has only begun."""
+        """The text that is ready: all but a placeholder that has only begun."""
         text = self._begun + part
         begun = _BEGUN.search(text)
         end = begun.start() if begun else len(text)
@@ -118,7 +118,7 @@ class StreamRestorer:
         return self._conversation.restore(text[:end])
 
     def end(self) -> str:
-        """What is left when no part follows."""
+        """The rest of the answer, when no part follows."""
         rest, self._begun = self._begun, ""
         return rest
 

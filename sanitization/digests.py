@@ -7,13 +7,13 @@ _READ = (".json", ".safetensors", ".model", ".txt", ".jinja")
 
 
 def file_digest(file: Path) -> str:
-    """Of a file's content."""
+    """SHA-256 of a file's content."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def model_digest(folder: Path) -> str:
-    """Of what a model's answers hang on: the names and contents of configuration, tokenizer and weights.
+    """SHA-256 of what a model's answers depend on: names and contents of its configuration, tokenizer and weights.
 
     Raises:
         ValueError: the folder holds no weights in safetensors; other formats are not read.

@@ -8,7 +8,7 @@ from sanitization.vocabulary import Vocabulary, VocabularyError
 
 _TENSORS = ("embeddings.word_embeddings.weight", "wte.weight", "embed_tokens.weight")
 _STARTS = ("Ġ", "▁")
-"""What begins a whole word in vocabularies that have one sign for it; in WordPiece's, "##" begins the others."""
+"""Sign that begins a whole word, in vocabularies that have one; in WordPiece's, "##" begins the others."""
 
 
 def load(path: Path, *, words: Path | None = None, most: int | None = None) -> Vocabulary:
@@ -17,11 +17,11 @@ def load(path: Path, *, words: Path | None = None, most: int | None = None) -> V
     Args:
         path: text (``word number number ...`` a line, word2vec's first line is skipped), ``.npy``, or a folder with
             ``model.safetensors`` and ``tokenizer.json``.
-        words: with ``.npy``: a file with one word a line.
-        most: only the first words.
+        words: file with one word a line, for ``.npy``.
+        most: number of words to read, from the first; None: all.
 
     Raises:
-        VocabularyError: the file is not what it should be.
+        VocabularyError: the file is not in such a format.
         OSError: it cannot be read.
     """
     if path.is_dir():

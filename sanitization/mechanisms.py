@@ -55,9 +55,9 @@ class Served:
 
     channel: Sampler
     audit: Audit
-    """Of this very channel. Its ε is the one to announce."""
+    """Audit of this very channel. Its ε is the one to announce."""
     parameters: str
-    """What was chosen, for people."""
+    """Chosen parameters, in words."""
     vocabulary: Vocabulary
 
     def replace(self, words: Sequence[str], embed: Embed | None = None) -> list[str]:
@@ -91,14 +91,14 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
     """A channel whose true ε, audited over all words, is at most ``epsilon``.
 
     Args:
-        name: of :data:`CORRECTED`, corrected, or of :data:`RESPONSES`.
+        name: name in :data:`CORRECTED`, for a corrected mechanism, or in :data:`RESPONSES`.
         vocabulary: public words.
         epsilon: 0.001 to 25.
-        folder: where tables are kept.
+        folder: folder that keeps the tables.
 
     Raises:
         ValueError: ε is out of range.
-        RefusedChannelError: its audit says no.
+        RefusedChannelError: the audit finds a larger ε.
         TableError: the table would be too large.
         LookupError: no such mechanism.
     """

@@ -18,7 +18,7 @@ from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, di
 MOST = 1500
 """Medoids looked for: with more, keeping words is as good."""
 CANDIDATES = 6000
-"""How many words may become one."""
+"""Number of words that may become medoids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Medoids:
 
 
 def medoids(vocabulary: Vocabulary, most: int = MOST, *, candidates: int = CANDIDATES) -> Medoids:
-    """The greedy order of at most ``most`` medoids, among so many of the most frequent words."""
+    """The greedy order of at most ``most`` medoids, chosen from the ``candidates`` most frequent words."""
     frequent = np.argsort(-vocabulary.shares, kind="stable")[:candidates]
     count = min(most, len(frequent))
     cost = _costs(vocabulary, frequent)

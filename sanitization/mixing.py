@@ -5,7 +5,7 @@ mixture (1-β)·P + β·q with a fixed law q is ε-private exactly if β ≥ T/(
 q_y = max(0, M_y - e^ε·m_y)/T.
 
 *Proof.* Output y keeps its bound if (1-β)·M_y + β·q_y ≤ e^ε·((1-β)·m_y + β·q_y), that is β·q_y·(e^ε - 1) ≥
-(1-β)·(M_y - e^ε·m_y). Its left side is no less than 0, so the right side may be replaced by its positive part. Summing
+(1-β)·(M_y - e^ε·m_y). Its left side is at least 0, so the right side may be replaced by its positive part. Summing
 over y, β·(e^ε - 1) ≥ (1-β)·T, which is the bound on β; with equality, the q above satisfies each line with equality. ∎
 
 Mixing with the uniform law u needs β = n·max(M)/(e^ε - 1 + n·max(M)) when lowest probabilities are 0; here

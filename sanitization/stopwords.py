@@ -1,4 +1,4 @@
-"""English words that say how others hang together: declared public, they stay as they are."""
+"""English words that only connect others: declared public, they stay as they are."""
 
 _ARTICLES = "a an the"
 _PRONOUNS = """i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she
@@ -16,4 +16,4 @@ _CONTRACTED = "s t d ll m re ve don didn doesn isn aren wasn weren hasn haven ha
 STOPWORDS = frozenset(
     " ".join((_ARTICLES, _PRONOUNS, _VERBS, _PREPOSITIONS, _CONJUNCTIONS, _ADVERBS, _CONTRACTED)).split()
 )
-"""In lower case."""
+"""All stop words, in lower case."""

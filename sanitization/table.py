@@ -24,7 +24,7 @@ TOTAL = 1 << 62
 
 
 class TableError(ValueError):
-    """A table that cannot be made, or is not the one it says it is."""
+    """A table that cannot be made, or whose file does not hold the table it should."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,10 @@ def open_table(
     """The table of a channel, mixed as little as a true ε takes: from the folder if it is there, else made.
 
     Args:
-        make: the channel to mix, and what to remember of it; called only if there is no table yet.
-        key: says all that the channel's rows depend on: another vocabulary or parameter has another file.
-        folder: the cache.
-        epsilon: above 0.
+        make: returns the channel to mix, and what to remember of it; called only if there is no table yet.
+        key: text that names all that the channel's rows depend on: another vocabulary or parameter has another file.
+        folder: folder of the cache.
+        epsilon: true ε of the table, above 0.
 
     Raises:
         TableError: the table would be too large, or a file is damaged.

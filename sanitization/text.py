@@ -30,13 +30,13 @@ class TextError(ValueError):
 
 @dataclass(frozen=True)
 class Sanitized:
-    """A text that may leave. It does not say which words were changed.
+    """A text that may leave. It does not show which words were changed.
 
     Attributes:
-        text: what it has become.
-        charged: how many words were drawn.
-        epsilon_token: what protects each of them.
-        classes: the class of each token, which is public.
+        text: sanitised text.
+        charged: number of words drawn.
+        epsilon_token: true ε of each of them.
+        classes: class of each token, which is public.
     """
 
     text: str
@@ -46,12 +46,12 @@ class Sanitized:
 
     @property
     def tokens(self) -> int:
-        """How many there are, kept ones included."""
+        """Number of tokens, kept ones included."""
         return len(self.classes)
 
     @property
     def epsilon_text(self) -> float:
-        """What protects the text as a whole."""
+        """ε of the text as a whole."""
         return self.charged * self.epsilon_token
 
     def document(self) -> dict[str, Any]:
@@ -61,17 +61,17 @@ class Sanitized:
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a sanitiser does, in full: all that the law of its outputs depends on.
+    """A sanitiser in full: all that the law of its outputs depends on.
 
     Attributes:
-        mechanism: its name.
-        parameters: chosen for it.
-        keep: what is public as it is.
-        unknown: whose row an unknown word takes: that of the nearest word, or of any.
-        words: how many it knows.
+        mechanism: name of the mechanism.
+        parameters: parameters chosen for it.
+        keep: features of a text that are public as they are.
+        unknown: row that an unknown word takes: that of the nearest word, or of any.
+        words: number of words that it knows.
         vocabulary: SHA-256 of words, vectors and frequencies.
         outputs: SHA-256 of the words that can come out.
-        audit: of the channel that draws.
+        audit: audit of the channel that draws.
     """
 
     mechanism: str
@@ -89,7 +89,7 @@ class Artifact:
         return hashlib.sha256(json.dumps(self.document(), sort_keys=True).encode()).hexdigest()
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The same as values for JSON."""
         return asdict(self)
 
 
@@ -98,11 +98,11 @@ class TextSanitizer:
     """Replaces the words of texts. It holds no state, so threads may share it; copies of a text are drawn anew.
 
     Args:
-        name: the mechanism's.
-        served: the channel, audited.
-        partition: what is public.
-        embed: finds the known word nearest to an unknown one; without it, an unknown word is as good as any.
-        most_unknown: different ones that are embedded at once; None: any number.
+        name: name of the mechanism.
+        served: audited channel.
+        partition: partition of tokens into public and private ones.
+        embed: finds the known word nearest to an unknown one; without it, any known word may stand for an unknown one.
+        most_unknown: number of different unknown words that are embedded at once; None: any number.
     """
 
     name: str
@@ -112,11 +112,11 @@ class TextSanitizer:
     most_unknown: int | None = None
 
     unit: ClassVar[Literal["word", "text"]] = "word"
-    """What ε is of."""
+    """Unit that ε protects."""
 
     @cached_property
     def artifact(self) -> Artifact:
-        """What describes it."""
+        """The description of this sanitiser."""
         outputs = "\0".join(self.served.channel.outputs).encode(errors="surrogatepass")
         return Artifact(
             mechanism=self.name,
@@ -131,12 +131,12 @@ class TextSanitizer:
 
     @property
     def epsilon(self) -> float:
-        """Of a :attr:`unit`: what the audit found."""
+        """True ε of a :attr:`unit`, as audited."""
         return self.served.audit.epsilon
 
     @property
     def guarantee(self) -> str:
-        """What is promised, for people."""
+        """The guarantee, in words."""
         return (
             f"Each word by itself is protected by local differential privacy with ε = {self.epsilon:.6g}, audited over "
             "all words; a text by the sum over its words. Neighbouring words may tell more about a word."
@@ -144,7 +144,7 @@ class TextSanitizer:
 
     @property
     def released_as_public(self) -> list[str]:
-        """What is not protected, for people."""
+        """The parts of a text that are not protected, in words."""
         kept = ["capitals" if name == "case" else name for name in sorted(self.partition.keep)]
         return [
             "the number and order of tokens",
@@ -155,7 +155,7 @@ class TextSanitizer:
         ]
 
     def document(self) -> dict[str, Any]:
-        """What it promises and does, as JSON has it."""
+        """Its guarantee and its description, as values for JSON."""
         return {
             "guarantee": self.guarantee,
             "released_as_public": self.released_as_public,
@@ -232,20 +232,20 @@ def open_sanitizer(
     embed: Embed | None = None,
     most_unknown: int | None = None,
 ) -> TextSanitizer:
-    """A sanitiser whose true ε for a word is at most ``epsilon``. What it announces is the audited one.
+    """A sanitiser whose true ε for a word is at most ``epsilon``. It announces the audited ε.
 
     Args:
-        name: of the mechanism.
+        name: name of the mechanism.
         vocabulary: public words.
         epsilon: 0.001 to 25.
-        folder: where tables are kept.
+        folder: folder that keeps the tables.
         keep: see :class:`sanitization.tokens.Partition`.
-        embed: vectors of any strings, like the vocabulary's.
+        embed: function from strings to vectors like the vocabulary's.
         most_unknown: see :class:`TextSanitizer`.
 
     Raises:
         ValueError: ε is out of range, or something cannot be kept.
-        sanitization.audit.RefusedChannelError: its audit says no.
+        sanitization.audit.RefusedChannelError: the audit finds a larger ε.
         sanitization.table.TableError: the table would be too large, or is damaged.
         sanitization.vocabulary.VocabularyError: too few words or too many.
         LookupError: no such mechanism.

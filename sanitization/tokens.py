@@ -22,7 +22,7 @@ Kind = Literal["word", "number", "stopword", "punctuation", "placeholder"]
 Keepable = Literal["stopwords", "punctuation", "placeholders", "case"]
 KEEPABLE: tuple[Keepable, ...] = get_args(Keepable)
 KEPT: tuple[Keepable, ...] = ("stopwords", "punctuation")
-"""What usually is."""
+"""Classes that are kept by default."""
 
 _MARKS = r"\p{P}$+<=>^`|~"
 PLACEHOLDER = regex.compile(r"<[A-Z][A-Z0-9_]*>")
@@ -33,9 +33,9 @@ class Token(NamedTuple):
     """A token.
 
     Attributes:
-        kind: its class.
+        kind: class of the token.
         before: the white space before it.
-        text: itself.
+        text: text of the token.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Partition:
-    """Which classes there are.
+    """The classes of a text's tokens.
 
     Args:
         keep: classes that are public as they are, and ``case``: whether a word begins with a capital, or is all

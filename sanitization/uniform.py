@@ -14,7 +14,7 @@ def below(limit: int, count: int) -> IntArray:
 
     Args:
         limit: 1 to 2⁶².
-        count: how many.
+        count: number of draws.
     """
     if not 1 <= limit <= LARGEST:
         raise ValueError(f"a limit is from 1 to 2**62, not {limit}")

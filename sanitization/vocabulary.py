@@ -32,7 +32,7 @@ class Vocabulary:
     Args:
         words: n different words, the most frequent first if no shares are given.
         vectors: finite, float (n, d).
-        shares: how often each occurs in public text, (n,); None takes :func:`zipf`.
+        shares: frequency of each word in public text, (n,); None takes :func:`zipf`.
 
     Raises:
         VocabularyError: fewer than two words, a word twice, or shapes and numbers that do not fit.
@@ -61,7 +61,7 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Where each word is."""
+        """Index of each word."""
         return {word: at for at, word in enumerate(self.words)}
 
     @cached_property

@@ -2,8 +2,8 @@
 
 Any two texts of whatever length have laws within e^ε of each other: randomised response on public texts, whole texts
 being its words. Words, their number and order, stopwords and white space do not show. How many of the public texts are
-best is found on one half of them, with the medoids of the other half: a question is none of them, so counting each as
-nearest to itself would take too many.
+best is found on one half of them, with the medoids of the other half: a question is not one of them, so counting each
+as nearest to itself would take too many.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ FEWEST = 4
 
 
 def kept(mechanism: str, keep: Iterable[str] | None) -> frozenset[str]:
-    """What texts keep: what is asked for, or else what is usual; of whole texts nothing.
+    """Classes of tokens to keep: as asked for, else the default; none for whole texts.
 
     Raises:
         ValueError: something of whole texts is to be kept.
@@ -73,12 +73,12 @@ class WholeTextSanitizer(TextSanitizer):
 
     @property
     def guarantee(self) -> str:
-        """What is promised, for people."""
+        """The guarantee, in words."""
         return f"Each text as a whole is protected by local differential privacy with ε = {self.epsilon:.6g}, audited."
 
     @property
     def released_as_public(self) -> list[str]:
-        """What is not protected, for people."""
+        """The parts of a text that are not protected, in words."""
         return ["the number and order of texts", "which of your texts are equal"]
 
 
@@ -89,10 +89,10 @@ def open_whole(
 
     Args:
         texts: **public**, 4 to 6,000, all different.
-        vectors: theirs, (n, d).
-        epsilon: of a text; above 0, at most 25.
-        folder: where the choice among the texts is kept.
-        embed: vectors of any strings, like these.
+        vectors: vectors of the texts, (n, d).
+        epsilon: ε of a text; above 0, at most 25.
+        folder: folder that keeps the choice among the texts.
+        embed: function from strings to vectors like these.
 
     Raises:
         ValueError: too few or too many texts, one of them twice, or ε is out of range.

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import inspect
-import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,81 +16,51 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
 from service.records.database import open_database
 
-VLLM = (
-    "tests/e2e/test_serve_vllm.py",
-    "tests/e2e/test_steering.py",
-    "tests/e2e/test_remote_engine.py",
-    "tests/privacy/test_isolation.py",
-    "tests/sanitization/restore/test_engine_worker.py",
-    "tests/service/engines/test_smollm2.py",
-    "tests/service/engines/test_steered.py",
-    "tests/service/engines/test_vllm.py",
-)
-"""Tests of vLLM, whose engines want every core and much memory: never two at once."""
-
-WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
-"""Tests of whole services, which wait a third of their time."""
-
-LONG = ("tests/privacy/", "tests/service/gateway/api/test_openapi.py", "tests/service/engines/embedding/")
-"""Files that take long: the last processes begin with them, so that nobody waits for one in the end."""
-
-ONE_SERVICE = "tests/e2e/dashboard/"
-"""Its files share one."""
-
-
-AT_ONCE = 2
-"""Processes that test whole services. Further ones take what waits for nothing, in the time that those leave."""
-
 
 def pytest_configure(config: pytest.Config) -> None:
-    if _number(getattr(config, "workerinput", {}).get("workerid", "gw0")) >= AT_ONCE:
-        os.nice(5)
     if hasattr(config, "workerinput") and config.pluginmanager.hasplugin("_cov"):
         # pytest-cov starts one as if here were no worker, then the worker's: no_cover would pause only the second.
         config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
-def _number(worker: str) -> int:
-    return int(worker.removeprefix("gw"))
+SHARED = ("vllm", "service")
+"""Markers of tests that one process runs, one after the other: two engines at once would fight for cores and memory."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Group tests for ``--dist loadgroup``: by file, unless they share a process."""
+    shared = next((name for name in SHARED if item.get_closest_marker(name)), None)
+    item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole services first: tests are shared out in this order, and by the last processes from its end.
+    """Put the longest groups first.
 
     With ``--cov=NAME`` only a package's own tests count for it: tracing makes some take half as long again.
     """
     counting = tuple(f"tests/{name}" for name in config.getoption("cov_source", None) or ("",))
-    items.sort(
-        key=lambda item: [*(not item.nodeid.startswith(of) for of in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
-    )
+    groups: dict[str, list[pytest.Item]] = {}
     for item in items:
+        groups.setdefault(item.get_closest_marker("xdist_group").args[0], []).append(item)
         if not item.nodeid.startswith(counting):
             item.add_marker("no_cover")
 
+    def rank(name: str) -> tuple[bool, ...]:
+        marked = (any(item.get_closest_marker(mark) for item in groups[name]) for mark in ("lengthy", "slow"))
+        return name not in SHARED, *(not one for one in marked)
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: the garbage collector need not look through it, nor look so often."""
+    items[:] = [item for name in sorted(groups, key=rank) for item in groups[name]]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Check that the groups count, and leave imported objects out of garbage collection."""
+    if getattr(session.config.option, "loadgroup", False):
+        assert all("@" in item.nodeid for item in session.items), "pytest-xdist does not group with this pytest"
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-
-
-class Sharing(LoadScopeScheduling):
-    """With ``-n``: each process takes the next file, the last ones from the end, where no whole service is needed."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        together = {VLLM: "vLLM", ONE_SERVICE: ONE_SERVICE}
-        return next((name for those, name in together.items() if nodeid.startswith(those)), nodeid.partition("::")[0])
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        if _number(node.gateway.id) >= AT_ONCE:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -101,10 +70,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
     return True
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
-    return Sharing(config, log)
 
 
 class Clock:

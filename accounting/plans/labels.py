@@ -26,15 +26,15 @@ def plain(label: str) -> str:
 
 
 def check_distinct(key: str, labels: Iterable[str], each: str = "each") -> None:
-    """Refuse labels that would be compared as one, and those that cannot be told from nothing.
+    """Refuse labels that would be compared as one, and labels without a visible character.
 
     Args:
-        key: of the plan, that lists them.
-        labels: as the plan writes them.
-        each: what one of them is called.
+        key: key of the plan that lists them.
+        labels: labels, as the plan writes them.
+        each: name for any one of them in the message.
 
     Raises:
-        ValueError: names the key and the first such label.
+        ValueError: a label is empty, not in NFC, or equal to another; names the key and the first such label.
     """
     seen: dict[str, str] = {}
     for label in labels:
@@ -68,7 +68,7 @@ class Spellings:
         self._plain = {label: number for number, label in enumerate(self.compared)}
 
     def number(self, text: str | None) -> int | None:
-        """The number of the label that a text means, from 0; None: of no label."""
+        """The number of the label that a text means, from 0; None if it means none of them."""
         if text is None or len(text) > LONGEST_SPELLING:
             return None
         exact = self._exact.get(text)
@@ -82,5 +82,5 @@ class Spellings:
 
 @lru_cache(maxsize=256)
 def spellings(labels: tuple[str, ...]) -> Spellings:
-    """What finds these labels, made once."""
+    """The :class:`Spellings` of these labels, cached."""
     return Spellings(labels)

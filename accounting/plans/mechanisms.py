@@ -31,7 +31,7 @@ from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
 
 LARGEST_DELTA0 = 0.1
-"""A test that passes more often than this where it must not is none."""
+"""Largest δ₀: a test that passes more often than this on an unsafe gap protects too little."""
 _LARGEST_CLIP = 20.0
 _LONGEST_SCHEMA = 20_000
 
@@ -56,13 +56,13 @@ class Mechanism(Strict):
         return self.once
 
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
+        """Family of mechanisms that calibration chooses from: by default, Gaussian noise.
 
         Args:
-            delta: the task's part of the plan's δ.
-            answers: the task's.
-            probability: with which a unit is drawn for each.
-            ensemble: slots of an answer.
+            delta: share of the plan's δ that belongs to the task.
+            answers: number of the task's answers.
+            probability: probability with which a unit is drawn for each answer.
+            ensemble: number of slots of an answer.
         """
         return calibration.GAUSSIAN
 
@@ -86,8 +86,8 @@ class LabelMechanism(Mechanism):
 
     @property
     def fitted(self) -> int | None:
-        """To how many labelled public rows the score was fitted, which makes it the label's probability of being right;
-        None: to none, so it is not one."""
+        """Number of labelled public rows that the score was fitted to, which makes it the label's probability of being
+        right; None: it was not fitted, so it is not one."""
         return None
 
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
@@ -115,36 +115,36 @@ class TextMechanism(Mechanism):
 
 
 FEWEST_ROWS = 200
-"""Labelled rows that make a score a probability: fewer say too little of how often it is right."""
+"""Labelled rows that make a score a probability: fewer do not show well enough how often it is right."""
 
 
 class Calibration(Strict):
-    """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
+    """Parameters of the posterior (``aggregation/posterior.py`` has the model). They cost no budget.
 
     ``dpicl eval`` shows how often labels are right beside their scores, and ``dpicl eval --fit`` fits all of this.
     """
 
     fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
-    """To how many labelled public rows the parameters were fitted, as `dpicl eval --fit` writes it: answers then carry
-    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
+    """Number of labelled public rows that the parameters were fitted to, as `dpicl eval --fit` writes it: answers then
+    carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     prior: float = Field(default=1.0, ge=0, le=10)
-    """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
+    """Weight of zero-shot's log-probabilities: 0 ignores them, 1 takes them as they are."""
     decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=is_none)
     """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 8 for
     hard votes and 17 for soft ones, over the square root of the number of labels."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
     """The share of the votes that a label gains by being right."""
     echo: float = Field(default=1.0, ge=0, le=2)
-    """How much of zero-shot the votes contain already."""
+    """Degree to which the votes repeat zero-shot."""
     label_weights: Mapping[str, Annotated[float, Field(ge=0.01, le=100)]] = Field(
         default_factory=dict, exclude_if=lambda weights: not weights
     )
-    """How much likelier a label is than zero-shot and votes make it: for labels that are rarer than the engine thinks,
-    below 1. 1 of each label unless set."""
+    """Factor by which a label is likelier than zero-shot and votes make it: below 1 for labels that are rarer than the
+    engine thinks. 1 for each label unless set."""
 
 
-"""What was signed means these for ever: they must not change."""
+"""Signed plans rely on these defaults permanently: they must not change."""
 
 
 class RnmGaussianMechanism(LabelMechanism):
@@ -159,16 +159,16 @@ class RnmGaussianMechanism(LabelMechanism):
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
     prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=is_none)
-    """Of `argmax`: how many votes the public zero-shot probabilities count for; costs nothing. 0 unless set."""
+    """For `argmax`: number of votes that the public zero-shot probabilities count for; costs nothing. 0 unless set."""
     decide: Literal["posterior", "argmax"] = Field(default="posterior", exclude_if=lambda decide: decide == "argmax")
-    """How the label is chosen. A plan that sets `prior_weight` and not this means `argmax`, the only way there was."""
+    """Rule that chooses the label. A plan that sets `prior_weight` and not this means `argmax`, once the only rule."""
     calibration: Calibration | None = Field(default=Calibration(), exclude_if=is_none)
-    """Of `posterior`: the parameters of its model."""
+    """For `posterior`: the parameters of its model."""
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, written: Any) -> Any:
-        """What is not written. As signed, `argmax` is a `prior_weight` without `decide`."""
+        """Complete what is not written. As signed, `argmax` is a `prior_weight` without `decide`."""
         if not isinstance(written, dict):
             return written
         decide = written.get("decide", "posterior" if written.get("prior_weight") is None else "argmax")
@@ -207,7 +207,7 @@ class RnmGaussianMechanism(LabelMechanism):
         return VOTES
 
     def decisiveness(self, labels: int) -> float:
-        """As written in the calibration, or what it is unless written, with so many labels."""
+        """As written in the calibration; else the default for this number of labels."""
         written = self.calibration and self.calibration.decisiveness
         return written or (8.0 if self.vote == "hard" else 17.0) / math.sqrt(labels)
 
@@ -223,10 +223,10 @@ class PrototypesMechanism(LabelMechanism):
     can_be_fitted = True
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
-    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only scores."""
+    """Certainty of an answer about the nearest prototype: the lower, the surer. It changes no label, only scores."""
     fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
-    """To how many labelled public rows the temperature was fitted, as `dpicl eval --fit` writes it: answers then carry
-    the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
+    """Number of labelled public rows that the temperature was fitted to, as `dpicl eval --fit` writes it: answers then
+    carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     @property
     def gives_score(self) -> bool:
@@ -249,7 +249,7 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     )
     """Exemplars that are public, by the fields that the prompt shows. Never write them from private texts."""
     per_label: int = Field(default=2, ge=1, le=100)
-    """How many are chosen of each label's."""
+    """Number of candidates chosen for each label."""
 
     @property
     def gives_score(self) -> bool:
@@ -298,7 +298,7 @@ class KeywordJointEmMechanism(TextMechanism):
 
     type: Literal["keyword_joint_em"]
     k: int = Field(ge=1, le=100)
-    """How many words leave."""
+    """Number of words that are released."""
     typical_domain: int = Field(default=100, ge=1, le=1_000_000)
     """A public guess of how many words the query and the zero-shot answers have together, for the preview only."""
 
@@ -348,7 +348,7 @@ class KeywordPtrMechanism(TextMechanism):
 
 class TokenEnsembleMechanism(TextMechanism):
     """The language model writes the answer: each token is drawn from its own distribution without exemplars, moved
-    towards what the slots would rather say (``aggregation/token_ensemble.py``).
+    towards the slots' distributions (``aggregation/token_ensemble.py``).
 
     How far it is moved follows from the budget. With ``topics`` it writes the texts of one release.
     """
@@ -357,17 +357,17 @@ class TokenEnsembleMechanism(TextMechanism):
     dealt = True
     type: Literal["token_ensemble"]
     tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
-    """How many tokens the slots have a say in. An answer is charged all of them, however short it is."""
+    """Number of an answer's tokens that the slots influence. An answer is charged for all, however short it is."""
     max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=is_none)
     """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
     clip: float = Field(default=2.0, ge=0.01, le=_LARGEST_CLIP)
-    """How far one slot may move a token's log-probability, in nats; up to 20 where the budget allows for it."""
+    """Largest change of a token's log-probability by one slot, in nats; up to 20 where the budget allows for it."""
     weight: float = Field(default=1.0, gt=0, le=10)
-    """How much the slots' mean may count, if the budget allows it; 1: as if it were the model's own opinion."""
+    """Largest weight of the slots' mean, if the budget allows it; 1: as if it were the model's own distribution."""
     temperature: float = Field(default=1.0, ge=0.1, le=5)
-    """Of the distribution that a token is drawn from."""
+    """Temperature of the distribution that a token is drawn from."""
     top_k: int = Field(default=100, ge=2, le=127)
-    """From how many of the tokens that are likeliest without exemplars one is drawn."""
+    """Number of the tokens likeliest without exemplars, among which one is drawn."""
     gate: float = Field(default=0.95, gt=0, le=1)
     """A token that is likelier than this without exemplars is drawn without asking the slots, and not paid for."""
     banned: tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)], ...] = Field(
@@ -379,21 +379,21 @@ class TokenEnsembleMechanism(TextMechanism):
     """A regular expression that whole answers match. It is public and costs nothing, nor does a token that it leaves no
     choice of. An answer that reaches its greatest length before is cut off there."""
     json_schema: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
-    """As `regex`: a JSON schema that whole answers follow, without whitespace between their parts."""
+    """A JSON schema that whole answers follow, like `regex`, without whitespace between their parts."""
     after: KeywordPtrMechanism | None = Field(default=None, exclude_if=is_none)
     """Words that the same slots agree on, released first and named to all who write, in every prompt, as
-    `prompt.keywords` says. If none stand out, the answer is written without them."""
+    `prompt.keywords` has it. If none stand out, the answer is written without them."""
     after_share: float = Field(default=0.3, gt=0, lt=1)
-    """Of `after`: the share of an answer's cost that goes to the words; the tokens get the rest."""
+    """For `after`: share of an answer's cost that goes to the words; the tokens get the rest."""
     topics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=100)], ...] | None = Field(
         default=None, min_length=1, max_length=100, strict=False, exclude_if=is_none
     )
-    """Of `release: once`: what texts are written on, values of the one field that `prompt.query` asks for. Public."""
+    """For `release: once`: topics of the texts, values of the one field that `prompt.query` asks for. Public."""
     texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=is_none)
-    """Of `release: once`: how many are written on each topic. A unit has a say in those of one topic."""
+    """For `release: once`: number of texts on each topic. A unit influences those of one topic."""
     shown: int = Field(default=4, ge=1, le=100, exclude_if=lambda shown: shown == 4)
-    """Of `release: once`: how many texts a question is shown, those that resemble it most; all those of its topic, if
-    it names one."""
+    """For `release: once`: number of texts that are shown with a question, those that resemble it most; all those of
+    its topic, if it names one."""
 
     @property
     def made_once(self) -> bool:
@@ -402,7 +402,7 @@ class TokenEnsembleMechanism(TextMechanism):
 
     @property
     def paid(self) -> int:
-        """Tokens that a release is charged: a unit has a say in all texts on its topic."""
+        """Tokens that a release is charged for: a unit influences all texts on its topic."""
         return self.tokens * (self.texts or 1)
 
     @property
@@ -411,20 +411,20 @@ class TokenEnsembleMechanism(TextMechanism):
         return self.max_tokens or self.tokens
 
     def pull(self, epsilon: float, ensemble: int) -> float:
-        """How far one slot moves a token's log-odds at most, in nats of the distribution that is drawn from.
+        """Largest amount by which one slot moves a token's log-odds, in nats of the distribution that is drawn from.
 
         Args:
             epsilon: range of a token's log-likelihood ratios, from calibration: four times that.
-            ensemble: how many slots there are.
+            ensemble: number of slots.
         """
         return min(epsilon / 4, self.weight * _LARGEST_CLIP / (ensemble * self.temperature))
 
     def reach(self, pull: float, ensemble: int) -> float:
-        """How far one slot may move a token's log-probability, in nats: as far as `weight` lets it with such a pull.
+        """Largest change of a token's log-probability by one slot, in nats, that `weight` allows with such a pull.
 
         Args:
-            pull: from :meth:`pull`.
-            ensemble: how many slots there are.
+            pull: value of :meth:`pull`.
+            ensemble: number of slots.
         """
         return max(self.clip, pull * ensemble * self.temperature / self.weight)
 
@@ -466,7 +466,7 @@ class TokenEnsembleMechanism(TextMechanism):
 
 
 def type_of(mechanism: type[Mechanism]) -> str:
-    """What ``mechanism.type`` says in a plan."""
+    """The value of ``mechanism.type`` in a plan."""
     (written,) = get_args(mechanism.model_fields["type"].annotation)
     return str(written)
 
@@ -483,14 +483,14 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         TokenEnsembleMechanism,
     )
 }
-"""By type; :func:`register` adds to them."""
+"""Mechanisms by type; :func:`register` adds to them."""
 
 
 def register(mechanism: type[Mechanism]) -> None:
     """Let plans name a further mechanism; nothing happens if it is known.
 
     Raises:
-        ValueError: there is another of its type; what was signed must mean for ever what it meant.
+        ValueError: there is another of its type; signed plans must keep their meaning permanently.
     """
     written = type_of(mechanism)
     if MECHANISMS.setdefault(written, mechanism) is not mechanism:
@@ -504,10 +504,10 @@ def types_of(kind: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Registered:
-    """Marks a field that holds one of :data:`MECHANISMS`, looked up when a plan is read: told apart by their types.
+    """Marks a field that holds one of :data:`MECHANISMS`, looked up by its type when a plan is read.
 
     Attributes:
-        base: what they must be subclasses of.
+        base: class that they must be subclasses of.
     """
 
     base: type[Mechanism]

@@ -15,13 +15,13 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 LONGEST = 1024 * 1024
-"""Of a text, and of all scalars in it, in characters, with aliases written out and one more for each value."""
+"""Length of a text, and of all scalars in it, in characters, with aliases written out and one more for each value."""
 DEEPEST = 64
 LARGEST_NUMBER = 2**63 - 1
 _MOST_PROBLEMS = 20
 _OTHER_BREAKS = frozenset("\x85\u2028\u2029")
 _NOT_YAML = (YAMLError, AssertionError)
-"""The latter of a version in ``%YAML`` that it does not know."""
+"""Errors of the parser; the latter is for a version in ``%YAML`` that it does not know."""
 _YAML = "tag:yaml.org,2002:"
 _COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
 _SCALARS = {
@@ -31,7 +31,7 @@ _SCALARS = {
     f"{_YAML}int": "a number",
     f"{_YAML}float": "a number",
 }
-"""By tag, what JSON has, in words."""
+"""Kinds of values that JSON has, in words, by tag."""
 
 
 class YamlProblem(NamedTuple):
@@ -46,7 +46,7 @@ class NotPlainError(ValueError):
     """A text that is not YAML, or not plain.
 
     Attributes:
-        problems: what is wrong, in the order of the text; the first ones of many.
+        problems: problems in the order of the text; the first ones of many.
     """
 
     def __init__(self, *problems: YamlProblem) -> None:
@@ -94,9 +94,9 @@ def dump(document: Mapping[str, Any], *, in_line: bool = False, width: int = 80)
     """Write a document that :func:`load` reads.
 
     Args:
-        document: what JSON can hold.
+        document: values that JSON can hold.
         in_line: whether a list or a mapping that holds no other is written on a line.
-        width: of a line, in characters; longer ones are folded.
+        width: width of a line, in characters; longer ones are folded.
     """
     flow = None if in_line else False
     written: str = pyyaml.dump(
@@ -128,7 +128,7 @@ class _Walk:
     """A walk over a document with its aliases written out, as far as the bounds allow.
 
     Attributes:
-        problems: what is wrong, once for each node, by its identity.
+        problems: problem of each node, by the node's identity.
     """
 
     def __init__(self, yaml: YAML) -> None:

@@ -29,18 +29,18 @@ from accounting.privacy.token_ensemble import TokenEnsembleProfile
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
 LARGEST_EPSILON = 25.0
-"""Of a plan. Up to here what the samplers round adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
+"""Largest ε of a plan. Up to here the samplers' rounding adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
 _WORTH_IT = 0.997  # calibration itself leaves up to 0.2 % of ε
 _KINDS = ("classify", "generate")
 
 
 class PlanProblem(NamedTuple):
-    """One thing that is wrong with a plan.
+    """A problem of a plan.
 
     Attributes:
-        key: the dotted key that it is about; empty: the plan as a whole.
-        message: what is wrong, a sentence without its end.
-        line: where in the text, counted from 1, if that is known.
+        key: dotted key that it is about; empty: the plan as a whole.
+        message: description of the problem, a sentence without its end.
+        line: line in the text, counted from 1, if that is known.
     """
 
     key: str
@@ -55,7 +55,7 @@ class PlanError(ValueError):
     """A plan that cannot be read or cannot be kept.
 
     Attributes:
-        problems: what is wrong, in the order of the plan.
+        problems: problems in the order of the plan.
     """
 
     def __init__(self, *problems: tuple[str, str] | tuple[str, str, int | None]):
@@ -76,12 +76,12 @@ class Plan(Strict):
     knowledge_base: Name
     budget: Budget
     accountant: Literal["pld", "prv", "rdp"] = "pld"
-    """Whose bound has to keep the budget. Where it is not written, whichever of pld and rdp needs less noise."""
+    """Accountant whose bound has to keep the budget. Unless it is written, pld or rdp, whichever needs less noise."""
     cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_none)
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
     that are not closed when it is prepared for signing; a signed plan names them."""
     retain: int | None = Field(default=None, ge=1, exclude_if=is_none)
-    """Draw on so many of the newest cohorts that are not closed."""
+    """Number of the newest cohorts to draw on, of those that are not closed."""
     tasks: dict[Name, Task] = Field(min_length=1, max_length=100)
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class Plan(Strict):
         return self
 
     def counters(self) -> list[tuple[str, int]]:
-        """What the ledger counts, and up to how many answers each: every task, or where it has topics, each of them."""
+        """Names of the ledger's counters, and their largest numbers of answers: one for each task, or each topic."""
         return [
             (entry(name, topic), task.answers)
             for name, task in self.tasks.items()
@@ -105,7 +105,7 @@ Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble
 
 
 class TaskNoise(Strict):
-    """What calibration decided for one task."""
+    """The result of calibration for one task."""
 
     sampling_probability: float
     mechanism: Profile = Field(union_mode="left_to_right")
@@ -128,7 +128,7 @@ class TaskNoise(Strict):
 
 
 class EpsilonRange(Strict):
-    """What one accountant says of the whole plan at its δ: the true ε lies between these."""
+    """One accountant's bounds for the whole plan at its δ: the true ε lies between these."""
 
     lower: float
     upper: float
@@ -138,11 +138,11 @@ class CalibratedPlan(Strict):
     """A plan with its noise: what is signed, stored, and never changed again.
 
     Attributes:
-        plan: as written.
-        public_size: the public number of exemplars of its cohorts, which the sampling probabilities rest on.
-        noise: by task.
-        epsilon: by accountant, for every accountant that supports the plan.
-        unsupported: by accountant, why it says nothing.
+        plan: plan as written.
+        public_size: public number of exemplars of its cohorts, which the sampling probabilities rest on.
+        noise: noise of each task, by name.
+        epsilon: bounds by accountant, for every accountant that supports the plan.
+        unsupported: reason why an accountant does not support the plan, by accountant.
     """
 
     plan: Plan
@@ -151,18 +151,18 @@ class CalibratedPlan(Strict):
     epsilon: dict[str, EpsilonRange]
     unsupported: dict[str, str]
     centres: dict[str, list[str]] = Field(default_factory=dict, exclude_if=lambda centres: not centres)
-    """By task whose topics are found by similarity, and in their order: the embedding of each topic, made of public
+    """The embeddings of topics, in their order, for each task whose topics are found by similarity: made of public
     texts, as whole numbers of 8 bits (:func:`exemplar_store.nearness.rounded`), in base64."""
 
     def events(self, counts: Mapping[str, int] | None = None) -> list[Event]:
-        """What happens to a unit when every task gives its planned number of answers, or the given numbers.
+        """The events that happen to a unit when every task gives its planned number of answers, or the given numbers.
 
         A unit is on one topic of a task, so it is drawn from for the answers on that one. The worst is that it is on
         the topic with the most answers, and with the largest probability: drawn with a smaller one, an answer is made
         from an answer with a larger one, by putting an answer without the unit in its place, now and then.
 
         Args:
-            counts: by task, or by task and topic (:func:`accounting.ledger.entries.entry`).
+            counts: number of answers by task, or by task and topic (:func:`accounting.ledger.entries.entry`).
         """
         counts = None if counts is None else by_task(counts)
         return [
@@ -214,9 +214,9 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     """Find the least noise with which the whole plan keeps its (ε, δ), and ask every other accountant.
 
     Args:
-        plan: as written.
+        plan: plan as written.
         public_size: public number of exemplars of the plan's cohorts; task i samples with probability
-            shots·ensemble / public_size, or takes everybody where its release is made once.
+            shots·ensemble / public_size, or draws every unit for a one-time release.
 
     Raises:
         PlanError: a task relies on one that is not there, the sampling probability would exceed 1, or no noise keeps
@@ -254,7 +254,7 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
     No other accountant is asked whether it contradicts, so nothing may be signed with it.
 
     Raises:
-        PlanError: as there.
+        PlanError: the plan cannot be kept, as with :func:`calibrate_plan`.
     """
     grants = _granted(plan, public_size)
     events = _calibrate(plan, grants)
@@ -266,10 +266,10 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
 
 
 def _granted(plan: Plan, public_size: int) -> list[Grant]:
-    """What each task is granted.
+    """The answers that each task is granted.
 
     Raises:
-        PlanError: that cannot be.
+        PlanError: a task cannot be granted what it asks for.
     """
     problems = _unknown_tasks(plan) + [
         (
@@ -312,7 +312,7 @@ def _noise(plan: Plan, public_size: int, events: Sequence[Event]) -> dict[str, T
 
 
 def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
-    """What is wrong with the tasks that tasks name."""
+    """The problems with tasks that other tasks name."""
     problems = []
     for name, task in plan.tasks.items():
         if not isinstance(task, ClassifyTask):

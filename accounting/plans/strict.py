@@ -1,4 +1,4 @@
-"""What a plan is made of."""
+"""Base of the models that a plan is made of."""
 
 from pydantic import BaseModel, ConfigDict
 

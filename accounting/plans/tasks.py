@@ -22,7 +22,7 @@ class PromptTemplate(Strict):
     """Templates with ``{field}`` placeholders: the fields of an exemplar, and the fields a query must bring."""
 
     instruction: str = ""
-    """What begins every prompt."""
+    """Text that begins every prompt."""
     exemplar: str
     """One exemplar, its answer included."""
     query: str
@@ -44,7 +44,7 @@ class GeneratePromptTemplate(PromptTemplate):
     set: its last line, which begins the answer, is preceded by a line with the words."""
 
     written: str = Field(default="", exclude_if=lambda template: not template)
-    """Of `release: once`: the whole prompt of a question, ``{written}`` being the texts that were written, each as in
+    """For `release: once`: the whole prompt of a question, ``{written}`` being the texts that were written, each as in
     ``exemplar``, and the other placeholders the fields that a question brings."""
 
     @field_validator("written")
@@ -88,7 +88,7 @@ class _Task(Strict):
     prompt: PromptTemplate
     release: Literal["each", "once"] = Field(default="each", exclude_if=lambda release: release == "each")
     """Whether each answer is released and charged by itself, or one release is made at signing, from the whole
-    knowledge base, and answers for ever at no further cost. Then there is no number of answers, and there are no slots
+    knowledge base, and answers all questions at no further cost. Then there is no number of answers, and no slots
     unless the mechanism deals all units to some."""
     shots: int = Field(ge=1, le=1000)
     """Exemplars that a slot expects to show. With `order: nearest` it shows no more than these."""
@@ -99,19 +99,19 @@ class _Task(Strict):
     """Whether a slot shows what it has drawn, in random order, or the exemplars nearest to the question, nearest last.
     """
     slots: Literal["model", "quote"] = Field(default="model", exclude_if=lambda slots: slots == "model")
-    """Who answers in a slot: a model that is shown its exemplars, or with `order: nearest` the nearest exemplar, whose
-    response or label is what the slot says. Then the model is asked for the zero-shot answer, and for a sentence of the
-    released words, and no exemplar is shown to it."""
+    """Source of a slot's answer: with `model`, a model that is shown its exemplars; with `quote`, which needs `order:
+    nearest`, the response or label of the nearest exemplar. The model is then asked for the zero-shot answer, and for a
+    sentence of the released words, and no exemplar is shown to it."""
     ensemble: int = Field(ge=1, le=10_000)
     """Slots of a query, each asked by itself: what is sampled is `drawn` times this, on average."""
     answers: int = Field(ge=1, le=100_000_000)
-    """How many answers the task may give in all; more of them need more noise in each."""
+    """Number of answers the task may give in all; more of them need more noise in each."""
     sampling: Literal["units", "blocks"] = "units"
     """Whether units are drawn one by one, or in fixed blocks whose prompts a language model's cache can keep."""
     max_exemplars: int | None = Field(default=None, ge=1)
     """Most exemplars a slot keeps of what it has drawn, by lot; twice as many as it expects unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """How the plan's tasks divide the budget, relative to each other."""
+    """Share of the task in the plan's budget, relative to the other tasks' shares."""
     slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=is_none)
     """The most tokens that a slot's exemplars have in a language model's prompt; the slot leaves out those that do not
     fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
@@ -217,7 +217,7 @@ class _Task(Strict):
         return self.with_topic(placeholders(self.prompt.query))
 
     def with_topic(self, fields: tuple[str, ...]) -> tuple[str, ...]:
-        """Some fields, and the one that says the topic, if one does and it is not among them."""
+        """Some fields, and the one that names the topic, if one does and it is not among them."""
         if not isinstance(self.topics, TopicsByField) or self.topics.field in fields:
             return fields
         return (*fields, self.topics.field)
@@ -234,7 +234,7 @@ class _Task(Strict):
 
     @property
     def most_slots(self) -> int:
-        """Most slots of a query. More than so many blocks are never used: it is as good as impossible to draw them."""
+        """Most slots of a query. With blocks, drawing more than this number is as good as impossible."""
         return self.ensemble + (6 * math.isqrt(self.ensemble) + 6 if self.sampling == "blocks" else 0)
 
     @property
@@ -276,8 +276,8 @@ class ClassifyTask(_Task):
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
     probabilities in the posterior, at no cost."""
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
-    """What a language model's label scores are divided by, in each slot by itself: the geometric mean of the slot's own
-    scores on `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all
+    """Divisor of a language model's label scores, in each slot by itself: the geometric mean of the slot's own
+    scores on `public_texts`, or on texts without content. A model favours some labels whatever the question, and all
     slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""
     public_texts: tuple[str | dict[str, str], ...] = Field(
         default=(), max_length=32, strict=False, exclude_if=lambda texts: not texts
@@ -349,8 +349,8 @@ class GenerateTask(_Task):
     document_field: str | None = None
     """The query's field that answers are taken from, for an engine that extracts rather than writes."""
     candidates: int = Field(default=20, ge=1, le=1000)
-    """How many public zero-shot answers are asked for: what `embedding_mean` chooses from, and where the words of
-    `keyword_joint_em` come from beside the query's."""
+    """Number of public zero-shot answers to ask for: the candidates of `embedding_mean`, and, beside the query, the
+    source of the words of `keyword_joint_em`."""
     public_answers: tuple[Annotated[str, StringConstraints(min_length=1, max_length=5000)], ...] = Field(
         default=(), max_length=1000, strict=False
     )
@@ -418,7 +418,7 @@ def placeholders(template: str) -> tuple[str, ...]:
     """The ``{field}`` names of a template, in order, each once.
 
     Raises:
-        ValueError: unbalanced braces, or a placeholder that is no plain name.
+        ValueError: unbalanced braces, or a placeholder that is not a plain name.
     """
     names: dict[str, None] = {}
     for _, name, spec, conversion in string.Formatter().parse(template):

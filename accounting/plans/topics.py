@@ -1,7 +1,7 @@
 """Topics as a plan writes them: public parts of the units, each with answers of its own.
 
 A unit is on one topic of a task for life, and a question is on one. An answer draws from the units of its topic alone,
-and is charged to that topic. So a unit pays for the answers on one topic, whoever asks how much on the others: all of
+and is charged to that topic. So a unit pays for the answers on one topic, whatever is asked on the others: all of
 them together cost what the dearest costs (docs/privacy/topics.md has the proof).
 """
 
@@ -18,7 +18,7 @@ MOST_TOPICS = 1000
 _TEXT = StringConstraints(min_length=1, max_length=5000, strip_whitespace=True)
 _Text = Annotated[str, _TEXT]
 TopicName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=rf"^[^@{SEPARATOR}\x00-\x1f]+$")]
-"""As it stands in addresses, without @ and #."""
+"""Name of a topic as addresses have it, without @ and #."""
 
 
 class _Topics(Strict):
@@ -44,24 +44,24 @@ class _Topics(Strict):
         """A topic's public number of exemplars.
 
         Args:
-            topic: its name.
-            public_size: that of the knowledge base.
+            topic: name of the topic.
+            public_size: public size of the knowledge base.
         """
         return self.sizes.get(topic, max(1, public_size // len(self.all)))
 
 
 class TopicsByField(_Topics):
-    """A field says the topic, of an exemplar and of a question."""
+    """A field names the topic, of an exemplar and of a question."""
 
     by: Literal["field"]
     field: str
-    """Which one. A question brings it, too, whether or not the prompt shows it."""
+    """Name of the field. A question brings it, too, whether or not the prompt shows it."""
     names: tuple[TopicName, ...] = Field(min_length=2, max_length=MOST_TOPICS, strict=False)
-    """What it may say. Exemplars of which it says something else are on no topic."""
+    """The topics' names, as the field holds them. Exemplars with another value are on no topic."""
 
     @property
     def all(self) -> tuple[str, ...]:
-        """See above."""
+        """The topics' names, in order."""
         return self.names
 
 
@@ -74,7 +74,7 @@ class TopicsBySimilarity(_Topics):
 
     @property
     def all(self) -> tuple[str, ...]:
-        """See above."""
+        """The topics' names, in order."""
         return tuple(self.names)
 
 
@@ -83,13 +83,13 @@ class TopicsByTexts(_Topics):
 
     by: Literal["public_texts"]
     number: int = Field(ge=2, le=MOST_TOPICS)
-    """How many centres; topics are called by their numbers, from 1."""
+    """Number of centres; topics are called by their numbers, from 1."""
     texts: tuple[_Text, ...] = Field(min_length=2, max_length=10_000, strict=False)
-    """Public texts such as callers ask. They are no exemplars: the centres would give them away."""
+    """Public texts such as callers ask. They are not exemplars: the centres would give them away."""
 
     @property
     def all(self) -> tuple[str, ...]:
-        """See above."""
+        """The topics' names, in order."""
         return tuple(str(number) for number in range(1, self.number + 1))
 
     @model_validator(mode="after")
@@ -101,4 +101,4 @@ class TopicsByTexts(_Topics):
 
 Topics = Annotated[TopicsByField | TopicsBySimilarity | TopicsByTexts, Field(discriminator="by")]
 WAYS = ("field", "similarity", "public_texts")
-"""By which a topic is found."""
+"""Ways to find a topic."""

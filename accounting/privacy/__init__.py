@@ -1,1 +1,1 @@
-"""What releases cost: the mathematics of (ε, δ), without a database."""
+"""The cost of releases: the mathematics of (ε, δ), without a database."""

@@ -13,7 +13,7 @@ from accounting.privacy.events import Event
 from accounting.privacy.pairs import certain_loss
 
 ACCOUNTANTS = ("pld", "prv", "rdp")
-"""What plans call them."""
+"""Names of the accountants in plans."""
 
 # PRV and PLD compute the same quantity by different numerics.
 _PRV_PLD_TOLERANCE = 0.02
@@ -55,8 +55,8 @@ def compare(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
     that counts once per answer moves ε so little that it must be looked for. PLD is also asked back.
 
     Args:
-        events: what is composed.
-        delta: at which δ.
+        events: events that are composed.
+        delta: δ at which to compare.
 
     Raises:
         AccountantsDisagreeError: they contradict each other.

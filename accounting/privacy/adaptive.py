@@ -1,8 +1,8 @@
-"""What several answers of a bounded range cost an analyst who chooses every question after seeing the last answer.
+"""The cost of several answers of a bounded range to an analyst who chooses each question after seeing the last answer.
 
 The profile of :class:`accounting.privacy.profiles.BoundedRange` takes the worst pair of log-ratios in [t - ε, t] anew
-at each loss. An analyst must choose t before the answer, so composing the profile charges for more than anybody can
-learn. The truth is a value iteration. Let ``W_n(a)`` be the largest hockey-stick divergence at ``a = e^x`` of n
+at each loss. An analyst must choose t before the answer, so composing the profile charges for more than can be
+learnt. The truth is a value iteration. Let ``W_n(a)`` be the largest hockey-stick divergence at ``a = e^x`` of n
 answers, with the unit against without, over all strategies. Then ``W_0(a) = max(0, 1 - a)`` and
 
     W_n(a) = max over t of  E[r W_(n-1)(a / r)],
@@ -26,8 +26,8 @@ The computed value is never below:
 ``a < 1`` a times that of adding one at 1/a, so one iteration serves both directions.
 
 The result is itself a pair, and products of such pairs dominate any interleaving of their answers with each other and
-with other mechanisms (Theorem 18 in ``docs/privacy/composition.md``). So many answers are composed of groups of some
-hundred: :func:`groups` splits them, which costs little.
+with other mechanisms (Theorem 18 in ``docs/privacy/composition.md``). So a large number of answers is composed of
+groups of some hundred: :func:`groups` splits them, which costs little.
 """
 
 import math
@@ -47,7 +47,7 @@ _NODES = 49  # of t
 _STEP = 0.05  # of one answer's deviation
 _MOST_POINTS = 1 << 15  # on either side of loss 0
 LARGEST_LOSS = 600.0
-"""Of a group; larger likelihood ratios are no doubles."""
+"""Largest loss of a group; larger likelihood ratios do not fit a double."""
 _WHOLE = 1e-300  # a tail so small that the grid reaches to the largest loss
 _VALUE_SLACK = 1e-14  # relative, of sums of a few terms
 _OUTWARD = 1e-13  # relative, of losses on the grid
@@ -63,12 +63,12 @@ def applies(event: Event) -> bool:
 
 @lru_cache(maxsize=256)
 def groups(event: Event, tail: float, different: int = 1) -> Pairs:
-    """Pairs whose product dominates the answers of an event to which this :func:`applies`, and how often each.
+    """Pairs whose product dominates the answers of an event to which this :func:`applies`, and the count of each.
 
     Args:
-        event: n answers.
-        tail: how much finite loss may count as infinite, for each group.
-        different: how many events a plan has; each takes iterations of its own.
+        event: event of n answers.
+        tail: probability of finite loss that may count as infinite, for each group.
+        different: number of the plan's events to which this applies; each takes iterations of its own.
     """
     largest = _largest(_range(event), event.sampling.probability)
     together, group = _TOGETHER, _GROUP
@@ -84,11 +84,11 @@ def groups(event: Event, tail: float, different: int = 1) -> Pairs:
 
 @lru_cache(maxsize=128)  # a plan has up to 100 tasks
 def composed(epsilon: float, answers: int) -> Direction:
-    """The pair that dominates so many answers of a bounded range, asked of one sample in an adaptive order.
+    """The pair that dominates answers of a bounded range, asked of one sample in an adaptive order.
 
     Args:
-        epsilon: the range of each, in nats; answers times this is at most :data:`LARGEST_LOSS`.
-        answers: how many.
+        epsilon: range of each answer, in nats; answers times this is at most :data:`LARGEST_LOSS`.
+        answers: number of answers.
     """
     event = Event(BoundedRange(epsilon), Sampling("units", 1.0), answers)
     ((direction,),) = _dominating(event, (answers,), _WHOLE)
@@ -96,7 +96,7 @@ def composed(epsilon: float, answers: int) -> Direction:
 
 
 def _dominating(event: Event, sizes: tuple[int, ...], tail: float) -> list[tuple[Direction, ...]]:
-    """The directions of the pairs that dominate so many adaptive answers, the largest number first."""
+    """The directions of the pairs that dominate such numbers of adaptive answers, the largest number first."""
     iteration = _Iteration(event)
     furthest = sizes[0] * iteration.largest
     reach = iteration.deviation * math.sqrt(-2 * sizes[0] * math.log(tail)) + iteration.largest
@@ -149,9 +149,9 @@ class _Nodes:
     """Pairs for some values of t on a grid of losses.
 
     Args:
-        losses: of the likelier and of the less likely outcome, (nodes,) each.
+        losses: losses of the likelier and of the less likely outcome, (nodes,) each.
         step: distance of the grid points.
-        points: how many there are on either side of 0.
+        points: number of grid points on either side of 0.
     """
 
     def __init__(self, losses: Sequence[Array], step: float, points: int) -> None:
@@ -220,12 +220,12 @@ def _largest(epsilon: float, q: float) -> float:
 
 
 def _kink(distance: Array, index: Array, step: float) -> Array:
-    """``max(0, r - a)`` where a is at least 1, else ``max(0, a - r)``, which is that but for a linear function of r.
+    """``max(0, r - a)`` where a is at least 1, else ``max(0, a - r)``, which is the same up to a linear function of r.
 
     Args:
-        distance: (n,) from the loss of a to that of r, in steps.
-        index: (n,) the loss of a, in steps.
-        step: of the grid.
+        distance: distance from the loss of a to that of r, in steps, (n,).
+        index: loss of a, in steps, (n,).
+        step: distance of the grid points.
     """
     outside = np.maximum(np.where(index >= 0, distance, -distance), 0.0) * step
     return np.asarray(np.exp(step * index) * np.where(index >= 0, np.expm1(outside), -np.expm1(-outside)))

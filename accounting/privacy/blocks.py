@@ -1,4 +1,4 @@
-"""What sampling by blocks makes of Gaussian noise on votes or embeddings: their worst pairs, which are exact.
+"""Gaussian noise on votes or embeddings under sampling by blocks: the worst pairs, which are exact.
 
 A unit's block is drawn with the unit in it, or without, or not at all. With noise of deviation σ, all else fixed and
 shifted away, an answer is ``A = N(0, σ² I)`` if the block is not drawn, ``B = N(b, σ² I)`` if it is drawn with the unit

@@ -1,4 +1,4 @@
-"""What every accountant offers, and what it answers with."""
+"""The interface of every accountant, and its answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from accounting.privacy.pairs import lower_epsilon
 
 @dataclass(frozen=True)
 class EpsilonBounds:
-    """What may be promised of some events, and what may not.
+    """Bounds of the ε of some events: ``upper`` may be promised, less than ``lower`` may not.
 
     Attributes:
         lower: an ε that is surely leaked by mechanisms these events allow; no valid ``upper`` is below.
@@ -22,20 +22,20 @@ class EpsilonBounds:
 
 
 class UnsupportedEventsError(ValueError):
-    """An accountant was asked about events, or a delta, that it cannot bound; the message says why."""
+    """An accountant was asked about events, or a delta, that it cannot bound; the message gives the reason."""
 
 
 class Accountant(ABC):
     """Turns events into guarantees. Events may be asked for in any adaptive and interleaved order."""
 
     def unsupported(self, events: Sequence[Event]) -> str | None:
-        """Why these events cannot be bounded, or None if they can: every event, unless it says otherwise."""
+        """Reason why these events cannot be bounded, or None if they can. By default, all can."""
         return None
 
     def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
         """Bounds of the ε at which the composition of ``events`` is (ε, delta)-DP; ``upper`` may be infinite.
 
-        ``lower`` is that of :mod:`accounting.privacy.pairs`, unless it says otherwise.
+        ``lower`` is that of :mod:`accounting.privacy.pairs` by default.
 
         Raises:
             UnsupportedEventsError: see :meth:`unsupported`.

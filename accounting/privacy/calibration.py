@@ -35,7 +35,7 @@ _LARGEST_BUDGET, _SMALLEST_BUDGET = 1e40, 1e-7
 
 
 class CalibrationError(ValueError):
-    """No amount of noise meets the target; the message says what to change."""
+    """No amount of noise meets the target; the message states what to change."""
 
 
 _Mechanism = TypeVar("_Mechanism", bound=SymmetricProfile, covariant=True)
@@ -95,11 +95,11 @@ def propose_test_release(delta0: float, choice_share: float = 0.5) -> Family[Pro
 
 
 def token_ensemble(tokens: int, largest: float, *, sampled: bool = True) -> Family[TokenEnsembleProfile]:
-    """Tokens drawn from what the slots say; the range ε of each is free, up to a largest one.
+    """Tokens drawn from the slots' opinions; the range ε of each is free, up to a largest one.
 
     Args:
-        tokens: that an answer pays for.
-        largest: range of a token; above, what slots say would count for more than the plan lets it.
+        tokens: number of tokens that an answer pays for.
+        largest: largest range of a token; above it, the slots' opinions would count for more than the plan allows.
         sampled: whether units are drawn, so that a μ above 1 would be a waste (:data:`LARGEST_MU`).
     """
     largest = min(largest, 2 * LARGEST_MU / math.sqrt(tokens) if sampled else math.inf)
@@ -113,9 +113,9 @@ def guided_tokens(
     """Tokens after words of the same sample, with a fixed split between the two releases.
 
     Args:
-        words: whose noise is free.
-        tokens: whose range is free, up to a largest one.
-        share: of an answer's cost, that goes to the words.
+        words: family of the words, whose noise is free.
+        tokens: family of the tokens, whose range is free up to a largest one.
+        share: share of an answer's cost that goes to the words.
     """
 
     def mechanism(cost: float) -> GuidedTokens:
@@ -135,9 +135,9 @@ class Grant:
     """A number of answers whose noise is to be found.
 
     Args:
-        family: which mechanisms to choose from.
-        sampling: how each answer's exemplars are drawn.
-        answers: how many answers.
+        family: family of mechanisms to choose from.
+        sampling: sampling of each answer's exemplars.
+        answers: number of answers.
         share: this grant's part of the plan's cost, relative to the other grants' shares.
 
     Raises:
@@ -166,10 +166,10 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
     """Find the least noise at which all grants together are (epsilon, delta)-DP.
 
     Args:
-        grants: what the plan allows, at least one; their shares fix how the cost is divided.
+        grants: answers that the plan allows, at least one grant; their shares fix how the cost is divided.
         epsilon: the plan's ε, in nats.
         delta: the plan's δ. The δ₀ of propose-test-release is part of it, once for every answer.
-        accountant: whose upper bound has to meet the target.
+        accountant: name of the accountant whose upper bound has to meet the target.
 
     Returns:
         One event for each grant, in order. Their composed upper bound is at most ``epsilon`` and above 99.5 % of it.
@@ -250,7 +250,7 @@ def _search(cost: Callable[[float], float], guess: float, epsilon: float) -> flo
 
 
 def _secant(previous: tuple[float, float] | None, latest: tuple[float, float]) -> float:
-    """Where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN."""
+    """Point where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN."""
     budget, now = latest
     if not (math.isfinite(now) and now > 0):
         return math.nan

@@ -33,7 +33,7 @@ class Composition:
 
     Args:
         plds: one distribution for each kind of answer, all on the same step.
-        counts: how many answers of each kind.
+        counts: number of answers of each kind.
     """
 
     def __init__(self, plds: Sequence[Pld], counts: Sequence[int]) -> None:
@@ -92,7 +92,7 @@ class Composition:
 
     @cached_property
     def _tilts(self) -> Array:
-        """Candidate tilts, no higher than the coarse distributions can tell."""
+        """Candidate tilts, no higher than the coarse distributions can resolve."""
         deviation = math.sqrt(
             sum(n * float(probs @ losses**2) for (losses, probs), n in zip(self._coarse, self._counts, strict=True))
         )
@@ -137,11 +137,11 @@ class Composition:
         return _Tail(step, first, np.roll(masses, -(first % size)), tilt, log_mgf, beyond, error, wrapped)
 
     def _window(self, tilt: float) -> tuple[int, int, float, float]:
-        """Which part of the composed distribution is computed.
+        """The part of the composed distribution that is computed.
 
         Returns:
-            The index of its first point; how many it has, a power of two; and by how much the tilt has to rise for the
-            best bound of the mass above, and to fall for that of the mass below.
+            The index of its first point; its number of points, a power of two; and the amounts by which the tilt has to
+            rise for the best bound of the mass above, and to fall for that of the mass below.
         """
         others = self._tilts
         here = self._coarse_log_mgf(np.array([tilt]))[0]

@@ -1,6 +1,6 @@
-"""What happened, or is planned to happen: mechanisms run on samples, a number of times each.
+"""Events that happened, or are planned: mechanisms run on samples, a number of times each.
 
-Events say nothing of what they cost; that is the accountants' business.
+Events do not carry their cost; accountants compute it.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from accounting.privacy.profiles import SymmetricProfile
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an answer's exemplars are drawn.
+    """The sampling of an answer's exemplars.
 
     Args:
         kind: ``units`` draws each privacy unit independently; ``blocks`` draws fixed blocks of units, each whole.
-        probability: of one unit, or one block, to be drawn.
+        probability: probability of one unit, or one block, to be drawn.
 
     Raises:
         ValueError: the kind is unknown, or the probability is not in (0, 1].

@@ -49,7 +49,7 @@ def discretise(direction: Direction, step: float, tail: float) -> Pld:
     Args:
         direction: the pair.
         step: distance of the grid points, in nats.
-        tail: how much finite loss may count as infinite.
+        tail: probability of finite loss that may count as infinite.
     """
     top = _top(direction, tail)
     bottom = _top(direction.swapped(), tail)

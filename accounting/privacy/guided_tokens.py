@@ -1,4 +1,4 @@
-"""What an answer costs whose tokens are drawn after words were released of the *same* sample, and with these in mind.
+"""The cost of an answer whose tokens are drawn after, and given, words that were released from the *same* sample.
 
 Proof. Fix neighbours. Let A be the answer if the differing unit is not in the sample and B if it is. The words' law
 under A and B has at most the profile h₁ of :class:`.profiles.ProposeTestRelease`, in either order. Whatever words were
@@ -33,10 +33,10 @@ _SLACK = 1e-12  # relative, of sums of positive terms
 
 @dataclass(frozen=True)
 class GuidedTokens(TokenEnsembleProfile):
-    """Words by propose-test-release, then so many tokens, from one sample.
+    """Words by propose-test-release, then ``tokens`` tokens, from one sample.
 
     Args:
-        words: the first of the two releases.
+        words: first of the two releases.
     """
 
     words: ProposeTestRelease

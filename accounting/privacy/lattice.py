@@ -1,4 +1,4 @@
-"""What it costs that Gaussian noise is drawn on a lattice, and accounted for as if it were continuous.
+"""The cost of drawing Gaussian noise on a lattice and accounting for it as if it were continuous.
 
 The noise is a discrete Gaussian on the multiples of 2^-40 (:mod:`aggregation.noise`), of deviation s in lattice steps.
 Round a *continuous* Gaussian of variance ``s^2 - 1/12`` to whole steps instead (1/12 is the variance of rounding, so
@@ -9,7 +9,7 @@ and some ``c e^-2000`` of δ. That is proved in ``docs/privacy/numerics.md`` (Th
 """
 
 LARGEST_RATIO = 1e-35
-"""Of the logarithms of both laws within 64 deviations, for s of at least 0.01 · 2^40; (64² + 2)² / (150 s⁴) at most."""
+"""Bound of both laws' log-ratio within 64 deviations, for s of at least 0.01 · 2^40; (64² + 2)² / (150 s⁴) at most."""
 MOST_COORDINATES = 2**60
 """Far more than plans allow: 100 tasks of 10^8 answers with some thousand coordinates each."""
 LATTICE = 1 - 2.0**-50

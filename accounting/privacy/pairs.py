@@ -1,4 +1,4 @@
-"""What an attacker can certainly learn: lower bounds of ε, by explicit pairs of outputs.
+"""Lower bounds of ε: what an attacker can certainly learn, by explicit pairs of outputs.
 
 Accountants bound what *every* mechanism of a claim costs (noise of a given multiplier, a bounded range, a test). This
 module takes one such mechanism, writes down what it releases with and without a unit, and bounds its ε from below. No
@@ -10,7 +10,7 @@ The pairs, sampled at rate q, in both directions:
 - Gaussian noise: N(0, 1) and N(1/z, 1), cut into bins. (What leaves is the bin: post-processing.)
 - Bounded range: two outcomes with the log-ratios t and t - ε (Dong, Durfee and Rogers, arXiv 1909.13830), the same t
   for every answer. An adaptive analyst can do a little better, see :mod:`accounting.privacy.adaptive`.
-- An ensemble's tokens: so many such choices, all from the same sample; and all of that, too, where words guide them.
+- An ensemble's tokens: as many such choices, all from the same sample; and all of that, too, where words guide them.
 - Propose-test-release: such a choice of k, then the test's noise; or, every time, two gaps of at most 2, of which only
   the certain loss is counted.
 - ``blocks``, noise on votes or in a ball: the block is drawn with one contribution or with another, of the largest
@@ -139,8 +139,8 @@ class _Sampled(NamedTuple):
     """One answer, with the unit or without it.
 
     Attributes:
-        absent: what is released if the unit is not in the sample.
-        mixed: what is released if it is in the sample sometimes.
+        absent: probabilities of the outputs if the unit is not in the sample.
+        mixed: probabilities of the outputs if it is in the sample sometimes.
         ratio: logarithms of mixed over absent.
     """
 
@@ -173,7 +173,7 @@ def _mirrored(drawn: _Sampled) -> Pair:
 
 
 def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
-    """What an answer releases if the unit is not in the sample, and if it is."""
+    """Probabilities of an answer's outputs if the unit is not in the sample, and if it is."""
     match mechanism:
         case Gaussian(noise_multiplier) | PtrTest(noise_multiplier):
             return _noise(noise_multiplier)
@@ -197,7 +197,7 @@ def _both(first: Pair, second: Pair) -> Pair:
 
 
 def _choices(epsilon: float, t: float, count: int) -> Pair:
-    """So many choices from one sample: what matters is how many had the likelier outcome."""
+    """``count`` choices from one sample: only the number with the likelier outcome matters."""
     from scipy import stats  # half a second, and few commands need it
 
     absent, present = _choice(epsilon, t)

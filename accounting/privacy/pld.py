@@ -104,12 +104,12 @@ class _Plan:
 
 
 def _pairs(event: Event, tail: float, iterated: int) -> adaptive.Pairs:
-    """Pairs whose product dominates all answers of an event, and how often each.
+    """Pairs whose product dominates all answers of an event, and the count of each.
 
     Args:
-        event: of a plan.
-        tail: how much finite loss may count as infinite.
-        iterated: to how many of the plan's events :mod:`accounting.privacy.adaptive` applies.
+        event: event of a plan.
+        tail: probability of finite loss that may count as infinite.
+        iterated: number of the plan's events to which :mod:`accounting.privacy.adaptive` applies.
     """
     if adaptive.applies(event):
         return adaptive.groups(event, tail, iterated)

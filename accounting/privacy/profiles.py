@@ -1,11 +1,11 @@
-"""Privacy profiles: what one answer of each mechanism costs, before sampling.
+"""Privacy profiles: the cost of one answer of each mechanism, before sampling.
 
 A mechanism's profile is the function ``h(x)``: the largest hockey-stick divergence at ``exp(x)`` between its outputs
 on two neighbours, in either order. ``h(x)`` is the smallest δ for which one answer is (x, δ)-DP. Neighbours
 differ in one slot's contribution, from anything to anything or to nothing.
 
 All profiles here are symmetric, ``h(-x) = 1 - exp(-x) + exp(-x) h(x)``, because neighbours may be swapped. So each
-class only says what happens for ``x >= 0``, with small *relative* error even where ``h`` is as small as 1e-300: the
+class only computes it for ``x >= 0``, with small *relative* error even where ``h`` is as small as 1e-300: the
 composition of ten thousand answers depends on those tails.
 """
 
@@ -41,7 +41,7 @@ class SymmetricProfile(ABC):
         """``h`` on an array of losses that are all at least 0; any shape, same shape back."""
 
     def unsampled(self, count: int) -> tuple[SymmetricProfile, int]:
-        """What so many answers consist of where every unit is in the sample: profiles, and how many."""
+        """The profiles that ``count`` answers consist of if every unit is in the sample, and the number of these."""
         return self, count
 
     def delta(self, epsilon: Any) -> Any:
@@ -71,15 +71,15 @@ class Gaussian(SymmetricProfile):
 
     Args:
         noise_multiplier: z.
-        contributions: what a slot may add to the sum. Two of them differ by at most the sensitivity; where units are
-            drawn in blocks, it matters what else is known (:mod:`accounting.privacy.blocks`):
+        contributions: contributions that a slot may make to the sum. Two of them differ by at most the sensitivity;
+            where units are drawn in blocks, it matters what else is known (:mod:`accounting.privacy.blocks`):
 
             - ``votes``: no coordinate is negative, and the norm is at most the sensitivity over √2;
             - ``ball``: the norm is at most half the sensitivity;
             - ``any``: nothing else is known, which is never wrong.
 
     Raises:
-        ValueError: the noise multiplier is not a positive number, or the contributions are none of these.
+        ValueError: the noise multiplier is not a positive number, or the contributions are of another kind.
     """
 
     noise_multiplier: float
@@ -128,7 +128,7 @@ class PtrTest(SymmetricProfile):
     """The noisy test of propose-test-release: is the vote gap above 2, and if so, which are the top words?
 
     The noise has standard deviation ``2 noise_multiplier`` on a gap of sensitivity 2. Two neighbours are in one of
-    two cases. If either gap exceeds 2 their top-k sets agree and only the noise tells them apart: the Gaussian's
+    two cases. If either gap exceeds 2 their top-k sets agree and only the noise distinguishes them: the Gaussian's
     profile. If neither does, both pass with probability ``delta0``, possibly with disjoint sets, and fail alike
     otherwise: ``delta0`` at every loss from 0 on. So ``h(x) = max(h_Gaussian(x), delta0)`` for ``x >= 0``.
 
@@ -184,7 +184,7 @@ class ProposeTestRelease(SymmetricProfile):
 
     Args:
         epsilon: range of the choice of k.
-        noise_multiplier: of the test; its noise has standard deviation ``2 noise_multiplier``.
+        noise_multiplier: noise multiplier of the test, whose noise has standard deviation ``2 noise_multiplier``.
         delta0: probability that the test passes at a gap of at most 2. It counts once per answer.
 
     Raises:

@@ -45,8 +45,8 @@ class PrvAccountant(Accountant):
     def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
         """See :class:`accounting.privacy.bounds.Accountant`.
 
-        Lower and upper lie about 0.8 % apart, or wider for so many answers at so small an ε that the library's grid
-        would not fit in memory. A delta under 1e-9 is refused: the library's Fourier transform loses such tails.
+        Lower and upper lie about 0.8 % apart, or wider where that would take a grid too large for memory (many
+        answers at a small ε). A delta under 1e-9 is refused: the library's Fourier transform loses such tails.
         """
         require_delta(delta)
         if delta < _SMALLEST_DELTA:

@@ -1,4 +1,4 @@
-"""What Poisson sampling makes of a mechanism's profile.
+"""Amplification: a mechanism's profile under Poisson sampling.
 
 Write A for the answer without the neighbours' differing unit in the sample and B for the answer with it.
 
@@ -33,9 +33,9 @@ class Direction:
 
     Attributes:
         upper: ``H(x; P, Q)`` for arrays of ``x >= 0``.
-        upper_swapped: ``H(x; Q, P)`` for arrays of ``x >= 0``; together they say everything about the pair.
-        certain_loss: the limit of ``upper`` at infinity.
-        certain_loss_swapped: the limit of ``upper_swapped``.
+        upper_swapped: ``H(x; Q, P)`` for arrays of ``x >= 0``; together they determine the pair.
+        certain_loss: limit of ``upper`` at infinity.
+        certain_loss_swapped: limit of ``upper_swapped``.
     """
 
     upper: Callable[[Array], Array]

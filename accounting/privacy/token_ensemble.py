@@ -1,8 +1,8 @@
-"""What an answer of many tokens costs, each of them drawn from what the slots of *one* sample say.
+"""The cost of an answer of many tokens, each of them drawn from the opinions of the slots of *one* sample.
 
 Given the tokens before it, each token is a mechanism of a bounded range. So the answer is their adaptive composition,
 whose profile is the value iteration of :mod:`accounting.privacy.adaptive` without sampling. The sample is drawn once
-for the answer, so sampling amplifies this profile, once: released tokens tell whether a unit is in the sample, and
+for the answer, so sampling amplifies this profile, once: released tokens reveal whether a unit is in the sample, and
 amplifying each token as if it had a sample of its own would promise too much.
 
 Proof. Fix neighbours. Let A be the answer if the differing unit is not in the sample and B if it is. Given the tokens
@@ -21,21 +21,21 @@ from accounting.privacy.adaptive import LARGEST_LOSS, composed
 from accounting.privacy.profiles import Array, BoundedRange, SymmetricProfile, require_positive
 
 MOST_TOKENS = 320
-"""Of an answer: as many as the value iteration takes together."""
+"""Largest number of tokens of an answer: as many as the value iteration takes together."""
 LARGEST_MU = 1.0
 """Above, drawing a sample once for a whole answer costs much more than drawing one for each token."""
 
 
 @dataclass(frozen=True)
 class TokenEnsembleProfile(SymmetricProfile):
-    """So many tokens, each drawn from the slots of the same sample by a mechanism of range ``epsilon``.
+    """A number of tokens, each drawn from the slots of the same sample by a mechanism of range ``epsilon``.
 
     Args:
         epsilon: range of a token's log-likelihood ratios, in nats.
-        tokens: that are paid for; shorter answers cost the same, since where a text ends is an output.
+        tokens: number of tokens paid for; shorter answers cost the same, since where a text ends is an output.
 
     Raises:
-        ValueError: epsilon is not a positive number, or tokens is no whole number from 1 to 320.
+        ValueError: epsilon is not a positive number, or tokens is not a whole number from 1 to 320.
     """
 
     epsilon: float

@@ -36,13 +36,13 @@ def rounding(size: int) -> float:
 
 
 def convolve_powers(parts: Sequence[tuple[int, Array, float]], counts: Sequence[int], size: int) -> tuple[Array, float]:
-    """The cyclic convolution of distributions, each as often as counted.
+    """The cyclic convolution of powers of distributions.
 
     Args:
-        parts: for each distribution the index of its first point, its masses, and a bound of their relative errors,
+        parts: index of the first point of each distribution, its masses, and a bound of their relative errors,
             weighted by the masses.
-        counts: how often each.
-        size: of the cycle; a power of two.
+        counts: power of each distribution.
+        size: length of the cycle; a power of two.
 
     Returns:
         (size,) masses, the first that of index 0; and a bound of the Euclidean norm of their error.
@@ -71,7 +71,7 @@ def convolve_powers(parts: Sequence[tuple[int, Array, float]], counts: Sequence[
 
 
 def _power(base: npt.NDArray[np.complex128], exponent: int) -> npt.NDArray[np.complex128]:
-    """By repeated squaring: ``exponent - 1`` relative errors of a product at most."""
+    """A power by repeated squaring: ``exponent - 1`` relative errors of a product at most."""
     result = base if exponent & 1 else np.ones_like(base)
     while exponent := exponent >> 1:
         base = base * base

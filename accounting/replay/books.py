@@ -25,19 +25,19 @@ from accounting.ledger.tables import (
 
 
 def violations(connection: sa.Connection) -> list[str]:
-    """What is wrong with the ledger, in words; an empty list when nothing is.
+    """The ledger's problems, in words; an empty list if there are none.
 
     Checked: signed plans stay within the lifetime budget of each cohort that they name, and within that of their
     knowledge base's group; each plan's document has its digest; each task's ``released ≤ charges not voided = counter ≤
-    answers``, but that a restore which ends a knowledge base, or its tasks with topics, sets their
+    answers``, except that a restore which ends a knowledge base, or its tasks with topics, sets their
     counters to ``answers``; releases and charges in
-    state ``released`` are paired one to one, with the same task and query; and the audit trail tells of as many
+    state ``released`` are paired one to one, with the same task and query; and the audit trail has as many
     budgets, groups, plans, charges, voids and releases as there are (:mod:`accounting.replay.trail` follows it event by
     event).
 
     Args:
-        connection: its reads should see one snapshot: a SQLite transaction does, on PostgreSQL use REPEATABLE READ
-            while others write.
+        connection: connection whose reads should see one snapshot: a SQLite transaction does, on PostgreSQL use
+            REPEATABLE READ while others write.
     """
     return [
         *_budgets(connection),

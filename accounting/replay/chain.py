@@ -1,8 +1,8 @@
 """Is the audit trail's chain still whole? Asked again and again, a bounded number of events at a time.
 
-A process that stays remembers how far it has checked and the hash it found there, which nobody who rewrites the
+A process that stays remembers how far it has checked and the hash it found there, which an attacker who rewrites the
 database can reach: so it also notices when what it has checked is rewritten from some event on, or cut off, and made
-consistent again. Whether the ledger kept its plans is what a replay tells (:mod:`accounting.replay.trail`).
+consistent again. Whether the ledger kept its plans is for a replay to find (:mod:`accounting.replay.trail`).
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from accounting.ledger.trail import START, AuditTrail
 
 @dataclass(frozen=True)
 class Checked:
-    """How far a trail was checked.
+    """The checked part of a trail.
 
     Attributes:
-        events: so many from the first on are as they were written.
+        events: number of events, from the first on, that are as they were written.
         broken: whether the next one is not, or one of these was changed since.
     """
 
@@ -28,7 +28,7 @@ class ChainCheck:
     """Checks a trail from its first event on.
 
     Args:
-        trail: to be checked.
+        trail: trail to check.
     """
 
     def __init__(self, trail: AuditTrail) -> None:

@@ -33,15 +33,15 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Report:
-    """What a replay found.
+    """The findings of a replay.
 
     Attributes:
-        events: how many there are.
-        head: hash of the last one.
-        problems: what is wrong, in words; empty if nothing is. At most the first 100.
-        plans: by plan (``support@1``), the ε that each accountant finds in it.
-        charged: by task address, its charges that were not voided.
-        released: by task address, its answers that left.
+        events: number of events.
+        head: hash of the last event.
+        problems: problems found, in words; at most the first 100.
+        plans: ε that each accountant finds in a plan, by plan (``support@1``).
+        charged: number of charges that were not voided, by task address.
+        released: number of answers released, by task address.
     """
 
     events: int = 0
@@ -62,7 +62,7 @@ def verify(
     """Replay an export.
 
     Args:
-        lines: from :meth:`accounting.ledger.trail.AuditTrail.export`: one JSON object each; the last tells the end.
+        lines: lines of :meth:`accounting.ledger.trail.AuditTrail.export`: one JSON object each; the last marks the end.
         heads: hashes noted from earlier exports; each must be the hash of one of these events.
         recompute: whether to compute plans again, which takes seconds each.
         progress: called with what takes long.
@@ -387,7 +387,7 @@ class _Replay:
             yield "a refusal that happened less than once"
 
     def _shared(self, name: str) -> Iterable[str]:
-        """Whether somebody in every knowledge base of a group, each time in the dearest cohort, stays within it."""
+        """Check the budget of a group for a unit in every knowledge base of it, each time in the dearest cohort."""
         group = self._group_of.get(name)
         if group is None:
             return

@@ -25,7 +25,7 @@ _TAGS = {"openai": "OpenAI"}
 
 @cache
 def _api() -> dict[str, Any]:
-    """Of a service around an empty database, with the default engine: describing routes asks nothing of it."""
+    """The OpenAPI document of a service with an empty database and the default engine, which is not asked anything."""
     with TemporaryDirectory() as folder:
         records = open_records(Settings(database_url=f"sqlite:///{folder}/empty.sqlite", development=True))
         embedder = Embedder()

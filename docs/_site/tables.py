@@ -34,7 +34,7 @@ def cell(text: str) -> str:
 
 
 def section(heading: str, schema: Schema) -> str:
-    """A schema under its heading: what it says of itself, and its properties or its type."""
+    """A schema under its heading: its description, and its properties or its type."""
     body = fields(schema) if "properties" in schema else kind(schema)
     return f"{heading}\n\n{schema.get('description', '')}\n\n{body}\n"
 
@@ -73,7 +73,7 @@ def kind(schema: Schema) -> str:
 
 
 def default(schema: Schema) -> str:
-    """What a property is unless set."""
+    """Default of a property."""
     value = schema.get("default")
     if value is None or value == "":
         return ""

@@ -51,7 +51,7 @@ def _perhaps(random: Random, probability: float, texts: tuple[str, ...]) -> list
 
 
 def _typed(random: Random, text: str) -> str:
-    """As people type: some without capitals, some with two letters exchanged."""
+    """A text as people type it: some without capitals, some with two letters exchanged."""
     kind = random.random()
     if kind < 0.15:
         return text.lower()

@@ -1,4 +1,4 @@
-"""What Brookfern's tickets and the staff's replies are put together of. All of it was written for this example.
+"""The parts of Brookfern's tickets and of the staff's replies. All of it was written for this example.
 
 Each matter has a team, ways to describe the problem, and what the staff reply to it. Each team also has a house rule,
 which most of its replies contain. No help page has it: it is what only tickets know.

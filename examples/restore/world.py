@@ -1,4 +1,4 @@
-"""A made-up clinic: patients, their symptoms, and a small language model that has learnt to tell what they have.
+"""A made-up clinic: patients, their symptoms, and a small language model that has learnt to diagnose them.
 
 Sixteen made-up illnesses. What patients report (48 symptoms, private) all but decides which one it is; what is known
 anyway (12 signs, kept) hardly does. So a redacted text is useless by itself, and what restores it shows.
@@ -40,7 +40,7 @@ PLACEHOLDER = "___"
 
 
 class World:
-    """How often each illness comes with each symptom."""
+    """Frequencies of each symptom with each illness."""
 
     def __init__(self, illnesses: int = 16, seed: int = 0):
         generator = np.random.default_rng(seed)
@@ -55,7 +55,7 @@ class World:
             row[generator.choice(len(KNOWN), 2, replace=False)] = _OFTENER
 
     def patients(self, count: int, seed: int) -> list[dict[str, object]]:
-        """So many patients, as lines of a data set."""
+        """A number of patients, as lines of a data set."""
         generator = np.random.default_rng(seed)
         rows: list[dict[str, object]] = []
         while len(rows) < count:
@@ -69,7 +69,7 @@ class World:
         return rows
 
     def best_guesses(self, rows: Sequence[dict[str, object]], *, redacted: bool) -> float:
-        """How often the best possible guess is right (the law is known)."""
+        """Share of rows that the best possible guess gets right (the law is known)."""
         right = 0
         for row in rows:
             words = set(str(row["text"]).replace(",", " ").replace(".", " ").split())

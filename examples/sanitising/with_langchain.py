@@ -51,7 +51,7 @@ class QuestionSanitizer(Runnable[str, str]):
         """The question, sanitised. See :meth:`sanitization.conversation.Conversation.sanitize`.
 
         Raises:
-            TypeError: the question is no text.
+            TypeError: the question is not a text.
             TracedQuestionError: LangSmith is on.
         """
         callbacks = (config or {}).get("callbacks") or []
@@ -67,14 +67,14 @@ class AnswerRestorer(Runnable[str, str]):
     """Puts values back into an answer, also while it is streamed.
 
     Args:
-        conversation: that of the question.
+        conversation: conversation of the question.
     """
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> str:
-        """See :meth:`sanitization.conversation.Conversation.restore`."""
+        """The answer with its values put back. See :meth:`sanitization.conversation.Conversation.restore`."""
         return self._conversation.restore(input)
 
     def transform(self, input: Iterator[str], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[str]:

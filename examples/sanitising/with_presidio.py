@@ -21,7 +21,7 @@ _embed = EmbeddedOnDemand()
 
 
 class DpSanitize(Operator):
-    """For :meth:`presidio_anonymizer.AnonymizerEngine.add_anonymizer`.
+    """An operator for :meth:`presidio_anonymizer.AnonymizerEngine.add_anonymizer`.
 
     Params:
         values: the public list that replacements come from, such as well-known cities; at least two.
@@ -50,7 +50,7 @@ class DpSanitize(Operator):
             raise InvalidParamError(f"dp_sanitize: {error}") from error
 
     def operator_name(self) -> str:
-        """As Presidio's configuration has it."""
+        """The operator's name in Presidio's configuration."""
         return "dp_sanitize"
 
     def operator_type(self) -> OperatorType:

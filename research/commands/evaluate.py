@@ -63,10 +63,10 @@ class NoiseOptions(Options):
 
 
 class Questions(Options):
-    """What is asked of the data, and where what a language model says is kept."""
+    """The questions to ask, and the folder that keeps a language model's replies."""
 
     queries: Annotated[int | None, typer.Option(min=2)] = None
-    """Only the first so many test rows."""
+    """Number of test rows to ask, from the first. [default: all]"""
     same_slots: bool = False
     """Draw slots once, not for each test row: a language model that has read them is several times faster."""
     unit_id: str = "unit_id"
@@ -78,7 +78,7 @@ class Questions(Options):
 
 
 class Drawn(Options):
-    """Where the results go."""
+    """Destinations of the results."""
 
     csv: Path | None = None
     """Write the table here."""
@@ -103,10 +103,10 @@ def evaluate(
     """Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.
 
     Labels by accuracy, free text by ROUGE, BLEU and Levenshtein similarity. The training rows fill a knowledge base of
-    their own; every test row draws its own slots, as in the service, unless you say `--same-slots`. The noise is then
+    their own; every test row draws its own slots, as in the service, unless `--same-slots` is given. The noise is then
     drawn many times. What is measured on your data is not private: use data you may look at.
 
-    What a language model says is kept as it is said, in clear text, in `--replies` or your cache folder. A run that is
+    A language model's replies are kept as they are, in clear text, in `--replies` or your cache folder. A run that is
     cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
 
     Args:

@@ -82,15 +82,15 @@ class TextAttackOptions(Options):
     texts: Annotated[Path | None, typer.Option(exists=True)] = None
     """Rows of `text`, perhaps `label`, as of `kb ingest`. The last are sanitised, the others known to attackers."""
     keep: str = "stopwords,punctuation"
-    """What of the texts is released as it is."""
+    """Parts of the texts that are released as they are."""
     most_texts: Annotated[int, typer.Option(min=2)] = 500
-    """Sanitise so many, at most half."""
+    """Number of texts to sanitise, at most half."""
     masked_model: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None
-    """With --texts: a folder of Hugging Face's; it guesses each word."""
+    """With --texts: a folder in Hugging Face's format, with a masked language model that guesses each word."""
     endpoint: str | None = None
-    """With --texts: chat completions; its --model is asked what the words were."""
+    """With --texts: URL of chat completions; its --model is asked to guess the words."""
     model: str = ""
-    """Of the endpoint."""
+    """Model of the endpoint."""
 
     def guessers(self) -> dict[str, Guesser]:
         """Attackers with a model, by what tables call them."""

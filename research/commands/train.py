@@ -23,9 +23,9 @@ def train(
     Everything that it learns from goes to every client. The data must be public, or consented to.
 
     Args:
-        config: What to train, a YAML file.
-        job: Its folder. Run the command again to continue.
-        plot_file: Also plot it to this PNG.
+        config: YAML file that describes the training.
+        job: Folder of the job. Run the command again to continue.
+        plot_file: PNG file to plot the report to.
     """
     report = Job(job, TrainConfig.read(config), lambda stage, done: typer.echo(f"{stage}: {done}", err=True)).run()
     if plot_file is not None:

@@ -1,4 +1,4 @@
-"""A folder with training and test rows: what an engine says of every test row."""
+"""A folder with training and test rows, and an engine's replies to every test row."""
 
 import dataclasses
 import hashlib
@@ -35,22 +35,22 @@ from service.records.topics import check_named, topic_list, topic_of
 from service.sources.files import Source, can_read, open_file, read_records
 
 NAME = "evaluation"
-"""Of the knowledge base that is filled."""
+"""Name of the knowledge base that is filled."""
 _VERSION = 1  # of a plan, under which topics are kept
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage, what is done of it and the total."""
+"""Called with a stage, the amount done of it and the total."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A test row and what the engine said of it, before any noise.
+    """A test row and an engine's replies to it, before any noise.
 
     Attributes:
-        query: its fields.
-        answer: the right answer, as the data have it.
-        zero_shot: the public output.
-        outputs: one per slot.
+        query: fields of the question.
+        answer: right answer, as the data have it.
+        zero_shot: public output.
+        outputs: outputs, one per slot.
     """
 
     query: Mapping[str, str]
@@ -61,17 +61,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The folder, and a task that is asked of it.
+    """The folder, and a task to ask with it.
 
     Attributes:
-        folder: holds ``train`` and ``test``, each a file or a folder of rows, as of ``dpicl kb ingest``; they have the
-            fields of the task's prompt.
-        plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
-        task_name: one of the plan's tasks.
-        field: of the query, which exemplars and queries are compared by.
-        unit_id: the column that names the privacy unit.
-        limit: only the first so many test rows; None: all.
-        text: how files of text are read, as :func:`service.sources.files.open_file` takes it.
+        folder: folder with ``train`` and ``test``, each a file or a folder of rows, as of ``dpicl kb ingest``; they
+            have the fields of the task's prompt.
+        plan: plan with the task; the public size of its knowledge base is the number of training rows, public here.
+        task_name: name of one of the plan's tasks.
+        field: field of the query, which exemplars and queries are compared by.
+        unit_id: column that names the privacy unit.
+        limit: number of test rows to use, from the first; None: all.
+        text: format of text files, as :func:`service.sources.files.open_file` takes it.
     """
 
     folder: Path
@@ -121,7 +121,7 @@ class Dataset:
 
     @cached_property
     def public_size(self) -> int:
-        """How many training rows there are.
+        """Number of training rows.
 
         Raises:
             ValueError: the file is missing.
@@ -130,7 +130,7 @@ class Dataset:
 
     @cached_property
     def _training(self) -> tuple[int, str]:
-        """How many training rows there are, and a digest of them."""
+        """Number of training rows, and a digest of them."""
         count, digest = 0, hashlib.sha256()
         with self._train() as source:
             for count, row in enumerate(source.records(), 1):  # noqa: B007 (it is used below)
@@ -160,8 +160,8 @@ class Dataset:
         """A store whose knowledge base :data:`NAME` holds the training rows as exemplars.
 
         Args:
-            embed: for ingest; None: exemplars have no embeddings.
-            progress: told of exemplars.
+            embed: embedding for ingest; None: exemplars have no embeddings.
+            progress: called with the number of exemplars.
 
         Raises:
             ValueError: files or fields are missing.
@@ -190,7 +190,7 @@ class Dataset:
             database.dispose()
 
     def _centres(self, embed: Embed | None) -> list[str]:
-        """Of the task's topics; none where a field says them."""
+        """The centres of the task's topics; none if a field names the topic."""
         if embed is None or isinstance(self.task.topics, TopicsByField):
             return []
         return centres({self.task_name: self.task}, None, embed)[self.task_name]
@@ -209,14 +209,14 @@ class Dataset:
     ) -> list[Asked]:
         """Ask the engine every question.
 
-        A task whose release is made once draws no slots: the engine's outputs are empty.
+        A task with a one-time release draws no slots: the engine's outputs are empty.
 
         Args:
-            store: from :meth:`filled`.
-            engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
-            embed: embeds questions, where slots show what is nearest to them.
+            store: store from :meth:`filled`.
+            engine: engine that answers; a :class:`.replies.KeptEngine` only new rows; the others keep their draw.
+            embed: embedding for questions, where slots show what is nearest to them.
             same_slots: whether slots are drawn once, for all rows, rather than for each.
-            progress: told of queries.
+            progress: called with the number of queries.
 
         Raises:
             ValueError: fields are missing; or the same slots are wanted for all rows, which show different exemplars.

@@ -1,4 +1,4 @@
-"""What measuring a task takes, by its kind: :mod:`.labels`, :mod:`.once` and :mod:`.texts` have evaluators."""
+"""Measuring a task, by its kind: :mod:`.labels`, :mod:`.once` and :mod:`.texts` have evaluators."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -15,19 +15,19 @@ from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
 Rows = Sequence[Any]
-"""Of the table: dataclasses, all of one class."""
+"""Rows of the table: dataclasses, all of one class."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass over the data gave.
+    """The result of one pass over the data.
 
     Attributes:
-        asked: the test rows.
-        store: holds the training rows (:meth:`research.evaluation.dataset.Dataset.filled`).
-        engine: that was asked.
-        embedder: that the engine used.
-        run: what the engine is asked by, on the one event loop of its life.
+        asked: test rows.
+        store: store with the training rows (:meth:`research.evaluation.dataset.Dataset.filled`).
+        engine: engine that was asked.
+        embedder: embedder that the engine used.
+        run: function that runs the engine's coroutines on the one event loop of its life.
     """
 
     asked: Sequence[Asked]
@@ -41,11 +41,11 @@ class Evaluator(ABC):
     """Measures the tasks of one kind.
 
     Args:
-        data: with the task; its plan's δ and accountant are used.
+        data: data with the task; its plan's δ and accountant are used.
 
     Attributes:
         answers: numbers of answers to evaluate, unless others are asked for.
-        fitted: what a fit found, as a plan writes it below the task's ``mechanism``; empty unless one was asked for.
+        fitted: fitted values, as a plan writes them below the task's ``mechanism``; empty unless a fit was asked for.
     """
 
     answers: Sequence[int] = (1,)
@@ -63,9 +63,9 @@ class Evaluator(ABC):
         """The table.
 
         Args:
-            given: what the engine said.
-            grid: what to evaluate.
-            progress: told how many rows of the table there are, and how many it will have.
+            given: replies of the engine.
+            grid: settings to evaluate.
+            progress: called with the number of rows of the table so far, and in all.
 
         Raises:
             accounting.plans.plan.PlanError: a budget that cannot be kept.
@@ -73,11 +73,11 @@ class Evaluator(ABC):
 
     @abstractmethod
     def plot(self, rows: Rows, title: str) -> Any:
-        """It as a figure of matplotlib."""
+        """The table as a figure of matplotlib."""
 
     @abstractmethod
     def table(self, rows: Rows, title: str) -> ReportTable:
-        """Its important columns, so that a terminal holds them; files and JSON have them all."""
+        """The table's important columns, so that a terminal holds them; files and JSON have them all."""
 
 
 def draw_line(axes: Any, rows: Rows, measure: str, error: str, **style: Any) -> None:
@@ -88,7 +88,7 @@ def draw_line(axes: Any, rows: Rows, measure: str, error: str, **style: Any) -> 
 
 
 def mark_epsilons(axes: Any, rows: Rows) -> None:
-    """Let the horizontal axis be that of ε, and say which ones there are."""
+    """Make the horizontal axis that of ε, with a tick at each value."""
     axes.set(xscale="log", xlabel="ε of the whole plan")
     ticks = sorted({row.epsilon for row in rows})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)

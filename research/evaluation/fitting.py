@@ -17,15 +17,15 @@ from scipy import optimize, special
 from aggregation.posterior import LabelPosterior, PosteriorParameters, expected_voters
 
 _DRAWS = 4
-"""Of noise, for each row."""
+"""Number of draws of noise for each row."""
 _DOUBT = (0.5, 0.5, 0.7, 0.5)
-"""How far ln prior, ln decisiveness, ln lead and echo are expected to be from the defaults, as standard deviations."""
+"""Standard deviations of ln prior, ln decisiveness, ln lead and echo around the defaults, before any rows."""
 _BOUNDS = [(math.log(0.05), math.log(10)), (math.log(0.01), math.log(1000)), (math.log(0.001), 0.0), (0.0, 2.0)]
-"""What a plan may say of them."""
+"""Bounds of them in a plan."""
 _DOUBT_WEIGHT, _BOUNDS_WEIGHT = 0.7, (math.log(0.01), math.log(100))
 """The same of the logarithm of each label's weight."""
 _DOUBT_TEMPERATURE, _BOUNDS_TEMPERATURE = 1.5, (math.log(0.001), math.log(10))
-"""And of the temperature's."""
+"""The same of the logarithm of prototypes' temperature."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ def fit(rows: Labelled, sigma: float, slots: int, default: PosteriorParameters) 
     Parameters are Gaussian around the default beforehand, so few rows move them little and many decide.
 
     Args:
-        rows: public.
+        rows: public rows.
         sigma: standard deviation of the noise on each label's votes, in votes.
-        slots: how many are asked.
-        default: what to believe before the rows.
+        slots: number of slots asked.
+        default: calibration to expect before the rows.
     """
     labels = rows.votes.shape[1]
     # Public rows: a seed, so that the same rows give the same fit.
@@ -96,8 +96,8 @@ def fit_temperature(truth: np.ndarray, cosines: np.ndarray, default: float) -> f
 
     Args:
         truth: index of the right label of each row, int (rows,).
-        cosines: of each row with each label's noisy direction, float (draws of noise, rows, labels).
-        default: what to believe before the rows.
+        cosines: cosines of each row with each label's noisy direction, float (draws of noise, rows, labels).
+        default: temperature to expect before the rows.
     """
     own = np.broadcast_to(truth[:, None], (len(cosines), len(truth), 1))
 

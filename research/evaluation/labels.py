@@ -24,7 +24,7 @@ from research.evaluation.tables import Grid, ReportTable
 from service.answering.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
-"""How a label is chosen from noisy votes."""
+"""Rules that choose a label from noisy votes."""
 _BINS = 10
 _CHANCES = 200
 _DIGITS = 3
@@ -32,7 +32,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class Votes:
-    """What the engine said of every test query, before any noise.
+    """An engine's votes on every test query, before any noise.
 
     Attributes:
         truth: index of the right label, int (queries,).
@@ -49,7 +49,7 @@ class Votes:
     soft: np.ndarray
 
     def of(self, vote: Vote) -> Labelled:
-        """Those of one kind."""
+        """The rows with the votes of one kind."""
         return Labelled(self.truth, self.zero_shot, self.hard if vote == "hard" else self.soft)
 
 
@@ -58,9 +58,9 @@ class LabelScores:
     """One row of the table. All but the first six are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
-    The last four are of probabilities, so of a posterior: the expected calibration error in ten bins, what it would be
-    on average if the probabilities were exact (so few rows never fit perfectly), and the accuracy of the most probable
-    80 % and 50 % of answers.
+    The last four judge probabilities, and so need a posterior: the expected calibration error in ten bins, its average
+    if the probabilities were exact (a finite number of rows never fits perfectly), and the accuracy of the most
+    probable 80 % and 50 % of answers.
     """
 
     method: str
@@ -78,10 +78,10 @@ class LabelScores:
 
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
-"""How each way to decide is drawn; the table has one more."""
+"""Line style of each rule to decide; the table has one more."""
 _NOISELESS = {"soft": "-.", "hard": "--", "prototypes": ":", "synthetic_exemplars": (0, (1, 5))}
 _COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars": "C3"}
-"""By votes, or by what is released once."""
+"""Colours by the kind of votes, or by the mechanism of a one-time release."""
 
 
 def plot(rows: Sequence[LabelScores], title: str) -> Any:
@@ -118,7 +118,7 @@ def plot(rows: Sequence[LabelScores], title: str) -> Any:
 
 
 class OfLabels(Evaluator):
-    """Of tasks that release labels; see :class:`.evaluator.Evaluator`."""
+    """Measures tasks that release labels; see :class:`.evaluator.Evaluator`."""
 
     plot = staticmethod(plot)
 
@@ -160,10 +160,10 @@ class OfLabels(Evaluator):
 
 
 class LabelEvaluator(OfLabels):
-    """Of tasks that release labels by votes. The calibration is fitted to all rows at the plan's own noise.
+    """Measures tasks that release labels by votes. The calibration is fitted to all rows at the plan's own noise.
 
     Raises:
-        ValueError: its labels are not released by votes, which are what is measured here.
+        ValueError: the task's labels are not released by votes, the only mechanism measured here.
     """
 
     answers = (1000, 10_000)
@@ -316,14 +316,14 @@ def _calibration_error(right: np.ndarray, probability: np.ndarray) -> float:
 
 
 def score(method: str, right: np.ndarray, *, vote: str = "", decide: str = "", sigma: float = 0.0) -> LabelScores:
-    """A row of no plan, without what is said of probabilities.
+    """A row that belongs to no plan, without the columns on probabilities.
 
     Args:
-        method: what is measured.
+        method: name of the method measured.
         right: whether each query's answer is right, or how often, float or bool (queries,).
-        vote: of the slots.
-        decide: how labels are chosen.
-        sigma: of the noise.
+        vote: kind of the slots' votes.
+        decide: rule by which labels are chosen.
+        sigma: standard deviation of the noise.
     """
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))

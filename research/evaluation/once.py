@@ -1,4 +1,4 @@
-"""Releases that are made once: the share of right answers, before noise and after.
+"""One-time releases: the share of right answers, before noise and after.
 
 With prototypes questions are compared with noisy sums, and the temperature can be fitted; with synthetic exemplars the
 engine is asked again for each choice that noise makes.
@@ -29,21 +29,21 @@ A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 
 
 class OnceEvaluator(OfLabels, Generic[A]):
-    """Of tasks whose release is made once; see :class:`research.evaluation.evaluator.Evaluator`."""
+    """Measures tasks with a one-time release of labels; see :class:`research.evaluation.evaluator.Evaluator`."""
 
     @abstractmethod
     def exact(self, adapter: A, given: Pass) -> FixedPoint:
-        """What is released, without noise, which has a sensitivity of 1. Any shape."""
+        """The release without noise, with a sensitivity of 1. Any shape."""
 
     @abstractmethod
     def probabilities(self, adapter: A, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        """What a release says of all questions, shape (questions, labels).
+        """The labels' probabilities that a release gives for all questions, shape (questions, labels).
 
         Args:
-            adapter: the mechanism's.
-            released: with noise; shape as of :meth:`exact`.
-            sigma: of the noise.
-            given: the questions.
+            adapter: adapter of the mechanism.
+            released: release with noise; shape as of :meth:`exact`.
+            sigma: standard deviation of the noise.
+            given: questions, and the engine that was asked.
         """
 
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
@@ -94,7 +94,7 @@ class OnceEvaluator(OfLabels, Generic[A]):
 
 
 def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, decide: str = "") -> LabelScores:
-    """One row, of scores with shape (releases, questions, labels)."""
+    """One row of the table, from scores with shape (releases, questions, labels)."""
     right = believed.argmax(axis=2) == truth
     row = score(method, right.mean(axis=0), sigma=sigma, decide=decide)
     values: dict[str, Any] = sureness(right.astype(np.float64), believed.max(axis=2))
@@ -102,10 +102,10 @@ def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, d
 
 
 class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
-    """Of tasks with ``mechanism: {type: prototypes}``."""
+    """Measures tasks with ``mechanism: {type: prototypes}``."""
 
     _questions: np.ndarray
-    """Their embeddings, (questions, d)."""
+    """Embeddings of the questions, (questions, d)."""
 
     def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
         """See :class:`OnceEvaluator`."""
@@ -135,13 +135,13 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
         return scored(adapter.written.type, believed, truth, sigma, decide="fitted")
 
     def _cosines(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        """Of all questions with the labels' directions, shape (questions, labels)."""
+        """Cosines of all questions with the labels' directions, shape (questions, labels)."""
         prototypes = adapter.reader(released, sigma, self.data.specification, given.embedder).prototypes
         return np.array([prototypes.cosines(question) for question in self._questions])
 
 
 class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
-    """Of tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
+    """Measures tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
 
     def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
         """See :class:`OnceEvaluator`."""
@@ -158,7 +158,7 @@ class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
 
 
 async def _answers(task: TaskSpec, shown: Slot, given: Pass) -> np.ndarray:
-    """What the engine says of all questions; zero-shot's, where it says nothing."""
+    """The engine's answers to all questions; zero-shot's where it has none."""
     answers = []
     for question in given.asked:
         (output,) = await given.engine.contributions(task, question.query, [shown], question.zero_shot)

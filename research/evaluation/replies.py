@@ -1,8 +1,8 @@
-"""What a language model said, kept on disk: noise and mechanisms are compared again without asking it again.
+"""Replies of a language model, kept on disk: noise and mechanisms are compared again without asking it again.
 
 A reply is kept under a digest of all that it depends on: the engine's configuration and the files of a local model, the
 task as the engine sees it, and what it was shown or the data that slots were drawn from. What a model behind a name
-becomes elsewhere (a remote one, a repository without ``revision``) nobody here can see.
+becomes elsewhere (a remote one, a repository without ``revision``) cannot be seen here.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from service.engines.protocol import Engine
 from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 
 _LAYOUT = 2
-"""To be raised when engines ask or calibrate otherwise."""
+"""Version of the layout, to be raised when engines ask or calibrate otherwise."""
 _CHANGES_NOTHING = {"kv_cache_gib", "gpu_memory_utilization", "max_queued_prompts", "max_concurrency"}
 """Settings that no reply depends on."""
 
@@ -34,15 +34,15 @@ _CHANGES_NOTHING = {"kv_cache_gib", "gpu_memory_utilization", "max_queued_prompt
 class KeptEngine:
     """An :class:`service.engines.protocol.Engine` that starts when it is first asked something that is not kept.
 
-    It keeps its sentences itself, and what it says of test rows where :mod:`.dataset` tells it to, with their draw.
+    It keeps its sentences itself, and its replies to test rows if :mod:`.dataset` asks it to, with their draw.
 
     Args:
-        config: a language model's.
-        embedder: as of :func:`service.engines.factory.open_engine`.
-        folder: with the file, which several runs may share; made unless it exists. It holds clear text.
+        config: configuration of a language model.
+        embedder: embedder as of :func:`service.engines.factory.open_engine`.
+        folder: folder of the file, which several runs may share; made unless it exists. It holds clear text.
 
     Raises:
-        OSError: as any method: the file cannot be read or written, or is damaged.
+        OSError: the file cannot be read or written, or is damaged; from any method.
     """
 
     def __init__(self, config: EngineConfig, embedder: TextEmbedder, folder: Path):
@@ -64,12 +64,12 @@ class KeptEngine:
         return getattr(self._engine, name)
 
     def key(self, *asked: object) -> str:
-        """A digest of the model and what it was asked: what JSON can say, and dataclasses."""
+        """A digest of the model and of what it was asked: values that JSON can express, and dataclasses."""
         document = json.dumps([_LAYOUT, self._known, *asked], sort_keys=True, default=asdict)
         return hashlib.sha256(document.encode()).hexdigest()
 
     def get(self, key: str) -> Any:
-        """What was kept under a key, arrays as lists; None if nothing was."""
+        """The value kept under a key, arrays as lists; None if there is none."""
         with self._explained():
             row = self._database.execute("SELECT said FROM replies WHERE key = ?", [key]).fetchone()
             return None if row is None else json.loads(zlib.decompress(row[0]))
@@ -81,7 +81,7 @@ class KeptEngine:
             self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", [key, content])
 
     def row(self, key: str) -> tuple[ZeroShot, list[Output | None]] | None:
-        """What was said to a test row: zero-shot, and by each of its slots; None if it was not kept."""
+        """The replies to a test row: zero-shot, and of each of its slots; None if they were not kept."""
         if (said := self.get(key)) is None:
             return None
         probabilities, texts, tokens, outputs = said

@@ -11,7 +11,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Grid:
-    """What to evaluate: every combination.
+    """The settings to evaluate, in every combination.
 
     Attributes:
         epsilons: plan budgets.
@@ -29,7 +29,7 @@ class Grid:
 
     @property
     def settings(self) -> int:
-        """How many combinations of budgets and answers there are."""
+        """Number of combinations of budgets and answers."""
         return len(self.epsilons) * len(self.answers)
 
 

@@ -1,4 +1,4 @@
-"""How close a text comes to the right answer, by the measures of DP-ICL's tables 3 and 4.
+"""Similarity of a text to the right answer, by the measures of DP-ICL's tables 3 and 4.
 
 All of them ignore case: released words are folded, while answers read off a receipt are all capitals. ROUGE-1, ROUGE-2
 and ROUGE-L are F1 (``rouge-score``, without stemming; it sees letters a to z and digits only), BLEU is that of the
@@ -13,7 +13,7 @@ from typing import Any
 from rapidfuzz.distance import Levenshtein
 
 MEAN_METRICS = ("rouge1", "rouge2", "rougeL", "levenshtein")
-"""What is measured text by text, in the order of :func:`similarities`."""
+"""Measures taken text by text, in the order of :func:`similarities`."""
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 
@@ -30,7 +30,7 @@ def corpus_bleu(texts: Sequence[str], right: Sequence[str]) -> float:
     """BLEU of texts taken together, one right answer each; a percentage.
 
     Raises:
-        ValueError: as many texts as right answers are needed, at least one.
+        ValueError: there are no texts, or not as many as right answers.
     """
     if not texts or len(texts) != len(right):
         raise ValueError(f"{len(texts)} texts cannot be compared with {len(right)} right answers")

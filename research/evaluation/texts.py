@@ -37,13 +37,13 @@ class TextScores:
     draws. BLEU is of all rows together, averaged over slots or draws, and has none.
 
     Attributes:
-        method: what was measured.
-        mechanism: by which, and its parameters; empty if none.
-        epsilon: the plan's.
-        answers: the plan's.
-        noise: what one answer gets.
-        queries: how many count.
-        refused: how many the service would refuse, for want of candidates or words; they do not count.
+        method: name of the method measured.
+        mechanism: mechanism and its parameters; empty if there is none.
+        epsilon: ε of the plan.
+        answers: number of answers of the plan.
+        noise: noise of one answer.
+        queries: number of queries that count.
+        refused: number of queries the service would refuse, for want of candidates or words; they do not count.
         fallbacks: share of answers that were the zero-shot answer because no words stood out.
     """
 
@@ -71,9 +71,9 @@ class Answers:
     """Texts of one test row by one method: as many as there are slots or draws.
 
     Attributes:
-        right: the right answer.
-        texts: what is compared with it, at least one.
-        fallbacks: how many of them are the zero-shot answer.
+        right: right answer.
+        texts: texts that are compared with it, at least one.
+        fallbacks: number of them that are the zero-shot answer.
     """
 
     right: str
@@ -83,13 +83,13 @@ class Answers:
 
 @dataclass(frozen=True)
 class AnsweredTexts:
-    """What an engine said of every test row, and what follows from it without noise, kept for the next mechanism.
+    """An engine's replies to every test row, and what follows from them without noise, kept for the next mechanism.
 
     Attributes:
-        asked: the rows.
-        spec: the task as the engine knows it.
-        engine: makes sentences of words.
-        embedder: for candidates and outputs; should remember (:mod:`service.engines.embedding.memory`).
+        asked: test rows.
+        spec: task as the engine knows it.
+        engine: engine that makes sentences of words.
+        embedder: embedder for candidates and outputs; should remember (:mod:`service.engines.embedding.memory`).
     """
 
     asked: Sequence[Asked]
@@ -110,9 +110,9 @@ class AnsweredTexts:
         """Aggregate every row that the service would not refuse.
 
         Args:
-            task: with the mechanism.
-            noise: of one answer.
-            draws: of noise, per row; 0 for one answer without any.
+            task: task with the mechanism.
+            noise: noise of one answer.
+            draws: number of noise draws per row; 0 for one answer without noise.
         """
         adapter, answers = answer_adapter_of(task, noise), []
         for number, row in enumerate(self.asked):
@@ -166,15 +166,15 @@ def plot(rows: Sequence[TextScores], title: str) -> Any:
 
 
 class TextEvaluator(Evaluator):
-    """Of tasks that release texts; see :class:`research.evaluation.evaluator.Evaluator`.
+    """Measures tasks that release texts; see :class:`research.evaluation.evaluator.Evaluator`.
 
     Args:
-        data: with a task that generates.
-        mechanisms: to compare, in YAML as in a plan; if there are none, the task's own and one of each other type.
+        data: data with a task that generates.
+        mechanisms: mechanisms to compare, in YAML as in a plan; empty for the task's own and one of each other type.
 
     Raises:
         accounting.plans.plan.PlanError: a mechanism cannot be the task's.
-        ValueError: one is not YAML.
+        ValueError: a mechanism is not YAML.
     """
 
     plot = staticmethod(plot)
@@ -256,13 +256,13 @@ class TextEvaluator(Evaluator):
 
 
 def compared(own: TextMechanism) -> list[TextMechanism]:
-    """A task's own mechanism, and one of each other type that releases what slots say by themselves."""
+    """A task's own mechanism, and one of each other type that releases the slots' answers by themselves."""
     others = [adapter.example for adapter in ADAPTERS.values() if issubclass(adapter, TextAdapter)]
     return [own, *(other for other in others if other.type != own.type and not other.written_together)]
 
 
 def measure(answers: Sequence[Answers], total: int, method: str, mechanism: TextMechanism | None = None) -> TextScores:
-    """One row of the table, out of ``total`` test rows, without what is said of a plan.
+    """One row of the table, out of ``total`` test rows, without the columns on a plan.
 
     Raises:
         ValueError: fewer than two rows were answered.
@@ -293,7 +293,7 @@ def measure(answers: Sequence[Answers], total: int, method: str, mechanism: Text
 
 
 def _mean_bleu(answers: Sequence[Answers]) -> float:
-    """Mean over slots or draws, each a corpus with one text per row that has so many."""
+    """Mean over slots or draws, each a corpus with one text of every row that has one for it."""
     corpora = [
         [(answer.texts[i], answer.right) for answer in answers if i < len(answer.texts)]
         for i in range(max(len(answer.texts) for answer in answers))

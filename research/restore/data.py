@@ -22,7 +22,7 @@ from sanitization.vocabulary import FloatArray
 
 
 class TrainConfig(BaseModel):
-    """What to train, from a YAML file. Paths are relative to it."""
+    """Configuration of a training, from a YAML file. Paths are relative to it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,14 +40,14 @@ class TrainConfig(BaseModel):
     weights: Literal["equal", "attention"] = "equal"
     heads: int = Field(default=12, ge=1, description="K.")
     profiles: list[int] = Field(default=[8, 16, 64], min_length=1, description="Sizes of books to compare.")
-    epsilon: float = Field(default=6.0, gt=0, le=20, description="What the size of the book is chosen for.")
-    epsilons: list[float] = Field(default=[1.0, 2.0, 4.0, 6.0, 8.0, 20.0], description="Of the table.")
+    epsilon: float = Field(default=6.0, gt=0, le=20, description="ε that the size of the book is chosen for.")
+    epsilons: list[float] = Field(default=[1.0, 2.0, 4.0, 6.0, 8.0, 20.0], description="Values of ε in the table.")
     steps: int = Field(default=300, ge=1)
     batch: int = Field(default=48, ge=1)
     learning_rate: float = Field(default=0.01, gt=0)
     odds: float = Field(default=1.0, ge=0, description="λ of ORPO's odds term.")
     decay: float = Field(default=1e-3, ge=0)
-    test_share: float = Field(default=0.15, gt=0, lt=0.5, description="Of people, to report about; as many to choose.")
+    test_share: float = Field(default=0.15, gt=0, lt=0.5, description="Share of people to report on, and to choose.")
     seed: int = 0
 
     @model_validator(mode="after")
@@ -94,12 +94,12 @@ class RedactedRows:
     """Rows with their redacted texts.
 
     Attributes:
-        texts: with spans.
-        redacted: without.
-        spans: of each row.
-        weights: of the types in each row, float64 (N, t).
-        answers: index of the option, int64 (N,).
-        groups: whose row it is.
+        texts: texts with spans.
+        redacted: texts without spans.
+        spans: spans of each row.
+        weights: weights of the types in each row, float64 (N, t).
+        answers: index of the right option, int64 (N,).
+        groups: group that each row belongs to.
     """
 
     texts: tuple[str, ...]
@@ -195,7 +195,7 @@ def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: Litera
 
 
 def _split(types: dict[str, list[str]], data: RedactedRows, share: float, seed: int) -> Split:
-    """By group: two rows of one person are never on both sides."""
+    """Split the rows by group: two rows of one person are never on both sides."""
     names = sorted(set(data.groups))
     order = np.random.default_rng(seed).permutation(len(names))
     part = {names[at]: place / len(names) for place, at in enumerate(order)}

@@ -1,8 +1,8 @@
-"""Does it restore, and what does it tell? Accuracy with its controls, and attacks, at equal true ε.
+"""Measures restoration and leakage: accuracy with its controls, and attacks, at equal true ε.
 
 Accuracy alone proves nothing: where answers can be guessed from the redacted text or from how common they are, a vector
 that carries no information looks as good. So each figure stands beside these controls: the commonest answer, an
-attacker who sees the redacted text only, one vector tuned for everybody, and another person's vector.
+attacker who sees the redacted text only, one vector tuned for all, and another person's vector.
 """
 
 import re
@@ -41,16 +41,16 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Measures on one part of the data, with the training part as what attackers know.
+    """Measures on one part of the data; attackers know the training part.
 
     Attributes:
         model: the language model.
-        heads: K of them.
+        heads: K heads of it.
         vectors: restoration vectors.
-        train: what attackers know.
-        data: what is measured on.
-        options: how many answers there are.
-        placeholder: in redacted texts.
+        train: data that attackers know.
+        data: data to measure on.
+        options: number of possible answers.
+        placeholder: placeholder in redacted texts.
     """
 
     model: SteeredModel
@@ -158,9 +158,9 @@ def prior(known: Sequence[str], answers: np.ndarray, texts: Sequence[str], optio
 
     Args:
         known: redacted texts to learn from.
-        answers: theirs, (M,).
+        answers: their answers, (M,).
         texts: redacted texts to guess about, N.
-        options: how many answers there are.
+        options: number of possible answers.
     """
     place = {word: at for at, word in enumerate(sorted({word for text in known for word in _WORDS.findall(text)}))}
 

@@ -22,17 +22,17 @@ from sanitization.restore.publishing import JOB, REPORT, RESULT, JobError, read_
 _HEADS = "heads.json"
 
 Progress = Callable[[str, str], None]
-"""Told the stage, and how far it is."""
+"""Called with the stage, and the progress in it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A folder, and what is trained in it.
+    """A folder, and the training in it.
 
     Args:
-        folder: made if it is not there.
-        config: what to train.
-        progress: told how far it is.
+        folder: folder, made if it does not exist.
+        config: configuration of the training.
+        progress: called with the stage and the progress in it.
 
     Raises:
         JobError: the folder holds a job with other settings, data or model.

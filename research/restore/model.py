@@ -22,15 +22,15 @@ class UnsupportedModelError(ValueError):
 
 
 class SteeredModel:
-    """The model.
+    """A language model whose heads can be steered.
 
     Args:
-        folder: as transformers saves one.
-        prompt: a template with ``{text}``.
-        options: the possible answers.
+        folder: folder, as transformers saves one.
+        prompt: template with ``{text}``.
+        options: possible answers.
 
     Raises:
-        UnsupportedModelError: its attention has no plain ``o_proj``.
+        UnsupportedModelError: the model's attention has no plain ``o_proj``.
         OSError: there is no model.
     """
 
@@ -54,7 +54,7 @@ class SteeredModel:
 
     @torch.inference_mode()
     def states(self, texts: Sequence[str], batch: int = 64) -> Tensor:
-        """What each head puts out at each prompt's last token, float32 (N, layers, heads, head size)."""
+        """Output of each head at each prompt's last token, float32 (N, layers, heads, head size)."""
         states = []
         for start in range(0, len(texts), batch):
             prompts = self._tokens(texts[start : start + batch])
@@ -81,10 +81,10 @@ class SteeredModel:
         """Log-probabilities of options after each prompt, (N, m).
 
         Args:
-            texts: N of them.
+            texts: N texts.
             vectors: v of each text and head, (N, len(heads), head size); None steers nothing.
-            heads: which heads they are for.
-            options: which options, int64 (N, m); None for all of them.
+            heads: heads that the vectors are for.
+            options: indices of options, int64 (N, m); None for all of them.
         """
         prompts = self._tokens(texts)
         wanted = torch.arange(len(self._options)).repeat(len(texts), 1) if options is None else options

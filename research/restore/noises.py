@@ -30,17 +30,17 @@ class UnitVectorNoise(ABC):
 
     @abstractmethod
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """What is sent for each unit vector, (N, n)."""
+        """The value sent for each unit vector, (N, n)."""
 
     @abstractmethod
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """Of each thing released for each candidate, up to what all candidates share; (N, m)."""
+        """Log-density of each release for each candidate, up to what all candidates share; (N, m)."""
 
 
 class DChi(UnitVectorNoise):
     """The paper's: density ∝ exp(-η‖R - Z‖₂), so R - Z has a uniform direction and a Gamma(n, 1/η) length.
 
-    Its theorem 5.1 says 2η, for any length of the vectors; unit vectors at opposite ends reach it. The length of the
+    Its theorem 5.1 gives 2η, for any length of the vectors; unit vectors at opposite ends reach it. The length of the
     noise grows with n, which is why nothing is left of Z. The paper's code lost that: it drew n = 1, one number for all
     coordinates, which a reader of the code subtracts. Hence the check. 2η is the true ε.
     """

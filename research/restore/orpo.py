@@ -1,7 +1,7 @@
 """Restoration vectors by ORPO (Hong, Lee, Thorne, arXiv 2403.07691), the language model frozen.
 
-For a redacted query steered by its meta vector Z: -log P(a) - λ·log σ(log odds(a)/odds(â)), a what the model says to
-the intact query, â what it says to the redacted one, P the mean per token. The second term only where a ≠ â. The scale
+For a redacted query steered by its meta vector Z: -log P(a) - λ·log σ(log odds(a)/odds(â)), a the model's answer to
+the intact query, â that to the redacted one, P the mean per token. The second term only where a ≠ â. The scale
 α is learnt, from √K: with Z of norm 1 over all heads, the paper's α = 1 leaves each head next to nothing.
 
 Training stores its state as it goes, and which rows a step sees depends on its number alone: a job that was stopped
@@ -28,7 +28,7 @@ STORED_EVERY = 25
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """What was learnt.
+    """The trained vectors.
 
     Attributes:
         types: r_c, one for each type, (t, K, d).
@@ -56,13 +56,13 @@ def meta(types: Tensor, weights: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What vectors are trained on.
+    """The texts that vectors are trained on.
 
     Attributes:
-        redacted: texts.
-        weights: of types, (N, t).
-        wanted: what the model says to the intact texts, int64 (N,).
-        unwanted: what it says to the redacted ones.
+        redacted: redacted texts.
+        weights: weights of types, (N, t).
+        wanted: answers of the model to the intact texts, int64 (N,).
+        unwanted: answers of the model to the redacted ones.
     """
 
     redacted: Sequence[str]
@@ -82,12 +82,12 @@ def train(
     """Train, or continue.
 
     Args:
-        model: frozen.
+        model: model, frozen.
         heads: K of them.
-        examples: public.
-        config: steps, batch and rates.
-        file: where the state is stored.
-        progress: told the number of steps done, and the loss.
+        examples: public examples.
+        config: number of steps, batch and rates.
+        file: file that the state is stored in.
+        progress: called with the number of steps done, and the loss.
     """
     generator = torch.Generator().manual_seed(config.seed)
     size = (examples.weights.shape[1], len(heads), model.head_size)
@@ -137,7 +137,7 @@ def _store(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[Te
 
 
 def _restore(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> int:
-    """How many steps are done; parameters and moments as they were after them."""
+    """Number of steps done; sets parameters and moments as they were after them."""
     if not file.exists():
         return 0
     # Tensors and numbers only, which nothing in the file can make more of.

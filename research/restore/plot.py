@@ -1,4 +1,4 @@
-"""A report as a picture: what is restored and what is told, at equal true ε, beside what needs no answer at all."""
+"""A report as a picture: restoration and leakage, at equal true ε, beside what needs no answer at all."""
 
 from collections import defaultdict
 from typing import Any
@@ -8,7 +8,7 @@ def plot(report: dict[str, Any]) -> Any:
     """A matplotlib figure: accuracy on the left, an attacker's success on the right.
 
     Args:
-        report: of :meth:`research.restore.job.Job.run`.
+        report: report of :meth:`research.restore.job.Job.run`.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Which attention heads know of a type of span: logistic probes, and heads that serve many types (Algorithm 1).
+"""The attention heads that know of a type of span: logistic probes, and heads that serve many types (Algorithm 1).
 
 Two of the paper's slips are mended. Its code labels full queries against redacted ones, with both halves of a pair on
 either side of the split; here the label is whether the query has the type, people are split, and the measure is the
@@ -63,7 +63,7 @@ def probe(train: Tensor, train_labels: np.ndarray, test: Tensor, test_labels: np
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> FloatArray:
-    """How often a row with the label scores above one without, (m, c), for scores (m, N, c) and labels (N, c)."""
+    """Chance that a row with the label scores above one without, (m, c), for scores (m, N, c) and labels (N, c)."""
     positive = labels.sum(axis=0)
     negative = len(labels) - positive
     ranks = (rankdata(scores, axis=1) * labels).sum(axis=1)
@@ -77,7 +77,7 @@ def common_heads(quality: FloatArray, count: int) -> list[int]:
     ``count``, the last 1, and a head that is not on it 0.
 
     Args:
-        quality: of each head for each type, (heads, types).
+        quality: quality of each head for each type, (heads, types).
         count: K, at most as many as there are heads.
     """
     order = np.argsort(-quality, axis=0, kind="stable")[:count]

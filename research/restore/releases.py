@@ -1,4 +1,4 @@
-"""What may leave of a query's spans, by each mechanism, at equal true ε.
+"""Releases of a query's spans, by each mechanism, at equal true ε.
 
 A :class:`ReleasedQueries` holds what left *and* its likelihood: usefulness and attacks are measured on the same draws
 of the same law. (The paper's code steers with one noise and attacks another.)
@@ -20,14 +20,14 @@ SMALL = 8
 
 @dataclass(frozen=True, eq=False)
 class ReleasedQueries:
-    """What left for each of N queries.
+    """The values that left for N queries.
 
     Attributes:
-        name: the mechanism.
-        epsilon: its true ε.
-        directions: what the server steers by, float64 (N, n); of norm 1, or not where the mechanism does not care.
-        log_likelihood: of what left, for each of M known queries instead, up to what all share; (N, M).
-        profiles: what left, where it is a profile; int64 (N,).
+        name: name of the mechanism.
+        epsilon: true ε of the mechanism.
+        directions: directions that the server steers by, float64 (N, n); of norm 1, unless the mechanism ignores it.
+        log_likelihood: log-likelihood of what left for each of M known queries instead, up to what all share; (N, M).
+        profiles: profiles that left, if the mechanism releases these; int64 (N,).
     """
 
     name: str
@@ -65,8 +65,8 @@ def by_noise(
         own: Z of the queries, (N, n).
         known: Z of known queries, (M, n).
         axes: orthonormal, (SMALL, n).
-        epsilon: true.
-        generator: of the noise.
+        epsilon: true ε.
+        generator: generator of the noise.
     """
     if name == "d_chi":
         noise = NOISES[name](epsilon, own.shape[1])
@@ -87,12 +87,12 @@ def principal_axes(known: FloatArray, count: int = SMALL) -> FloatArray:
 
 
 def attack(release: ReleasedQueries | None, prior: FloatArray, answers: np.ndarray) -> np.ndarray:
-    """The most likely answer of each query, for somebody who sees its redacted text and what left.
+    """The most likely answer of each query, for an attacker who sees its redacted text and what left.
 
     Args:
-        release: what left; None for the redacted text alone.
+        release: release that left; None for the redacted text alone.
         prior: log-probability of each answer, given the redacted text; (N, options).
-        answers: of the known queries, (M,).
+        answers: answers of the known queries, (M,).
     """
     if release is None:
         return np.asarray(prior.argmax(axis=1))

@@ -58,8 +58,8 @@ class Published:
     """A published mechanism.
 
     Args:
-        channel: as its paper and code have it, with what they do to unknown words.
-        claim: the ε that the paper claims for the nominal one.
+        channel: channel of the paper and its code, with their treatment of unknown words.
+        claim: ε that the paper claims for the nominal one.
     """
 
     channel: Make

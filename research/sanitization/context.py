@@ -18,7 +18,7 @@ _PRIOR = 100.0
 
 
 class Bigrams:
-    """Which words follow which: P(b|a) = ½·(c(ab) + t(a)·share(b)) / (c(a) + t(a)) + ½·share(b).
+    """Probabilities of words after words: P(b|a) = ½·(c(ab) + t(a)·share(b)) / (c(a) + t(a)) + ½·share(b).
 
     c counts words and pairs, t(a) the different words seen after a: the rule of Witten and Bell (1991), and half of it
     only, since the attacker's texts are few: pairs never seen must not outweigh outputs.
@@ -58,8 +58,8 @@ def guesses(law: FloatArray, outputs: IntArray, bigrams: Bigrams) -> IntArray:
 
     Args:
         law: P(y|x) of the channel for all words, (n, m).
-        outputs: what came out, (t,).
-        bigrams: of words.
+        outputs: words that came out, (t,).
+        bigrams: bigrams of words.
     """
     emitted = law[:, outputs]
     ahead = np.empty_like(emitted)

@@ -1,4 +1,4 @@
-"""What independent copies of a word tell, which nobody who asks the service gets."""
+"""The leakage of independent copies of a word, which the service never gives."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from sanitization.vocabulary import Vocabulary
 
 
 def repeated(channel: Channel, vocabulary: Vocabulary, copies: int, *, most: int = 1500, runs: int = 2000) -> float:
-    """How often Bayes' guess is right after independent ``copies`` of one word, by simulation (±1 % or so).
+    """Share of Bayes' guesses that are right after independent ``copies`` of one word, by simulation (±1 % or so).
 
     Hence the same text must not be drawn again: a repeat has to get the same output.
     """

@@ -14,10 +14,10 @@ class MaskedModel:
     """An attacker with a model such as BERT.
 
     Args:
-        folder: of Hugging Face's; nothing is downloaded.
+        folder: folder in Hugging Face's format; nothing is downloaded.
 
     Raises:
-        ValueError: it is no masked language model.
+        ValueError: the folder does not hold a masked language model.
         OSError: files are missing.
     """
 

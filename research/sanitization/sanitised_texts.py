@@ -1,4 +1,4 @@
-"""What sanitising leaves of real texts, and what an attacker with context learns, each with its standard error.
+"""Utility of sanitised texts, and success of attackers with context, each with its standard error.
 
 A file's last texts are sanitised. The others are public knowledge: words that follow each other, and a classifier of
 labels, are learnt from them as they are.
@@ -49,7 +49,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Guessed:
-    """What an attacker with a model found.
+    """The findings of an attacker with a model.
 
     Attributes:
         right: words found, of all of them.
@@ -62,14 +62,14 @@ class Guessed:
 
 @dataclass(frozen=True)
 class OnTexts:
-    """What was found on texts.
+    """The results on texts.
 
     Attributes:
-        cosine: of a text's embedding and that of what it becomes.
-        accuracy: of labels, from the sanitised text; None without labels.
-        bayes: words that Bayes' guess finds, each by itself; None if texts are drawn as a whole.
-        context: words found by an attacker who sees the whole text and knows bigrams; None likewise.
-        models: by attackers with a model, by their names.
+        cosine: cosine of a text's embedding and that of its sanitised text.
+        accuracy: share of right labels, from the sanitised text; None without labels.
+        bayes: share of words that Bayes' guess finds, each by itself; None if texts are drawn as a whole.
+        context: share of words found by an attacker who sees the whole text and knows bigrams; None likewise.
+        models: share found by each attacker with a model, by name.
     """
 
     cosine: Share
@@ -110,12 +110,12 @@ class TextFile:
     """A file's texts, the last of them to be sanitised.
 
     Args:
-        rows: each with ``text``, and all or none with ``label``.
-        vocabulary: whose words the attacker looks for: those that are replaced.
-        partition: what is kept.
-        most: texts to sanitise, at most half of all; a classifier learns from as many.
-        embed: of texts.
-        embed_words: like the vocabulary's, of unknown words; without it, one is as good as any.
+        rows: rows, each with ``text``, and all or none with ``label``.
+        vocabulary: vocabulary of the words that attackers look for: those that are replaced.
+        partition: partition of tokens into public and private ones.
+        most: number of texts to sanitise, at most half of all; a classifier learns from as many.
+        embed: embedding of texts.
+        embed_words: embedding of unknown words, like the vocabulary's; without it, any word stands for an unknown one.
 
     Raises:
         ValueError: fewer than four rows, or a row without a text or a label.
@@ -197,12 +197,12 @@ class TextFile:
         return Share.of(right, [1] * len(right))
 
     def _places(self, text: str) -> IntArray:
-        """Its known words, in their order."""
+        """Indices of a text's known words, in their order."""
         places = map(self._place, self._partition.tokens(text)[0])
         return np.array([place for place in places if place is not None], dtype=np.int64)
 
     def _place(self, token: Token) -> int | None:
-        """Of a known word that is drawn."""
+        """Index of a token, if it is a known word, which is drawn."""
         index = self._vocabulary.index
         return index.get(token.text, index.get(token.text.lower())) if token.kind == "word" else None
 

@@ -1,9 +1,9 @@
-"""How label scores are best calibrated: a language model's answers to the same questions, calibrated in several ways.
+"""Ways to calibrate label scores, compared: a language model's answers to the same questions.
 
     python research/studies/calibrations.py DATA/agnews research/studies/agnews-model.yaml smollm2
     python research/studies/calibrations.py ... --shots 8 --chat true --words good bad --queries 80 --slots 24
 
-Every slot is asked every question, the plan's public texts, and texts that say nothing; without noise. Accuracy in
+Every slot is asked every question, the plan's public texts, and texts without content; without noise. Accuracy in
 percent: zero-shot, one slot by itself, and the votes of all, hard and soft. *Arithmetic* and *geometric* are the means
 that scores are divided by; *pooled* adds a quarter of zero-shot's opinion (:mod:`service.engines.vllm.label_scoring`).
 *Earlier votes* are summed votes over their mean in all these questions, as a service might know them.
@@ -40,7 +40,7 @@ def arithmetic(scores: np.ndarray) -> np.ndarray:
 
 
 Calibrate = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
-"""From a slot's scores of a question (L,), those of all public texts (texts, L) and zero-shot's."""
+"""Calibrated scores from a slot's scores of a question (L,), those of all public texts (texts, L) and zero-shot's."""
 METHODS: Mapping[str, tuple[str, Calibrate]] = {
     "none": ("public", lambda scores, _texts, _zero_shot: scores),
     "nothing, arithmetic": ("nothing", lambda scores, texts, _: calibrated(scores, [arithmetic(texts)])),
@@ -81,13 +81,13 @@ async def scores_of(arguments: argparse.Namespace, task: ClassifyTask, rows: lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="with train.jsonl and test.jsonl")
+    parser.add_argument("data", type=Path, help="folder with train.jsonl and test.jsonl")
     parser.add_argument("plan", type=Path)
     parser.add_argument("model")
     parser.add_argument("--queries", type=int, default=80)
     parser.add_argument("--slots", type=int, default=24)
-    parser.add_argument("--shots", type=int, help="unless given, the plan's")
-    parser.add_argument("--words", nargs="+", help="for the labels, in their order")
+    parser.add_argument("--shots", type=int, help="number of exemplars in a slot; unless given, the plan's")
+    parser.add_argument("--words", nargs="+", help="words for the labels, in their order")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="float32 without AVX512")
     parser.add_argument("--chat", type=lambda text: text == "true", default=False)
     arguments = parser.parse_args()

@@ -11,7 +11,7 @@ of a house rule.
 
 *products*: reviews of 100 products, 60 of each, that ``products.py`` makes up, and a question on each. An answer must
 have the product's colour, material or country. With topics, each product is one, and gives its hundredth of all
-answers; reviews are compared with the question by what they say. Without them the question must find its product, so
+answers; reviews are compared with the question by their text. Without them the question must find its product, so
 they are compared by the name of theirs. ``keyword_joint_em`` chooses three of the 24 public colours, materials and
 countries, and the question's words. As reviews are made up independently of each other, those that an answer draws are
 the same whether there are 60 of a product or more; with more, each is drawn less often, which is all that changes.
@@ -47,24 +47,24 @@ from service.engines.factory import open_engine
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 PTR = {"type": "keyword_ptr", "k_min": 3, "k_max": 5, "choice_share": 0.1, "delta_share": 0.8}
-"""As the demo's plan has it."""
+"""Mechanism of the demo's plan."""
 JOINT_EM = {"type": "keyword_joint_em", "k": 3}
 MORE = (1, 10, 100)
 
 
 @dataclass(frozen=True)
 class Way:
-    """To answer the questions of a set.
+    """A way to answer the questions of a set.
 
     Attributes:
-        name: in the table.
-        folder: with rows, as ``dpicl eval`` reads them.
-        plan: with one task, by ``keyword_ptr``.
-        field: that exemplars and questions are compared by.
-        unit: the column of the privacy unit.
-        words: how many of a fact's words an answer must have.
-        topics: how many share the answers.
-        more: how many times as many people there may be.
+        name: name in the table.
+        folder: folder with rows, as ``dpicl eval`` reads them.
+        plan: plan with one task, by ``keyword_ptr``.
+        field: field by which exemplars and questions are compared.
+        unit: column of the privacy unit.
+        words: number of a fact's words that an answer must have.
+        topics: number of topics that share the answers.
+        more: factors by which the number of people may grow.
     """
 
     name: str
@@ -112,7 +112,7 @@ def reviews(out: Path) -> Iterator[Way]:
 
 
 def reviewed(drawn: int, slots: int, mechanism: Mapping[str, Any], topics: Mapping[str, Any] | None = None) -> Plan:
-    """What answers questions on products."""
+    """Ways to answer questions on products."""
     task = {
         "kind": "generate",
         "prompt": {"exemplar": "Question: {question}\nAnswer: {answer}", "query": "Question: {question}\nAnswer:"},
@@ -133,13 +133,13 @@ def reviewed(drawn: int, slots: int, mechanism: Mapping[str, Any], topics: Mappi
 
 
 WAYS = {"tickets": (tickets, (12, 100, 1000)), "products": (reviews, (100, 1000, 10_000))}
-"""What fills slots, and numbers of answers in all."""
+"""Ways to fill slots, and numbers of answers in all."""
 
 
 def releasing(
     task: GenerateTask, noise: TaskNoise, query: Mapping[str, str]
 ) -> Callable[[Sequence[frozenset[str] | None]], Sequence[str] | None]:
-    """What words the task's mechanism releases of those that slots said."""
+    """A function that releases words of those in the slots' answers, by the task's mechanism."""
     adapter: Any = adapter_of(task, noise)
     if isinstance(adapter, KeywordJointEmAdapter):
         domain = public_domain(query, task.public_answers)
@@ -149,7 +149,7 @@ def releasing(
 
 
 def lines(way: Way, engine: Any, embedder: Embedder, out: Path, numbers: Sequence[int]) -> Iterator[str]:
-    """Of the table: the share of slots, then of answers by number and ε, that have the fact."""
+    """Lines of the table: the share of slots, then of answers by number and ε, that have the fact."""
     (name,) = way.plan.tasks
     data, embed = Dataset(way.folder, way.plan, name, way.field, way.unit), embedder.embed_many
     with asyncio.Runner() as runner, data.filled(remembered(out / "embeddings", embed), told) as store:

@@ -7,8 +7,8 @@
 
 Slots quote, ask SmolLM2, or take lines of the question's own document (``extract``: the engine ``nearest_exemplar``).
 
-``DATA`` holds a folder for each set, with ``train.jsonl`` and ``test.jsonl``, as ``prepare.py`` makes them. What slots
-say is computed once and kept in ``OUT``, with embeddings and results: a run that is cut off goes on where it stopped.
+``DATA`` holds a folder for each set, with ``train.jsonl`` and ``test.jsonl``, as ``prepare.py`` makes them. The slots'
+answers are computed once and kept in ``OUT``, with embeddings and results: a run that is cut off goes on where it was.
 Slots are drawn for each question anew, from all training rows, as in the service. Noise is calibrated by the project's
 own accountant, for the whole budget, and drawn 20 times. Standard errors are over the questions.
 """
@@ -47,20 +47,20 @@ HERE = Path(__file__).parent
 EPSILONS, ANSWERS, DRAWS = (1.0, 3.0, 8.0), (100, 1000), 20
 QUOTED_ROWS, ASKED_ROWS, ASKED_SLOTS = 300, 40, 12
 PUBLIC_TEXTS = 8
-"""Of the plan's: every slot of every question is calibrated by all of them."""
+"""Number of the plan's public texts to use: every slot of every question is calibrated by all of them."""
 EXTRACTS = {"candidates": 100, "mechanism": {"type": "embedding_mean"}}
-"""What a task has whose slots take lines."""
+"""Settings of a task whose slots take lines."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A set of them.
+    """A set of rows.
 
     Attributes:
-        plan: the file's name.
-        field: of a question, which exemplars are compared with.
-        unit: the column of the privacy unit.
-        slots: how many fit, unless a model is asked.
+        plan: name of the plan's file.
+        field: field of a question, which exemplars are compared with.
+        unit: column of the privacy unit.
+        slots: number of slots that fit, unless a model is asked.
     """
 
     plan: str
@@ -81,10 +81,10 @@ SETS = {
 
 @dataclass(frozen=True)
 class Slots:
-    """How slots are filled, and who answers in them.
+    """A way to fill slots and to answer in them.
 
     Attributes:
-        slots: as in a plan, ``quote`` or ``model``; a model may be ``extract``, and ``prototypes`` has no slots.
+        slots: ``quote`` or ``model``, as in a plan; ``extract`` for that engine; ``prototypes``, which has no slots.
         shots: exemplars that a slot shows.
         drawn: exemplars that it draws; as many as it shows means at random.
     """
@@ -95,7 +95,7 @@ class Slots:
 
     @property
     def vote(self) -> str:
-        """Votes that the table shows: whoever quotes is sure."""
+        """Votes that the table shows: a quoting slot is always sure."""
         return {"model": "soft", "quote": "hard"}.get(self.slots, "")
 
     def of(self, plan: Plan, ensemble: int) -> Plan:
@@ -222,7 +222,7 @@ def by_way(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[Slots, list[dict[st
 
 
 def label_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of a table, one for each way."""
+    """Lines of a table of labels, one for each way."""
     for way, of in by_way(rows):
         cells = [str(of[0]["questions"]), cell(pick(of, method=f"one slot of {way.shots}"))]
         if way.slots == "prototypes":
@@ -238,7 +238,7 @@ def label_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of a table, one for each way."""
+    """Lines of a table of texts, one for each way."""
     for way, of in by_way(rows):
         cells = [str(of[0]["questions"]), cell(pick(of, method=f"one slot of {way.shots}"))]
         cells.append(cell(pick(of, method="aggregate, no noise")))
@@ -247,12 +247,12 @@ def text_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def in_order(way: Slots) -> tuple[int, int, int]:
-    """Of a table's lines: the model first, prototypes last, and what draws least first."""
+    """Sort key of a table's lines: the model first, prototypes last, and what draws least first."""
     return ("model", "extract", "quote", "prototypes").index(way.slots), way.shots, way.drawn
 
 
 def zero_shots(rows: Sequence[dict[str, Any]]) -> str:
-    """Of each engine."""
+    """The zero-shot figure of each engine."""
     found = {}
     for row in rows:
         if row["method"] == "zero-shot":
@@ -266,7 +266,7 @@ def pick(rows: Sequence[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None
 
 
 def line(way: Slots, cells: Sequence[str]) -> str:
-    """Of a table."""
+    """One line of a table."""
     drawn = "" if way.slots == "prototypes" else f", {way.shots} of {way.drawn}"
     return f"| {way.slots}{drawn} | {' | '.join(cells)} |"
 
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("what", choices=("quote", "extract", "model", "tables"))
     parser.add_argument("sets", nargs="*", choices=[*SETS, []], default=[])
-    parser.add_argument("--ways", type=int, help="of filling slots: the first so many; unless given, all")
+    parser.add_argument("--ways", type=int, help="number of ways to fill slots, from the first; unless given, all")
     parser.add_argument("--questions", type=int, help=f"unless given, {QUOTED_ROWS}, or {ASKED_ROWS} for a model")
     arguments = parser.parse_args()
     if arguments.what == "tables":

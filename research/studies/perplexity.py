@@ -1,4 +1,4 @@
-"""How surprising texts are to a language model."""
+"""Surprise of texts to a language model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from service.engines.vllm.model_folder import model_folder
 
 
 def nats(model: str, texts: Iterable[tuple[str, str]]) -> list[float]:
-    """Of each text, the mean of its tokens' negative log-probabilities.
+    """Mean of the negative log-probabilities of each text's tokens.
 
     Args:
-        model: as in an engine's config.
-        texts: prompts, and what follows each; not nothing.
+        model: model as in an engine's configuration.
+        texts: prompts, and the text that follows each, not empty.
     """
     folder = model_folder(model, exact=True)
     tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)

@@ -1,9 +1,9 @@
-"""Made-up facts: 100 products that nobody knows, 60 reviews of each, and a question that only its reviews answer.
+"""Made-up facts: 100 invented products, 60 reviews of each, and a question that only its reviews answer.
 
     python research/studies/products.py DATA
 
 Writes ``DATA/products``, one knowledge base of all reviews, and ``DATA/topics/NAME``, one for each product. A review
-says each of its product's three facts rightly with a chance of 70 % and wrongly with 10 %. Every reviewer writes once.
+states each of its product's three facts rightly with a chance of 70 % and wrongly with 10 %. Each person writes once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OPINIONS = (
 
 
 def review(facts: Mapping[str, str], rng: random.Random) -> str:
-    """What one person says of a product, in any order."""
+    """One person's review of a product, facts in any order."""
     said = [rng.choice(OPINIONS)]
     for kind, (_, values, sentences) in KINDS.items():
         luck = rng.random()

@@ -1,7 +1,7 @@
-"""What redacted texts tell of the answer by themselves, before any profile is sent.
+"""The leakage of redacted texts about the answer by themselves, before any profile is sent.
 
 For data as the authors of PrivacyRestore publish it: JSON Lines with ``question_masked``, ``options`` and ``answer``.
-Somebody learns from one file and guesses the answers of another, with and without the redacted text, and with and
+An attacker learns from one file and guesses the answers of another, with and without the redacted text, and with and
 without the options that a question names.
 
     python -m research.studies.redacted_leak DATA/pri_ddxplus/dev.jsonl DATA/pri_ddxplus/test.jsonl
@@ -37,11 +37,11 @@ class Leak:
     commonest: float
     """Always the commonest answer."""
     commonest_option: float
-    """Of the options that the question names, the one that is most often an answer."""
+    """The option that is most often an answer, of those that the question names."""
     text: float
-    """Of all answers, the likeliest given the redacted text."""
+    """The likeliest of all answers, given the redacted text."""
     text_and_options: float
-    """Of the question's options, the likeliest given the redacted text."""
+    """The likeliest of the question's options, given the redacted text."""
 
 
 def measure(known: Sequence[RedactedQuestion], asked: Sequence[RedactedQuestion]) -> Leak:

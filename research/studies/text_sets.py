@@ -28,14 +28,14 @@ class TextSet:
     """A set: a folder with ``train.jsonl`` and ``test.jsonl``, or one of such folders, each a knowledge base.
 
     Attributes:
-        instruction: of the prompt.
-        query: of the prompt; an exemplar is the same and its answer.
-        answer: the exemplars' field of that.
-        sizes: of the task.
-        facts: the test rows' field with words that only exemplars know, if there is one.
-        right: the test rows' field with the right answer, if there is one.
-        unit_id: the column that names the privacy unit.
-        delta: of the plan.
+        instruction: instruction of the prompt.
+        query: query of the prompt; an exemplar is the same and its answer.
+        answer: field of exemplars that holds the answer.
+        sizes: sizes of the task.
+        facts: field of test rows with words that only exemplars know, if there is one.
+        right: field of test rows with the right answer, if there is one.
+        unit_id: column that names the privacy unit.
+        delta: δ of the plan.
     """
 
     instruction: str
@@ -63,7 +63,7 @@ DATA = {
 
 
 def planned(name: str, condition: str) -> Plan:
-    """A condition's plan. One that is no mechanism has that of :data:`BASE`."""
+    """A condition's plan. A condition without a mechanism has the plan of :data:`BASE`."""
     data = DATA[name]
     mechanism, _, rest = (condition if ":" in condition else BASE).partition(":")
     epsilon, *changes = rest.split(",")
@@ -91,7 +91,7 @@ def signed(name: str, condition: str, size: int) -> tuple[GenerateTask, TaskNois
 
 
 def cost(name: str, condition: str, size: int) -> str:
-    """What its answers cost, and how much it lets slots say."""
+    """Cost of a condition's answers, and the clip and weight that it allows slots."""
     task, noise, epsilon = signed(name, condition, size)
     told = answer_adapter_of(task, noise).outlook().noise
     return ", ".join(f"{value:.2f}" for value in (epsilon, *(told[key] for key in ("clip", "weight") if key in told)))

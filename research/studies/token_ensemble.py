@@ -11,8 +11,8 @@ knowledge base of all) and of ``topics`` (one of each product, from which every 
 
 A condition is ``zero_shot``, ``slot`` (one by itself: not private), ``alone`` (tokens drawn as ``token_ensemble`` does,
 without slots), or a mechanism with the ε of all the plan's answers, then with what else it changes in its task:
-``token_ensemble:3,clip=4,answers=1000``. Where so many answers cannot cost as much, less ε is spent; the table says how
-much, and what clip C and weight λ it buys.
+``token_ensemble:3,clip=4,answers=1000``. Where that number of answers cannot cost as much, less ε is spent; the table
+shows how much, and what clip C and weight λ it buys.
 
 Answers are kept as they are given, in clear text, so a run that ended early goes on. *Facts* is the share of words that
 occur, of those that only exemplars know; *perplexity* is of the answers in the model without exemplars; and *fallback*
@@ -61,7 +61,7 @@ CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1",
 VARIED = tuple(f"clip={clip},weight=10" for clip in (1, 2, 4, 8))
 """The weight follows from the budget and the clip: no budget allows for 10."""
 SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
-"""How :data:`VARIED` continues; of other sets half and twice as many slots."""
+"""Continuations of :data:`VARIED`; for other sets half and twice as many slots."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class MeasuredAnswer:
 
 @dataclass(frozen=True)
 class Answerer:
-    """What answers a question: the pipeline's stages, with a task as it was signed and as the engine sees it."""
+    """The means to answer a question: the pipeline's stages, with a task as it was signed and as the engine sees it."""
 
     stages: Stages
     task: GenerateTask
@@ -87,7 +87,7 @@ class Answerer:
     async def answer(
         self, condition: str, query: Mapping[str, str], slots: Callable[[], Sequence[Slot]]
     ) -> tuple[str, bool]:
-        """What a condition, without its ε, says, and whether it is a fallback: zero-shot's, or none."""
+        """The text of a condition, without its ε, and whether it is a fallback: zero-shot's, or none."""
         try:
             ready = await self.stages.probe(self.task, self.noise, self.spec, query)
         except InvalidQueryError:
@@ -105,7 +105,7 @@ class Answerer:
 
 @cache
 def training(base: Path) -> tuple[int, str]:
-    """How many training rows a knowledge base has, and a digest of them."""
+    """Number of training rows of a knowledge base, and a digest of them."""
     file = base / "train.jsonl"
     return len(read_records(str(file))), hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -203,14 +203,14 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="with a folder for each set")
+    parser.add_argument("data", type=Path, help="folder with a folder for each set")
     parser.add_argument("--set", nargs="+", choices=list(DATA), default=list(DATA))
-    parser.add_argument("--condition", nargs="+", help="unless given, all of them")
+    parser.add_argument("--condition", nargs="+", help="conditions to measure; unless given, all of them")
     parser.add_argument("--vary", action="store_true", help="clip with weight, and slots instead, one at a time")
-    parser.add_argument("--questions", type=int, default=30, help="of each set, at most")
+    parser.add_argument("--questions", type=int, default=30, help="most questions of each set")
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="of asking; then what is known is printed")
-    parser.add_argument("--show", type=int, default=0, help="so many answers of each condition")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="time to ask for, then the tables are printed")
+    parser.add_argument("--show", type=int, default=0, help="number of answers of each condition to print")
     parser.add_argument("--replies", type=Path, default=cache_folder() / "replies")
     asyncio.run(run(parser.parse_args()))
 

@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, action="append", help="1, 3 and 8 unless given")
     parser.add_argument("--vary", action="store_true", help="weight, slots and gate of the form, one at a time")
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--show", type=int, default=0, help="so many texts and answers")
+    parser.add_argument("--show", type=int, default=0, help="number of texts and answers to print")
     arguments = parser.parse_args()
     arguments.epsilon = arguments.epsilon or [1.0, 3.0, 8.0]
     asyncio.run(run(arguments))

@@ -1,1 +1,1 @@
-"""Mechanisms as their papers and code define them. Their true ε is what :func:`sanitization.audit.audit` says."""
+"""Mechanisms as their papers and code define them. :func:`sanitization.audit.audit` finds their true ε."""

@@ -25,10 +25,10 @@ class Cape(OnWords):
     """The exponential mechanism on buckets of equal width.
 
     Args:
-        epsilon: nominal.
+        epsilon: nominal ε.
         buckets: N_b.
-        logits: what the context gives to each word, clipped to be at least 0, (n,); None: 1 for all. It may depend on
-            what was *released* before, or else on public text; on raw neighbours it breaks the guarantee.
+        logits: logits that the context gives to each word, clipped to be at least 0, (n,); None: 1 for all. They may
+            depend on what was *released* before, or else on public text; on raw neighbours they break the guarantee.
         logit_power: λ_L.
         distance_power: λ_D.
     """

@@ -20,14 +20,14 @@ from sanitization.vocabulary import FloatArray, IntArray, blocks
 
 @dataclass(frozen=True)
 class DynText(OnWords):
-    """The exponential mechanism within a list as long as the noisy density says.
+    """The exponential mechanism within a list whose length depends on a noisy density.
 
     Args:
-        epsilon: nominal, for the replacement (ε_r of the paper; its total is ε_r + density_epsilon).
-        size: the longest list (K).
+        epsilon: nominal ε, for the replacement (ε_r of the paper; its total is ε_r + density_epsilon).
+        size: length of the longest list (K).
         density_epsilon: ε_d; None adds no noise.
         delta: δ of the Gaussian mechanism.
-        seed: of the noise, drawn once.
+        seed: seed of the noise, which is drawn once.
     """
 
     epsilon: float

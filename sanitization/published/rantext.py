@@ -22,10 +22,11 @@ _A, _B, _C, _D = 0.01658160142016071, 19.064721649556482, -38.1294334077209, 9.3
 _POINTS = 1 << 15
 _GROUPS = 12  # of radii that are worked on together: lists get longer from one to the next
 _FLOOR = 1e-16
-"""What the Fourier transform cannot tell from 0 counts as this much. That favours the paper: rarer events raise ε."""
+"""Values that the Fourier transform cannot distinguish from 0 count as this. That favours the paper: rarer events raise
+ε."""
 _DIMENSIONS = 8
 _REACH = 64.0
-"""Where ‖Y‖² ends when the scales have norm 1: its mean is 2, and a coordinate's share of it small."""
+"""Largest ‖Y‖² that is considered when the scales have norm 1: its mean is 2, and a coordinate's share of it small."""
 
 
 def rate(epsilon: float) -> float:
@@ -38,11 +39,11 @@ class RanText(OnWords):
     """The marginal channel: the mean over the radius.
 
     The radius takes values on a grid: the midpoints of steps, with the exact probabilities of the steps. So this
-    is itself a mechanism of the same kind, and what an audit says of it holds with no error of an integral.
+    is itself a mechanism of the same kind, and its audit holds with no error of an integral.
 
     Args:
-        epsilon: nominal.
-        steps: of the radius, up to the diameter.
+        epsilon: nominal ε.
+        steps: number of steps of the radius, up to the diameter.
     """
 
     epsilon: float

@@ -5,7 +5,7 @@ SANTEXT draws y with probability proportional to e^(-ε·d(x,y)/2): ε·d(x,x′
 vocabulary the true ε is well below ε times its diameter, since all normalisers are nearly the same.
 
 SANTEXT+ draws from the rarer half only, and keeps a word of the other half with probability 1-p. Nothing else turns
-into a kept word, so one of them in the output tells the input: ε is infinite.
+into a kept word, so one of them in the output reveals the input: ε is infinite.
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class SanTextPlus(OnWords):
     """SANTEXT onto the sensitive words; the others are mostly kept.
 
     Args:
-        epsilon: nominal, per unit of distance.
-        sensitive_share: the share of words, the rarest, that are sensitive (w of the paper).
-        replaced: how often another word is replaced too (p).
+        epsilon: nominal ε, per unit of distance.
+        sensitive_share: share of the words, the rarest, that are sensitive (w of the paper).
+        replaced: probability of replacing another word too (p).
     """
 
     epsilon: float

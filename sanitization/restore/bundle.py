@@ -3,8 +3,8 @@
 A folder of ``manifest.json``, safetensors files whose SHA-256 the manifest holds, and ``signature.json``: Ed25519 over
 the manifest's bytes. A bundle's name is the SHA-256 of its manifest. Nothing is ever unpickled.
 
-A client's ε does not rest on any of this: randomised response hides the profile whatever the book says. Signatures keep
-answers from being steered by somebody else's book.
+A client's ε does not rest on any of this: randomised response hides the profile whatever the book holds. Signatures
+keep answers from being steered by another party's book.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ LONGEST_TEXT = 16_384
 
 
 class BundleError(ValueError):
-    """No bundle, or not the one that it says it is."""
+    """Not a bundle, or not the bundle that its name or signature promises."""
 
 
 def check_prompt(prompt: str) -> str:
@@ -62,7 +62,7 @@ Prompt = Annotated[str, AfterValidator(check_prompt)]
 
 
 class BundlePart(BaseModel):
-    """Of a bundle: nothing in it may be unknown."""
+    """Part of a bundle's manifest: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,11 +71,11 @@ class BundleModel(BundlePart):
     """The language model that the vectors were trained for."""
 
     name: str
-    sha256: str = Field(description="Of the names and contents of its configuration, tokenizer and weights.")
+    sha256: str = Field(description="SHA-256 of the names and contents of its configuration, tokenizer and weights.")
 
 
 class Steering(BundlePart):
-    """Which attention heads the vectors are added to, and how strongly."""
+    """The attention heads that the vectors are added to, and the strength."""
 
     scale: float = Field(gt=0, allow_inf_nan=False)
     heads: list[tuple[int, int]] = Field(min_length=1, description="Layer and head, in the order of the vectors.")
@@ -83,7 +83,7 @@ class Steering(BundlePart):
 
 
 class Declared(BundlePart):
-    """Whose data the bundle was made from: it goes to every client, and nothing protects them."""
+    """The data that the bundle was made from, and who declares it: it goes to every client, and nothing protects it."""
 
     data: Literal["public", "consented"]
     by: str = Field(min_length=1)
@@ -111,7 +111,7 @@ class Manifest(BundlePart):
 
 
 class Signature(BundlePart):
-    """Who says that this is the bundle; 32 and 64 bytes in hexadecimal."""
+    """The publisher's public key and its signature over the manifest; 32 and 64 bytes in hexadecimal."""
 
     publisher: str
     signature: str
@@ -134,12 +134,12 @@ class Bundle:
     """A bundle, checked: its signature is genuine, and its book is the one the manifest names.
 
     Args:
-        manifest_bytes: exactly as signed.
-        book_bytes: of ``book.safetensors``.
-        signature: over the manifest.
+        manifest_bytes: bytes of the manifest, exactly as signed.
+        book_bytes: bytes of ``book.safetensors``.
+        signature: signature over the manifest.
 
     Raises:
-        BundleError: something does not fit.
+        BundleError: the parts do not fit together.
     """
 
     manifest_bytes: bytes
@@ -152,17 +152,17 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """Its name by content."""
+        """SHA-256 of the manifest, which names the bundle by its content."""
         return hashlib.sha256(self.manifest_bytes).hexdigest()
 
     @property
     def address(self) -> str:
-        """Its name for people, ``name@version``."""
+        """The bundle's name for people, ``name@version``."""
         return f"{self.manifest.name}@{self.manifest.version}"
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What was signed."""
+        """The signed manifest."""
         try:
             return Manifest.model_validate_json(self.manifest_bytes)
         except ValidationError as error:
@@ -170,7 +170,7 @@ class Bundle:
 
     @cached_property
     def book(self) -> Book:
-        """What a client finds its profile in."""
+        """The book in which a client finds its profile."""
         tensors = self.tensors(BOOK, self.book_bytes)
         medoids = tuple(tuple(spans) for spans in self.manifest.medoids)
         try:
@@ -250,7 +250,7 @@ def load(folder: Path) -> Bundle:
     """Read a bundle from its folder, and check it.
 
     Raises:
-        BundleError: it is none, or was changed.
+        BundleError: the folder does not hold a bundle, or its bundle was changed.
     """
     try:
         signature = Signature.model_validate_json((folder / SIGNATURE).read_bytes())
@@ -269,10 +269,10 @@ def load_steering(folder: Path, bundle: Bundle) -> dict[str, np.ndarray]:
 
 
 def folder_of(root: Path, address: str) -> Path:
-    """Where the bundle ``name@version`` is.
+    """Folder of the bundle ``name@version``.
 
     Raises:
-        BundleError: that is no address, or there is no such bundle.
+        BundleError: the address is not valid, or there is no such bundle.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or not (root / match[1] / match[2]).is_dir():

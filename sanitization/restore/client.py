@@ -26,22 +26,22 @@ Mode = Literal["text", "steer"]
 
 
 class RestoreRefusedError(ValueError):
-    """The server refused; its problem details say why."""
+    """The server refused; the reason is in its problem details."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a question would send and cost.
+    """The text that a question would send, and its cost.
 
     Attributes:
         redacted: the text that would leave.
         unknown: spans of no type that the bundle knows: taken out, and not restored.
-        profiles: k.
+        profiles: k, number of profiles.
         truth: the probability that the true profile leaves.
-        epsilon: what a new question costs.
-        cost: what this one costs: 0 if it was asked before.
-        spent: by all questions in the ledger.
-        budget: what they may cost together.
+        epsilon: ε that a new question costs.
+        cost: ε that this question costs: 0 if it was asked before.
+        spent: ε spent by all questions in the ledger.
+        budget: ε that they may cost together.
     """
 
     redacted: str
@@ -56,7 +56,7 @@ class Preview:
 
 @dataclass(frozen=True)
 class ReceivedAnswer:
-    """An answer as it was received.
+    """An answer as it was received, and what was sent for it.
 
     Attributes:
         text: the answer.
@@ -73,14 +73,14 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
     """A client of one bundle.
 
     Args:
-        url: of the service.
-        key: an analyst's API key.
+        url: URL of the service.
+        key: API key of an analyst.
         bundle: ``name@version``.
-        epsilon: of each new question; above 0, at most 20. Above 8 it warns.
-        ledger: a file; see :class:`sanitization.restore.ledger.RestoreLedger`.
-        budget: the ε that all questions in the ledger may cost together.
+        epsilon: ε of each new question; above 0, at most 20. A warning is given above 8.
+        ledger: path of a :class:`sanitization.restore.ledger.RestoreLedger`.
+        budget: ε that all questions in the ledger may cost together.
         mode: ``text`` puts a profile's spans back as text, ``steer`` steers the model.
-        http: instead of a client for ``url`` and ``key``.
+        http: HTTP client to use instead of one for ``url`` and ``key``.
 
     Raises:
         ValueError: ε is out of range.
@@ -132,7 +132,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         return bundle
 
     def preview(self, text: str, spans: Spans) -> Preview:
-        """What a question would send and cost. Sends nothing about the text, draws nothing.
+        """The text that a question would send, and its cost. Sends nothing about the text, draws nothing.
 
         Raises:
             SpanNotFoundError: a span is not in the text.
@@ -155,7 +155,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         """Ask. The draw is on the disk before anything is sent; the same question always sends the same.
 
         Args:
-            text: with its spans.
+            text: text of the question, with its spans.
             spans: offsets, strings, or a detector; none at all still costs ε, and sends a random number.
 
         Raises:

@@ -37,8 +37,8 @@ class Steered(nn.Module):
     """An output projection whose input u_h becomes u_h + ‖u_h‖·v_h, v the table's row of each token.
 
     Args:
-        projection: as it was.
-        table: (rows, heads, size).
+        projection: original output projection.
+        table: vectors of all rows, (rows, heads, size).
         rows: each token's row, int64 (most tokens of a batch,); filled in before each forward pass.
     """
 
@@ -70,7 +70,7 @@ def install(config: Any, runner: Any) -> None:
     """Wrap the projections, and mark tokens before each forward pass.
 
     Raises:
-        SteeringNotSupportedError: something here cannot be steered; says what.
+        SteeringNotSupportedError: something here cannot be steered; the message names it.
     """
     _refuse_unsupported(config, runner)
     tables = {

@@ -1,6 +1,6 @@
-"""What a person's own questions have cost, and what was sent for each: one SQLite file on their machine.
+"""The cost of a person's own questions, and what was sent for each: one SQLite file on their machine.
 
-A draw is stored before it is sent, and the same question gets the same draw for ever. So neither a crash nor a repeat
+A draw is stored before it is sent, and the same question gets the same draw every time. So neither a crash nor a repeat
 draws again: independent draws of one profile would average its noise away.
 """
 
@@ -53,7 +53,7 @@ class RestoreLedger:
             return _spent(database) / _NANO
 
     def stored(self, question: str) -> int | None:
-        """What was drawn for a question; None if nothing was."""
+        """The number drawn for a question; None if there is none."""
         with self._open() as database:
             return _stored(database, question)
 
@@ -62,10 +62,10 @@ class RestoreLedger:
 
         Args:
             question: from :func:`digest`.
-            bundle: its SHA-256, for people who read the file.
-            epsilon: what a new draw costs.
-            budget: what all draws in this file may cost together.
-            draw: a profile's number, drawn at random.
+            bundle: SHA-256 of the bundle, for people who read the file.
+            epsilon: ε that a new draw costs.
+            budget: ε that all draws in this file may cost together.
+            draw: draws a profile's number at random.
 
         Raises:
             BudgetExhaustedError: a new draw would exceed the budget.

@@ -1,4 +1,4 @@
-"""What leaves: a profile's number after k-ary randomised response.
+"""The release: a profile's number after k-ary randomised response.
 
 Given the redacted text, any two lists of spans, and any public book of k profiles, each number comes out with
 probabilities whose ratio is at most e^ε: the profile is a function of the spans, and k-ary randomised response has two

@@ -21,7 +21,7 @@ _STEPS = 50
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """What a client needs to find a profile.
+    """The data by which a client finds a profile.
 
     Attributes:
         types: names of span types, t of them.
@@ -41,7 +41,7 @@ class Book:
 
     @property
     def k(self) -> int:
-        """How many profiles there are, with that of no spans."""
+        """Number of profiles, including that of no spans."""
         return len(self.medoids)
 
     @cached_property
@@ -77,13 +77,13 @@ def make_book(
     Args:
         types: t names.
         gram: ⟨r_c, r_d⟩, (t, t).
-        weights: of the types in each query, (N, t), not negative; a row of zeros is a query without spans.
-        spans: of each query.
-        k: profiles, with that of no spans.
-        seed: of the first centroids.
+        weights: weights of the types in each query, (N, t), not negative; a row of zeros is a query without spans.
+        spans: spans of each query.
+        k: number of profiles, including that of no spans.
+        seed: seed of the first centroids.
 
     Raises:
-        ValueError: the queries are too few or too alike for so many profiles.
+        ValueError: the queries are too few or too alike for ``k`` profiles.
     """
     coordinates = _coordinates(gram)
     meta = weights @ coordinates

@@ -13,7 +13,7 @@ from sanitization.restore.profiles import Book
 
 MARGIN = 0.2
 JOB, REPORT, RESULT = "job.json", "report.json", "result.safetensors"
-"""What is read of a job's folder: its settings, what it found, and what it trained."""
+"""Files of a job's folder: its settings, its report, and what it trained."""
 
 
 class JobError(ValueError):
@@ -22,10 +22,10 @@ class JobError(ValueError):
 
 @dataclass(frozen=True)
 class Controls:
-    """Shares of answers that are right, on people whom nothing was trained on."""
+    """Shares of right answers, on people left out of the training."""
 
     full: float
-    """With all spans: what can be hoped for."""
+    """The model, with all spans: the best to be hoped for."""
     redacted: float
     """The model, from the redacted text."""
     restored: float
@@ -33,15 +33,15 @@ class Controls:
     own_profile: float
     """Steered by the query's own profile, without noise."""
     own_profile_as_text: float
-    """With the spans of its own profile's medoid put back, without noise."""
+    """The model, with the spans of its own profile's medoid put back, without noise."""
     another: float
-    """Steered by the meta vector of somebody with another answer."""
+    """Steered by the meta vector of another person with another answer."""
     constant: float
-    """Steered by one vector, trained as long, the same for everybody."""
+    """Steered by one vector, trained as long, the same for every query."""
     option_prior: float
-    """Somebody who always says the commonest answer."""
+    """Always the commonest answer."""
     redacted_attacker: float
-    """Somebody who sees the redacted texts and learnt from the training data."""
+    """Guessed by an attacker who sees the redacted texts and has learnt from the training data."""
 
     def passes(self, margin: float) -> bool:
         """Whether profiles restore more than what carries no information, by this margin."""
@@ -49,7 +49,7 @@ class Controls:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """What a finished job found.
+    """The report of a finished job.
 
     Raises:
         JobError: it is not finished.
@@ -64,10 +64,10 @@ def publish(folder: Path, root: Path, key: Ed25519PrivateKey, margin: float = MA
     """Sign a finished job's bundle and store it for a service.
 
     Args:
-        folder: the job's.
-        root: of the bundles.
-        key: the publisher's.
-        margin: by how much profiles must beat what carries no information, as a share of answers.
+        folder: folder of the job.
+        root: root folder of the bundles.
+        key: private key of the publisher.
+        margin: lead that profiles must have over what carries no information, as a share of answers.
 
     Raises:
         JobError: it is not finished, or does not restore enough.

@@ -20,7 +20,7 @@ import regex
 PLACEHOLDER = "___"
 
 Offsets = tuple[int, int]
-"""Where a span begins and where it ends, in characters."""
+"""Begin and end of a span, in characters."""
 Spans = Sequence[Offsets] | Sequence[str] | Callable[[str], Sequence[Offsets]]
 """Offsets; strings, of which every occurrence counts; or a detector that finds offsets in a text."""
 
@@ -49,9 +49,9 @@ class Redacted:
     """A text without its spans.
 
     Attributes:
-        text: what may leave.
+        text: text that may leave.
         whole: the text in NFC, with its spans.
-        places: where these are in it, in order.
+        places: offsets of the spans in ``whole``, in order.
     """
 
     text: str
@@ -60,7 +60,7 @@ class Redacted:
 
     @property
     def spans(self) -> tuple[str, ...]:
-        """What may not leave."""
+        """The spans, which may not leave."""
         return tuple(self.whole[start:end] for start, end in self.places)
 
 
@@ -68,9 +68,9 @@ def redact(text: str, spans: Spans, placeholder: str = PLACEHOLDER) -> Redacted:
     """Take spans out of a text.
 
     Args:
-        text: in any normal form for strings; in NFC for offsets.
+        text: text in any Unicode normal form for strings; in NFC for offsets.
         spans: see :data:`Spans`.
-        placeholder: what takes their place.
+        placeholder: text that replaces each span.
 
     Raises:
         SpanNotFoundError: a string does not occur, or an offset is outside the text.
@@ -96,7 +96,7 @@ def redact(text: str, spans: Spans, placeholder: str = PLACEHOLDER) -> Redacted:
 def find(text: str, strings: Iterable[str]) -> list[Offsets]:
     """Every occurrence of each string, whatever its case; of two that overlap the longer.
 
-    In scripts whose words can be told apart, only whole words count.
+    In scripts that show word boundaries, only whole words count.
 
     Raises:
         SpanNotFoundError: a string does not occur.
@@ -128,7 +128,7 @@ def put_back(text: str, strings: Sequence[str], placeholder: str = PLACEHOLDER) 
 
 
 def normal_form(span: str) -> str:
-    """What shows of a span, without differences of case, width, accents' encoding and white space: to be compared."""
+    """The visible text of a span, to be compared, without differences of case, width, accents' encoding and spaces."""
     return " ".join(unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", span)).casefold().split())
 
 
@@ -172,7 +172,7 @@ def _checked(text: str, offsets: Sequence[Offsets]) -> list[Offsets]:
 
 
 def _kept(text: str, places: Sequence[Offsets]) -> Iterable[str]:
-    """What is kept: the pieces between runs of spans."""
+    """The text that is kept: the pieces between runs of spans."""
     end = 0
     for number, (start, stop) in enumerate(places):
         between = text[end:start]

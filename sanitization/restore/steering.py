@@ -8,21 +8,21 @@ import numpy.typing as npt
 from sanitization.restore.bundle import Bundle, BundleError
 
 TABLE = "dpicl_steering"
-"""In vLLM's ``additional_config``: a safetensors file with ``layer.N`` for each layer of a table."""
+"""Key in vLLM's ``additional_config``: a safetensors file with ``layer.N`` for each layer of a table."""
 ROW, BEGIN = "dpicl_row", "dpicl_begin"
-"""In a request's ``extra_args``: its row, and the position of the first token that is steered."""
+"""Keys in a request's ``extra_args``: its row, and the position of the first token that is steered."""
 
 Table = dict[int, npt.NDArray[np.float32]]
-"""By layer: what is added to each head's output for its norm, (rows, heads·size); row 0 is zeros."""
+"""Vectors by layer, added to each head's output in proportion to its norm, (rows, heads·size); row 0 is zeros."""
 
 
 def table(bundles: Sequence[tuple[Bundle, npt.NDArray[np.float32]]], heads: int, size: int) -> tuple[Table, list[int]]:
     """One table of several bundles for one model.
 
     Args:
-        bundles: each with its vectors, (k, its heads, size).
-        heads: of each of the model's layers.
-        size: of a head.
+        bundles: bundles, each with its vectors, (k, its heads, size).
+        heads: number of heads in each of the model's layers.
+        size: size of a head.
 
     Returns:
         The table, and for each bundle the row of its profile 0.

@@ -1,4 +1,4 @@
-"""How much each span counts in the meta vector.
+"""Weights of spans in the meta vector.
 
 ``equal`` counts every span once. ``attention`` counts the attention that its word pieces receive in the whole text,
 from all word pieces and heads of MiniLM's last layer (equation 15 of the paper, with a smaller encoder). Both are
@@ -34,8 +34,8 @@ def attention(text: str, places: Sequence[Offsets]) -> list[float]:
     """The share of attention that each span of a text receives. Needs torch and transformers.
 
     Args:
-        text: its first 512 word pieces are read.
-        places: of the spans.
+        text: text, of which the first 512 word pieces are read.
+        places: offsets of the spans.
     """
     import torch
 

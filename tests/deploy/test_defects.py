@@ -163,20 +163,28 @@ def test_a_test_notices(test: Callable[..., None], defect: Defect, request: pyte
             test("gpu", **more)
 
 
-def ingress(objects: Objects) -> dict[str, Any]:
-    return objects["Ingress", "dp-icl"]["spec"]
+def listeners(objects: Objects) -> list[dict[str, Any]]:
+    return objects["Gateway", "dp-icl"]["spec"]["listeners"]
+
+
+def rule(objects: Objects, route: str) -> dict[str, Any]:
+    return objects["HTTPRoute", route]["spec"]["rules"][0]
 
 
 OF_PRODUCTION: dict[Callable[..., None], dict[str, Defect]] = {
     test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store: {
-        "no TLS": lambda o: ingress(o)["tls"].clear(),
+        "no TLS": lambda o: listeners(o)[1]["tls"].clear(),
+        "answers without TLS": lambda o: rule(o, "dp-icl-redirect").update(rule(o, "dp-icl")),
+        "a certificate for another host": lambda o: listeners(o)[1].update(hostname="www.example.org"),
         "one door": lambda o: config(o, "num_replicas: 3", "num_replicas: 1"),
-        "door to the wrong service": lambda o: ingress(o)["rules"][0]["http"]["paths"][0]["backend"]["service"].update(
-            name="head"
-        ),
+        "door to the wrong service": lambda o: rule(o, "dp-icl")["backendRefs"][0].update(name="head"),
         "witness beside the ledger": lambda o: o["ExternalSecret", "dp-icl-witness"]["spec"]["data"][0][
             "remoteRef"
         ].update(key="dp-icl/database"),
+    },
+    test_schemas.test_the_door_is_what_the_gateway_api_takes: {
+        "an unknown field": lambda o: rule(o, "dp-icl").update(retries=0),
+        "a time without a unit": lambda o: rule(o, "dp-icl")["timeouts"].update(request="300"),
     },
     test_kustomize.test_production_is_watched: {
         "metrics that nobody may read": lambda o: o.pop(("ExternalSecret", "dp-icl-metrics-key")),

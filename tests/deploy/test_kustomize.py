@@ -1,6 +1,12 @@
 """What each overlay is for, and that everything lies in a namespace that is restricted."""
 
-from tests.deploy.overlays import each_overlay, groups, rendered, serve_config
+from typing import Any
+
+from tests.deploy.overlays import Objects, each_overlay, groups, rendered, serve_config
+
+
+def of_kind(objects: Objects, kind: str) -> list[Any]:
+    return [one for (its, _), one in objects.items() if its == kind]
 
 
 def test_production_has_several_doors_tls_and_secrets_from_a_store():
@@ -10,11 +16,20 @@ def test_production_has_several_doors_tls_and_secrets_from_a_store():
     assert ingress["num_replicas"] == groups("production")["service"]["minReplicas"] == 3
     assert ingress["max_replicas_per_node"] == 1
     assert objects["PodDisruptionBudget", "dp-icl"]["spec"]["minAvailable"] == 2
-    spec = objects["Ingress", "dp-icl"]["spec"]
-    assert {host for tls in spec["tls"] for host in tls["hosts"]} == {rule["host"] for rule in spec["rules"]}
-    for rule in spec["rules"]:
-        for path in rule["http"]["paths"]:
-            assert path["backend"]["service"] == {"name": "dp-icl", "port": {"name": "http"}}
+    gateway = objects["Gateway", "dp-icl"]
+    assert "cert-manager.io/cluster-issuer" in gateway["metadata"]["annotations"]
+    plain, private = gateway["spec"]["listeners"]
+    assert (plain["port"], private["port"], private["protocol"]) == (80, 443, "HTTPS")
+    assert private["tls"] == {"mode": "Terminate", "certificateRefs": [{"name": "dp-icl-tls"}]}
+    routes = {route["spec"]["parentRefs"][0]["sectionName"]: route["spec"] for route in of_kind(objects, "HTTPRoute")}
+    assert routes.keys() == {plain["name"], private["name"]}
+    (redirect,), (served,) = routes["http"]["rules"], routes["https"]["rules"]
+    assert redirect["filters"][0]["requestRedirect"]["scheme"] == "https"
+    assert "backendRefs" not in redirect
+    (port,) = objects["Service", "dp-icl"]["spec"]["ports"]
+    assert served["backendRefs"] == [{"name": "dp-icl", "port": port["port"]}]
+    for route in routes.values():
+        assert route["hostnames"] == [private["hostname"]] == [plain["hostname"]]
     secrets = {"dp-icl-database": "url", "dp-icl-witness": "url", "dp-icl-encryption-key": "key"}
     assert {name for kind, name in objects if kind == "ExternalSecret"} == {*secrets, "dp-icl-metrics-key"}
     for name, key in {**secrets, "dp-icl-metrics-key": "token"}.items():
@@ -38,7 +53,7 @@ def test_production_is_watched():
     assert endpoint["authorization"]["credentials"]["key"] in {one["secretKey"] for one in secret["data"]}
     sources = objects["NetworkPolicy", "dp-icl-http"]["spec"]["ingress"][0]["from"]
     names = {one["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for one in sources}
-    assert names == {"ingress-nginx", "monitoring"}
+    assert names == {"envoy-gateway-system", "monitoring"}
 
 
 @each_overlay

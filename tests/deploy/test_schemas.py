@@ -12,7 +12,7 @@ from service.serving import application
 from service.serving.serve_config import load_serve_config
 from tests.deploy.overlays import ROOT, containers, each_overlay, pods, ray_service, rendered, serve_config
 
-OF_OPERATORS = {"RayService", "ExternalSecret", "PrometheusRule", "ServiceMonitor"}
+OF_OPERATORS = {"RayService", "ExternalSecret", "PrometheusRule", "ServiceMonitor", "Gateway", "HTTPRoute"}
 KUBERNETES = "1.32"
 
 
@@ -30,17 +30,28 @@ def strict(schema: Any) -> Any:
     return closed
 
 
-def problems(spec: dict[str, Any]) -> list[str]:
-    schema = strict(yaml.safe_load((Path(__file__).parent / "rayservice.schema.yaml").read_text()))
-    return [
-        f"{error.json_path}: {error.message}" for error in jsonschema.Draft202012Validator(schema).iter_errors(spec)
-    ]
+def read(name: str) -> Any:
+    return strict(yaml.safe_load((Path(__file__).parent / name).read_text()))
+
+
+def problems(spec: dict[str, Any], schema: Any = None) -> list[str]:
+    validator = jsonschema.Draft202012Validator(schema or read("rayservice.schema.yaml"))
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(spec)]
 
 
 @each_overlay
 def test_the_ray_service_is_what_kuberay_takes(overlay: str):
     assert rendered(overlay)["RayService", "dp-icl"]["apiVersion"] == "ray.io/v1"
     assert problems(ray_service(overlay)) == []
+
+
+def test_the_door_is_what_the_gateway_api_takes():
+    schemas = read("gateway.schema.yaml")
+    door = [one for (kind, _), one in rendered("production").items() if kind in schemas]
+    assert len(door) == 3
+    for one in door:
+        assert one["apiVersion"] == "gateway.networking.k8s.io/v1"
+        assert problems(one["spec"], {**schemas[one["kind"]], "$defs": schemas["$defs"]}) == []
 
 
 @each_overlay

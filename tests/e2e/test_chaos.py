@@ -9,7 +9,7 @@ from tests.chaos.faults import kill, malformed, many
 from tests.chaos.invariants import Charge, Evidence, collect, problems
 from tests.chaos.world import Scenario, World, recover, world
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 
 def harm(this: World, _seconds: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.documented import reader
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 ROOT = Path(__file__).parents[2]
 ORDER = (

@@ -11,6 +11,8 @@ from research.restore.data import TrainConfig
 from service.serving.serve_config import load_serve_config
 from tests.documented import DOCS, blocks, run
 
+pytestmark = pytest.mark.service
+
 ROOT = DOCS.parent
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 ELSEWHERE = {"scrape_configs", "groups", "apiVersion"}

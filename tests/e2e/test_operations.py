@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.documented import DOCS, blocks, run
+
+pytestmark = pytest.mark.service
 
 
 def test_the_pages_run_as_written(tmp_path: Path) -> None:

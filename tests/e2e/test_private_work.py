@@ -12,7 +12,7 @@ import yaml
 from service.cli.serve import DEFAULT_CONFIG
 from tests.e2e.test_redaction import Service, ask_well, leaks, planted, shown
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 ALTERED = """
 from exemplar_store import ExemplarStore

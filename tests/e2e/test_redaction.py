@@ -29,7 +29,7 @@ from tests.e2e.serving import calibrated, embedder, opened, started
 from tests.processes import answers, wait_for
 from tests.service.gateway.telemetry.trace_receiver import TraceReceiver, receiving
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 PLAN = """
 knowledge_base: toys

@@ -28,7 +28,7 @@ from service.records.records import Records
 from tests.processes import answers, free_ports, wait_for
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, states
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
 KEY = "a-key-of-this-test"
 STORY = TaskSpec(

@@ -23,7 +23,7 @@ from tests.e2e.serving import DPICL
 from tests.processes import wait_for
 from tests.service.conftest import PLAN, make_records
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 IMAGE = ROOT / "deploy" / "images" / "cpu.Dockerfile"
 OF_THE_FILE_SYSTEM = {"PATH", "HOME", "MPLCONFIGDIR"}

@@ -26,7 +26,7 @@ from tests.laws import ALPHA, p_value
 from tests.service.engines.chat_server import Asked, completion, saying
 
 WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 SECRET = ("zebrafish", "quagga", "okapi")
 """No words that can come out of a sanitiser."""

@@ -30,6 +30,8 @@ from service.records.records import Records
 from tests.processes import free_ports, wait_for
 from tests.service.conftest import PLAN, make_records
 
+pytestmark = pytest.mark.service
+
 ANSWERS = 250
 QUESTIONS = 80  # while something dies
 CLIENTS = 8

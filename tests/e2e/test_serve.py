@@ -20,6 +20,8 @@ from service.answering.mechanisms.keyword_joint_em import public_domain
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:

@@ -19,6 +19,8 @@ from examples.tiny_model import make_tiny_model
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, SUPPORT, Running, configured, serving, stops
 
+pytestmark = pytest.mark.vllm
+
 PLAN = """
 knowledge_base: support
 budget: {epsilon: 4, delta: 1.0e-4}

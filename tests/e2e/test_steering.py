@@ -17,7 +17,7 @@ from sanitization.restore.bundle import Bundle
 from tests.e2e.serving import configured, opened, own, started, stops
 from tests.service.engines.steered_bundles import PROFILES, publish, right
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
 TEXTS = [f"Number {number} has ___ since {day}." for number in range(6) for day in ("Monday", "dawn")]
 OPTIONS = ["measles", "diabetes", "flu", "gout", "ague", "palsy", "scurvy", "typhus"]

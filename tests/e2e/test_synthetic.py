@@ -13,7 +13,7 @@ from tests.documented import reader, run
 from tests.e2e.serving import DPICL
 from tests.processes import free_ports
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 EXEMPLARS = [
     {"text": text, "team": "Shipping", "reply": "Shipping leaves with the van at noon."}

@@ -18,6 +18,8 @@ from sanitization.conversation import Conversation
 from sanitization.text import open_sanitizer
 from tests.sanitization.made_up import letter_words
 
+pytestmark = pytest.mark.model
+
 CARD, MAIL = "4012 8888 8888 1881", "ann.smith@example.org"
 CITIES = ["Boston", "Chicago", "Paris", "Lyon", "Tokyo"]
 

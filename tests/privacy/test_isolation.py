@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "isolation.py"
 

@@ -6,6 +6,8 @@ from playwright.sync_api import Browser, expect
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, shoot, sign_in
 
+pytestmark = pytest.mark.service
+
 SHOWN = {
     "/admin/": "overview",
     "/admin/new-knowledge-base": "new-knowledge-base",

@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, Service, shoot, sign_in
 from tests.e2e.serving import SUPPORT
+
+pytestmark = pytest.mark.service
 
 
 def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> None:

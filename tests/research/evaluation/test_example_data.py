@@ -20,6 +20,8 @@ from service.answering.queries import task_spec
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.embedding.embedder import Embedder
 
+pytestmark = pytest.mark.model
+
 SUPPORT = Path(__file__).parents[3] / "examples" / "support"
 FIELDS = ("text", "team", "desk", "reply")
 PUBLIC_SIZE = 900

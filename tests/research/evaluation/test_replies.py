@@ -25,6 +25,8 @@ from tests.service.conftest import EMBEDDER, TEXT_PLAN
 from tests.service.engines.chat_server import Asked, ChatServer, completion, response, saying
 from tests.service.shell import Shell
 
+pytestmark = pytest.mark.model
+
 ROWS = 4
 """The first test rows: so many of them are about food."""
 

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from research.restore.data import TrainConfig, read
 
+pytestmark = pytest.mark.model
+
 SETTINGS: dict[str, Any] = {
     "name": "clinic",
     "model": "model",

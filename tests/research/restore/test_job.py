@@ -19,6 +19,8 @@ from sanitization.restore import bundle
 from sanitization.restore.publishing import JobError, publish, read_report
 from tests.sanitization.restore.made_up import KEY
 
+pytestmark = pytest.mark.model
+
 WORLD = World(illnesses=4)
 SETTINGS: dict[str, Any] = {
     "name": "clinic",

@@ -10,6 +10,8 @@ from examples.tiny_model import make_tiny_model
 from research.restore.model import SteeredModel, UnsupportedModelError
 from sanitization.digests import model_digest
 
+pytestmark = pytest.mark.model
+
 TEXTS = ["a ticket about refunds", "hello", "where is my parcel, please? I ordered it long ago."]
 OPTIONS = ["yes", "no", "perhaps not at all"]
 HEADS = [(0, 1), (1, 0)]

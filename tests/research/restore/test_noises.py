@@ -6,6 +6,8 @@ from scipy.stats import kstest
 
 from research.restore.noises import NOISES, DChi, PrivUnit, VonMisesFisher
 
+pytestmark = pytest.mark.model
+
 RUNS = 4000
 
 

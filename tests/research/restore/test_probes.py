@@ -1,9 +1,12 @@
 """Probes, and the heads they choose."""
 
 import numpy as np
+import pytest
 import torch
 
 from research.restore.probes import area_under_curve, common_heads, fit_logistic, probe
+
+pytestmark = pytest.mark.model
 
 
 def test_a_probe_finds_the_head_that_knows() -> None:

@@ -7,6 +7,8 @@ from research.restore.releases import attack, by_noise, by_profile, principal_ax
 from sanitization.restore import mechanism
 from tests.sanitization.restore.made_up import made, vectors
 
+pytestmark = pytest.mark.model
+
 GENERATOR = np.random.default_rng(0)
 UNIT = GENERATOR.standard_normal((60, 24))
 UNIT /= np.linalg.norm(UNIT, axis=1, keepdims=True)

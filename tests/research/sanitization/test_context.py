@@ -10,6 +10,8 @@ from sanitization.attacks import attack
 from sanitization.medoids import medoids
 from tests.sanitization.made_up import random_rows, vocabulary
 
+pytestmark = pytest.mark.model
+
 N, M = 5, 4
 TEXTS = [[0, 1, 2], [0, 1, 1, 3], [3, 0, 1], [2]]
 SHARES = np.arange(1, N + 1) / 15

@@ -3,11 +3,14 @@
 import math
 
 import numpy as np
+import pytest
 
 from research.sanitization.copies import repeated
 from sanitization.attacks import attack
 from sanitization.response import RandomisedResponse
 from tests.sanitization.made_up import vocabulary
+
+pytestmark = pytest.mark.model
 
 WORDS = vocabulary(40)
 EVERY = np.arange(40)

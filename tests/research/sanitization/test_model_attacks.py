@@ -19,6 +19,8 @@ from service.cli import app
 from tests.sanitization.made_up import letter_words
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response
 
+pytestmark = pytest.mark.model
+
 WORDS = letter_words(60)
 COMMON = WORDS.words[7]
 TEXTS = [f"The {COMMON} and {WORDS.words[at + 8]}, {COMMON} {WORDS.words[at + 28]} unheard 1." for at in range(20)]

@@ -21,6 +21,8 @@ from sanitization.vocabulary import Vocabulary, blocks
 from service.engines.embedding.model import packaged_model
 from tests.sanitization.made_up import Rows, vocabulary
 
+pytestmark = pytest.mark.model
+
 WORDS = vocabulary(200, 24)
 EVERY = np.arange(200)
 TWO = Vocabulary(["no", "yes"], [[0.0], [1.0]])

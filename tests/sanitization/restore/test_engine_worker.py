@@ -14,6 +14,8 @@ from examples.tiny_model import make_tiny_model
 from research.restore.model import SteeredModel
 from sanitization.restore.steering import BEGIN, ROW, TABLE
 
+pytestmark = pytest.mark.vllm
+
 ROWS, TOKENS = 6, 30
 LAYERS = (0, 1)
 WORDS = ("the", "parcel", "never", "came", "please", "refund", "my", "invoice", "lamp", "basil", "courier", "today")

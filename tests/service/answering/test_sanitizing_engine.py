@@ -35,6 +35,8 @@ from service.records.text_ledger import TextBudgetExhaustedError
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, development, make_records, nearly_noiseless, states
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
+pytestmark = pytest.mark.model
+
 PUBLIC = [f"the {thing} is here" for thing in ("moon", "sun", "river", "hill", "road", "tree")]
 """What whole questions may become."""
 SECRET = "zebrafish quagga okapi"  # pragma: allowlist secret

@@ -38,6 +38,8 @@ from tests.service.conftest import Embedding, MajorityEngine, make_records, stat
 from tests.service.engines.roomy import WRITES, Roomy
 from tests.service.gateway.api.test_api import Api, problem
 
+pytestmark = pytest.mark.model
+
 PLAN = """
 knowledge_base: toys
 budget: {epsilon: 3, delta: 1.0e-5}

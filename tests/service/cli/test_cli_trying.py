@@ -10,6 +10,8 @@ from service.cli.serve import DEFAULT_CONFIG
 from tests.service.conftest import TEXT_PLAN
 from tests.service.shell import Shell, create
 
+pytestmark = pytest.mark.model
+
 TOYS = [
     {"unit_id": "u", "text": "a fire engine", "label": "red"},
     {"text": "a ripe tomato", "label": "red"},

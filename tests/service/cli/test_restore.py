@@ -23,6 +23,8 @@ from tests.sanitization.restore.made_up import KEY
 from tests.service.conftest import EMBEDDER, make_records
 from tests.service.gateway.api.test_restoring import Doctor
 
+pytestmark = pytest.mark.model
+
 WORLD = World(illnesses=4)
 
 

@@ -17,6 +17,8 @@ from service.engines.embedding.words import SHIPPED, local_words, minilm_words
 from tests.documented import DOCS, blocks, run
 from tests.sanitization.made_up import letter_words
 
+pytestmark = pytest.mark.model
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:

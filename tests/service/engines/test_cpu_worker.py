@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.model
+
 ROWS = """
 import torch
 from vllm import _custom_ops as ops

@@ -17,6 +17,8 @@ from service.engines.embedded.extraction import MOST_UNITS, candidates, split
 from service.engines.task import Embedded, Prompt, TaskSpec
 from tests.service.engines.isolated import assert_isolated
 
+pytestmark = pytest.mark.model
+
 TASK = TaskSpec(
     "kb.bills",
     (),

@@ -11,6 +11,8 @@ from service.engines.configs import VllmConfig
 from service.engines.errors import EngineUnavailableError
 from service.engines.vllm.isolation import isolate
 
+pytestmark = pytest.mark.model
+
 STRICT = VllmConfig(name="vllm", model="m")
 BEST_EFFORT = VllmConfig(name="vllm", model="m", isolation="best_effort")
 

@@ -15,6 +15,8 @@ from service.engines.errors import NotKeptError
 from service.engines.task import ZeroShot
 from tests.service.engines.test_vllm import CALIBRATION, CLASSIFY, GENERATE, QUERY, Running, exemplar, slot
 
+pytestmark = pytest.mark.model
+
 TASK = replace(CLASSIFY, calibration=CALIBRATION, slot_tokens=300)
 BLOCKS = [slot(number, 4) for number in range(6)]
 CACHE = 120  # pieces of 32 tokens

@@ -12,6 +12,8 @@ from safetensors.numpy import save_file
 from service.engines.errors import EngineUnavailableError
 from service.engines.vllm import memory, model_folder
 
+pytestmark = pytest.mark.model
+
 
 def refusal(model: Path | str) -> str:
     with pytest.raises(EngineUnavailableError) as refused:

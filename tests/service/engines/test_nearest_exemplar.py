@@ -24,6 +24,8 @@ from service.engines.errors import EngineUnavailableError
 from service.engines.task import Prompt, TaskSpec
 from tests.service.engines.isolated import assert_isolated
 
+pytestmark = pytest.mark.model
+
 LABELS = ("Sports", "Business", "Gardening")
 TASK = TaskSpec("kb.topic", LABELS, Prompt("", "Text: {text}\nAnswer: {label}", "Text: {text}\nAnswer:"), ensemble=100)
 QUERY = {"text": "The striker scored twice in the final."}

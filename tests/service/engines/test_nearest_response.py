@@ -11,6 +11,8 @@ import pytest
 from exemplar_store import Exemplar
 from service.engines.task import Embedded, Prompt, TaskSpec
 
+pytestmark = pytest.mark.model
+
 HELP = (
     "Our office opens at nine on weekdays.",
     "Reset your password on the sign-in page.",

@@ -21,7 +21,7 @@ from service.engines.task import Prompt, TaskSpec
 from service.engines.vllm import memory, model_folder
 from tests.service.engines.test_model_folder import refusal
 
-pytestmark = pytest.mark.lengthy
+pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
 CODE = "from service.engines.vllm.model_folder import model_folder; print(model_folder('smollm2'))"
 ROOT = Path(__file__).parents[3]

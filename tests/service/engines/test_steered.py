@@ -18,6 +18,8 @@ from service.engines.errors import EngineUnavailableError, UnanswerableQueryErro
 from tests.service.conftest import MajorityEngine
 from tests.service.engines.steered_bundles import publish, right
 
+pytestmark = pytest.mark.vllm
+
 
 class Running:
     """The engine, and the service's way to it."""

@@ -11,6 +11,8 @@ from service.engines.prompts import around_answer
 from service.engines.task import Prompt, TaskSpec
 from service.engines.vllm.tokens import Tokenization
 
+pytestmark = pytest.mark.model
+
 PROMPT = Prompt("Which?", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:")
 
 

@@ -38,6 +38,8 @@ from tests.service.answering.test_measured_grains import padded
 from tests.service.conftest import PLAN, TEXT_PLAN, nearly_noiseless
 from tests.service.shell import Shell
 
+pytestmark = pytest.mark.vllm
+
 LABELS = ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell")
 PROMPT = Prompt("Which team answers?", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:")
 CLASSIFY = TaskSpec("support.queue@1", LABELS, PROMPT, "team", knowledge_base="support")

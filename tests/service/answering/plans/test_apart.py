@@ -16,6 +16,8 @@ from tests.service.answering.test_once import PLAN as ONCE
 from tests.service.answering.test_once import alone, noisy, task_of
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
+pytestmark = pytest.mark.model
+
 PRIVATE = "a red toy"
 
 

@@ -13,6 +13,8 @@ from service.cli.serve import DEFAULT_CONFIG
 from tests.service.engines.chat_server import Asked, ChatServer, completion
 from tests.service.shell import Shell
 
+pytestmark = pytest.mark.model
+
 
 async def writing(asked: Asked) -> bytes:
     """A text with white space about it: number 0 without a temperature, else another for each seed."""

@@ -17,6 +17,8 @@ from service.engines.embedding.batches import ROWS, SHAPES, FixedBatches, Padded
 from service.engines.embedding.embedder import Embedder
 from tests.service.engines.embedding.test_embedding import TEXTS, TICKETS, operations, tiny_model
 
+pytestmark = pytest.mark.model
+
 WORDS = ["the", "engine", "is", "loud", "all", "night", "and", "my", "letter", "late", "again", "please", "send", "two"]
 """Each is one piece."""
 ENDS = 2  # pieces that begin and end every text

@@ -21,6 +21,8 @@ from service.records.records import open_records
 from service.settings import Settings
 from tests.service.conftest import TEXT_PLAN, nearly_noiseless
 
+pytestmark = pytest.mark.model
+
 FIELDS = ("text", "label")
 ENSEMBLE = 20
 

@@ -26,6 +26,8 @@ from service.engines.embedding.embedder import BOUNDED_CHARACTERS, BOUNDED_PIECE
 from service.engines.embedding.model import EmbeddingModelError, digest, folder_of, identity, packaged_model
 from service.serving import application
 
+pytestmark = pytest.mark.model
+
 TICKETS = Path(__file__).parents[4] / "examples" / "support" / "tickets.jsonl"
 
 TEXTS = [

@@ -29,6 +29,8 @@ from tests.sanitization.restore.made_up import published
 from tests.service.conftest import development, rows
 from tests.service.gateway.api.test_authorisation import KEYS
 
+pytestmark = pytest.mark.model
+
 TOLD = [("Billing", "I was charged twice in March."), ("Technical", "The app does not start any more.")]
 EXAMPLES = 5
 """Of each operation, beside those that the document gives and those at the edges of what it allows."""

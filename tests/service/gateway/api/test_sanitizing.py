@@ -16,6 +16,8 @@ from service.operations.services import Services
 from service.settings import Settings
 from tests.service.conftest import client_of, serving
 
+pytestmark = pytest.mark.model
+
 WORDS = 300
 PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
 TEXT = "Jane had a state school in 1999, <NAME>!"  # three words, one of them unknown, and "NAME"

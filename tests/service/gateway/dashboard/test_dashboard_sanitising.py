@@ -12,6 +12,8 @@ from service.operations.services import Services
 from tests.service.conftest import serving
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, signed_in
 
+pytestmark = pytest.mark.model
+
 PUBLIC = [f"{question} {number}?" for number in range(60) for question in ("Who pays for repair", "Is a <cat> allowed")]
 
 
