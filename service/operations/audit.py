@@ -16,7 +16,7 @@ from service.records.records import Records
 
 @command(Right.AUDIT)
 def events(_actor: Actor, /, records: Records, **wanted: Any) -> list[AuditEvent]:
-    """Events; see :meth:`accounting.ledger.trail.AuditTrail.events` for what can be wanted."""
+    """Events of the trail, filtered and in pages; arguments as of :meth:`accounting.ledger.trail.AuditTrail.events`."""
     return records.audit.events(**wanted)
 
 

@@ -73,7 +73,7 @@ def ingest_file(
 
     Raises:
         FieldError: it cannot be read, or a row cannot be stored.
-        accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base takes no exemplars any more.
+        accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
     """
     ending = file_name.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
