@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+PersonRole = Literal["viewer", "auditor", "admin"]
+"""What a person who signs in at a provider can be."""
+
 _OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_")
 
 
@@ -87,7 +90,7 @@ class Settings(EmbeddingSettings):
     """The dashboard's secret there."""
     oidc_client_secret_file: Path | None = None
     """A file that holds it instead, such as a mounted secret."""
-    oidc_roles: dict[str, dict[str, Literal["viewer", "auditor", "admin"]]] = {}
+    oidc_roles: dict[str, dict[str, PersonRole]] = {}
     """Which values of which claims give which role, as JSON: `{"groups": {"budget-owners": "admin"}}`. Whoever has
     several gets the most privileged role, a person without one is refused."""
     metrics_open: bool = False

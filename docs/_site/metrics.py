@@ -9,9 +9,9 @@ from prometheus_client.metrics_core import Metric
 from _site.tables import table
 from accounting.replay.chain import Checked
 from service.engines.protocol import EngineInfo
+from service.gateway.telemetry.responses import Responses
 from service.records.engine_record import note_engine
 from service.records.records import open_records
-from service.records.telemetry.responses import Responses
 from service.serving.metrics import Scrape
 from service.settings import Settings
 

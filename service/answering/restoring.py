@@ -7,13 +7,12 @@ request depends on the request and the bundle alone; a profile beyond the bundle
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from sanitization.restore import bundle as bundles
-from sanitization.restore.bundle import LONGEST_TEXT, Bundle, BundleError
+from sanitization.restore.bundle import Bundle, BundleError
 from sanitization.restore.spans import put_back
 from service.answering.answering import BusyError, refusal
 from service.answering.latency import on_grain
@@ -24,13 +23,6 @@ from service.engines.task import Prompt, TaskSpec
 from service.problem_kinds import ProblemKind, RefusalError
 
 Mode = Literal["text", "steer"]
-_EXAMPLE: dict[str, Any] = {
-    "bundle": "clinic@1",
-    "bundle_sha256": "0" * 64,
-    "query": "Known: smoker. Reports: ___.",
-    "profile": 3,
-    "mode": "text",
-}
 
 
 class UnknownBundleError(RefusalError, LookupError):
@@ -51,15 +43,22 @@ class SteeringNotServedError(RefusalError, ValueError):
     kind = ProblemKind.STEERING_NOT_SERVED
 
 
-class RedactedText(BaseModel):
-    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
+@dataclass(frozen=True)
+class RedactedQuery:
+    """A redacted text, and the profile that its owner's randomised response drew.
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    Attributes:
+        bundle: the address of the bundle it was redacted with.
+        bundle_sha256: SHA-256 of that bundle.
+        query: the text.
+        profile: number of the profile in the bundle.
+        mode: use of the profile, as text or by steering.
+    """
 
-    bundle: str = Field(max_length=80)
-    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
-    query: str = Field(max_length=LONGEST_TEXT)
-    profile: int = Field(ge=0, lt=1 << 31)
+    bundle: str
+    bundle_sha256: str
+    query: str
+    profile: int
     mode: Mode = "text"
 
 
@@ -113,7 +112,7 @@ class Restoring:
             self._known[address] = bundle
         return self._known[address]
 
-    async def answer(self, asked: RedactedText, key_id: str) -> str:
+    async def answer(self, asked: RedactedQuery, key_id: str) -> str:
         """The option that the model finds most likely.
 
         Args:
@@ -138,7 +137,7 @@ class Restoring:
         finally:
             self._in_flight -= 1
 
-    async def _ask(self, bundle: Bundle, asked: RedactedText, key_id: str) -> str:
+    async def _ask(self, bundle: Bundle, asked: RedactedQuery, key_id: str) -> str:
         spec = task_spec(bundle, key_id)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -149,7 +148,7 @@ class Restoring:
             raise EngineUnavailableError("the engine answers something else than a label")
         return spec.labels[int(said.argmax())]
 
-    async def _probabilities(self, bundle: Bundle, asked: RedactedText, spec: TaskSpec) -> np.ndarray | None:
+    async def _probabilities(self, bundle: Bundle, asked: RedactedQuery, spec: TaskSpec) -> np.ndarray | None:
         steerer = self.steerer
         if steerer is None or bundle.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
@@ -163,7 +162,7 @@ class Restoring:
         return await steerer.restore(spec, asked.query, bundle.sha256, profile)
 
 
-def _filled(bundle: Bundle, asked: RedactedText) -> str:
+def _filled(bundle: Bundle, asked: RedactedQuery) -> str:
     return put_back(asked.query, bundle.book.medoids[asked.profile], bundle.manifest.placeholder)
 
 
@@ -180,7 +179,7 @@ def task_spec(bundle: Bundle, key_id: str) -> TaskSpec:
     )
 
 
-def _check(asked: RedactedText, bundle: Bundle) -> None:
+def _check(asked: RedactedQuery, bundle: Bundle) -> None:
     if asked.bundle_sha256 != bundle.sha256:
         raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
     longest = bundle.manifest.longest_text

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from service.answering.plans.budget_report import GroupBudget
 from service.cli.gathering import Commands
 from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_list
 from service.operations import budgets
+from service.operations.budget_report import GroupBudget
 from service.operations.budgets import CohortView, NewCohort, NewGroup
 
 cohorts, groups = Commands(), Commands()

@@ -8,9 +8,8 @@ import typer
 from service.cli.gathering import Commands
 from service.cli.output import Json, create_database, do, print_json, print_list, records, whole_id
 from service.operations import keys
-from service.operations.keys import KeyLimits, NewKey, Rotation
-from service.records.api_keys import ApiKey
-from service.records.roles import Role
+from service.operations.keys import ApiKey, KeyLimits, NewKey, Rotation
+from service.records.api_keys import Role
 
 app = Commands()
 

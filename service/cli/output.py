@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
     from service.operations.command import Command, Confirmation
+    from service.operations.roles import Actor
     from service.records.records import Records
-    from service.records.roles import Actor
 
 SHORTEST_PREFIX = 4
 P = ParamSpec("P")
@@ -92,7 +92,7 @@ def actor(signed_by: str | None = None) -> Actor:
     Args:
         signed_by: what names them in the audit trail; their account unless given.
     """
-    from service.records.roles import Actor
+    from service.operations.roles import Actor
 
     name = signed_by or who()
     return Actor(name, name, "account", "admin")

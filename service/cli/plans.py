@@ -28,8 +28,8 @@ from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
 from service.cli.trying import beside_engine, candidates, try_
 from service.operations import plans
+from service.operations.keys import called
 from service.operations.plans import PlanResult, SignedPlanView
-from service.records.api_keys import called
 from service.records.records import Records
 from service.sources.counts import LabelCounts
 from service.sources.encodings import read_text

@@ -86,7 +86,7 @@ def serve(
         os.environ.setdefault(name, value)
     if "RAY_ADDRESS" not in os.environ:
         local_ray.close()
-    from service.records.telemetry.tracing import check_tracing
+    from service.gateway.telemetry.tracing import check_tracing
     from service.serving.serve_config import load_serve_config
 
     check_tracing()

@@ -1,19 +1,22 @@
-"""The audit trail: read, exported whole, and replayed."""
+"""The audit trail: events, also in words, its export, and its replay."""
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from accounting.ledger import events as kinds
 from accounting.ledger.trail import AuditEvent
 from accounting.replay.trail import Progress, Report
 from service.operations.command import command
+from service.operations.keys import told_apart
+from service.operations.roles import Actor, Right
 from service.records import replaying
 from service.records.records import Records
-from service.records.roles import Actor, Right
 
 
 @command(Right.AUDIT)
 def events(_actor: Actor, /, records: Records, **wanted: Any) -> list[AuditEvent]:
-    """Events; see :meth:`accounting.ledger.trail.AuditTrail.events` for what can be wanted."""
+    """Events of the trail, filtered and in pages; arguments as of :meth:`accounting.ledger.trail.AuditTrail.events`."""
     return records.audit.events(**wanted)
 
 
@@ -34,3 +37,69 @@ def replay(
 ) -> Report:
     """See :func:`service.records.replaying.replay`."""
     return replaying.replay(records, heads=heads, recompute=recompute, progress=progress)
+
+
+CHANGES = tuple(
+    change.kind
+    for change in (
+        *(kinds.ExemplarsIngested, kinds.UnitForgotten, kinds.CohortOpened, kinds.CohortClosed),
+        *(kinds.KnowledgeBaseArchived, kinds.RemoteEngineChanged),
+    )
+)
+"""Kinds of events that change a knowledge base."""
+
+
+@dataclass(frozen=True)
+class TrailFilters:
+    """Values by which events can be filtered.
+
+    Attributes:
+        kinds: pairs (kind, its title).
+        keys: pairs (id, name of the key), revoked ones too; no two names are alike.
+        knowledge_bases: names of the knowledge bases.
+    """
+
+    kinds: Sequence[tuple[str, str]]
+    keys: Sequence[tuple[str, str]]
+    knowledge_bases: Sequence[str]
+
+
+class EventInWords(NamedTuple):
+    """An event of the trail, its kind in words, and what happened."""
+
+    event: AuditEvent
+    title: str
+    sentence: str
+
+
+@command(Right.AUDIT)
+def filters(_actor: Actor, records: Records) -> TrailFilters:
+    """Values by which events can be filtered."""
+    keys = records.keys.list()
+    shown = told_apart({key.id: key.name for key in keys})
+    return TrailFilters(
+        [(kind, particulars.title) for kind, particulars in kinds.KINDS.items()],
+        [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],
+        [described.name for described in records.store.list()],
+    )
+
+
+@command(Right.AUDIT)
+def describe(_actor: Actor, /, records: Records, **wanted: Any) -> list[EventInWords]:
+    """Events in words, the newest first; as :func:`events`."""
+    names = records.keys.names()
+    return [in_words(event, names) for event in records.audit.events(**wanted, newest_first=True)]
+
+
+def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
+    """An event in words: keys by their names and ids. One that only a newer version knows goes by its kind."""
+
+    def named(actor: str) -> str:
+        if not actor:
+            return "The command line"
+        return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
+
+    particulars = event.particulars
+    if particulars is None:
+        return EventInWords(event, event.kind, f"{event.kind}.")
+    return EventInWords(event, particulars.title, particulars.sentence(named))

@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.errors import UnknownBudgetError
 from accounting.plans.plan import SMALLEST_DELTA
-from service.answering.plans.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, budget_report
+from service.operations.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, budget_report
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import NAME, Name, inputs
+from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
-from service.records.roles import Actor, Right
 
 LARGEST_EPSILON = 10.0
 SMALLEST_SIZE = 100

@@ -8,8 +8,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from accounting.ledger import trail
 from service.engines.private_threads import privately
+from service.operations.roles import Actor, Right
 from service.problem_kinds import ProblemKind, RefusalError
-from service.records.roles import Actor, Right
+from service.records.records import Records
 
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
@@ -32,7 +33,7 @@ class Command(Generic[P, T_co]):
         """Do it.
 
         Raises:
-            service.records.roles.NotAllowedError: the actor lacks the right.
+            service.operations.roles.NotAllowedError: the actor lacks the right.
         """
         actor.require(self.needs)
         return self._function(actor, *args, **kwargs)
@@ -43,6 +44,9 @@ class Command(Generic[P, T_co]):
             return await privately(trail.carried(lambda: self(actor, *args, **kwargs)))
         return await asyncio.to_thread(self, actor, *args, **kwargs)
 
+
+OnRecords = Command[Concatenate[Records, P], T_co]
+"""A command on the records, its first argument after the actor."""
 
 COMMANDS: dict[str, Command[..., Any]] = {}
 """Every command, such as ``keys.create``, once its module is imported."""

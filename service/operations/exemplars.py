@@ -10,8 +10,8 @@ from exemplar_store.knowledge_base import Progress, do_nothing
 from service.engines.embedding.embedder import Embed
 from service.operations.command import command
 from service.operations.fields import FieldError
+from service.operations.roles import Actor, Right
 from service.records.records import Records
-from service.records.roles import Actor, Right
 from service.sources.counts import RowCounts
 
 

@@ -6,7 +6,7 @@ import regex
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from service.answering.wording import figure
+from service.operations.wording import figure
 from service.problem_kinds import ProblemKind, RefusalError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"

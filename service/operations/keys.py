@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from accounting.ledger.entries import parts
 from accounting.ledger.errors import did_you_mean
+from accounting.ledger.quotas import in_scope
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import FieldError, Printable, Scope, inputs
-from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
+from service.operations.roles import Actor, Right, a, may
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, KeyRotatedError, Role, StoredKey
 from service.records.records import Records
-from service.records.roles import Actor, Right, Role, a, may
 
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
 RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
@@ -70,6 +72,33 @@ class Rotation(BaseModel):
         le=LONGEST_OVERLAP // timedelta(hours=1),
         description="How long the token before stands, too. 0: it is refused at once.",
     )
+
+
+@dataclass(frozen=True)
+class ApiKey(StoredKey):
+    """A key without its secret; a revoked one stays listed.
+
+    Attributes:
+        id: names it in charges and in the audit trail.
+        name: what people call it.
+        role: what it may.
+        created_at: when it was made.
+        last_used_at: exact to a minute.
+        revoked_at: since when it is refused.
+        rate_per_minute: how many requests it may send; None: any number.
+        quota: how many answers it may be charged in all; None: what the budgets allow.
+        charged: how many it has been charged.
+        scope: the knowledge bases and tasks that it may ask, like ``support`` and ``billing.queue``; empty: all.
+        expires_at: from when on it is refused; None: never.
+        rotated_at: when its token was replaced last; None: never.
+    """
+
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)  # the API always gives all
+
+    @classmethod
+    def of(cls, key: StoredKey) -> ApiKey:
+        """A key as it may be shown."""
+        return cls(**vars(key))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,17 +164,18 @@ def _check_scope(records: Records, scope: Sequence[str]) -> None:
 @command(Right.DECIDE)
 def list_(_actor: Actor, records: Records) -> builtins.list[ApiKey]:
     """All keys, including revoked ones, oldest first."""
-    return records.keys.list()
+    return [ApiKey.of(key) for key in records.keys.list()]
 
 
 @command(Right.DECIDE)
 def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> ApiKey:
     """Replace a key's limits. What it was charged stays charged."""
-    return records.keys.limit(key_id, quota=wanted.quota, rate_per_minute=wanted.rate_per_minute, by=actor.id)
+    limits = wanted.model_dump()
+    return ApiKey.of(records.keys.limit(key_id, **limits, by=actor.id))
 
 
 @command(Right.DECIDE)
-def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> CreatedKey:
+def rotate(actor: Actor, records: Records, seen: StoredKey, wanted: Rotation) -> CreatedKey:
     """Give a key another token; as it was seen, so that two people do not do it at once."""
     key, token = records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
     return CreatedKey(**vars(key), token=token)
@@ -156,7 +186,7 @@ def standing(actor: Actor, records: Records, key_id: str) -> Standing:
     """A key, and whom revoking it would lock out."""
     key, now = records.keys.get(key_id), datetime.now(UTC)
     admins = [key.id for key in records.keys.list() if key.role == "admin" and key.status(now) == "valid"]
-    return Standing(key, key.id == actor.id, admins == [key.id])
+    return Standing(ApiKey.of(key), key.id == actor.id, admins == [key.id])
 
 
 @command(Right.DECIDE)
@@ -170,3 +200,43 @@ def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[Co
         doubt = "It is the only admin key: without it, only `dpicl keys create` on the service's machine makes another."
         check_confirmed(Confirmation.LOCK_OUT, [doubt], confirmed)
     records.keys.revoke(key_id, actor.id)
+
+
+def check_shown(key: ApiKey, rotated_at: str) -> None:
+    """Whether a key still has the token that it had when a page showed it.
+
+    Args:
+        key: the key.
+        rotated_at: time of its last rotation, from the page.
+
+    Raises:
+        KeyRotatedError: the token was replaced since.
+    """
+    if rotated_at != str(key.rotated_at):
+        raise KeyRotatedError(
+            "the key got another token after this page was shown, so nothing was changed. Check, then rotate it"
+        )
+
+
+@command(Right.DECIDE)
+def example(_actor: Actor, records: Records, key: ApiKey) -> str | None:
+    """Address of a task that a new key may ask, from a newest plan; None: there is no such task."""
+    tasks = [task for status in records.ledger.budgets.statuses() for task in status.tasks if task.left]
+    tasks = [task for task in tasks if in_scope(key.scope, task.address)]
+    return parts(tasks[-1].address.partition("@")[0])[0] if tasks else None
+
+
+def called(actor: str, names: Mapping[str, str]) -> str:
+    """Name of an actor for people: a key's name, which others may have, with its id; or else as in the trail.
+
+    Args:
+        actor: name in the trail.
+        names: names of keys, by id.
+    """
+    return f"{names[actor]} ({actor})" if actor in names else actor
+
+
+def told_apart(names: Mapping[str, str]) -> dict[str, str]:
+    """Distinct names of keys, by id: their own, with the id added to a name that several keys have."""
+    times = Counter(names.values())
+    return {key: name if times[name] == 1 else called(key, names) for key, name in names.items()}

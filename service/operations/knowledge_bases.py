@@ -14,8 +14,8 @@ from exemplar_store import KnowledgeBase, default_response_field
 from service.operations.budgets import Delta, Epsilon, PublicSize, weaknesses
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import Name, inputs
+from service.operations.roles import Actor, Right
 from service.records.records import Records
-from service.records.roles import Actor, Right
 
 _REMOTE_ENGINE = (
     "Whether exemplars may be shown, in clear text, to a language model outside the deployment. Privacy towards that "

@@ -24,9 +24,9 @@ from service.answering.stages import Stages
 from service.engines.embedding.embedder import Embed, embed_here
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import ABSENT
+from service.operations.roles import Actor, Right, may
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
-from service.records.roles import Actor, Right, may
 from service.records.signed import read_signed
 
 _NAME = "What people call that key; null if it is none, or you may not audit."
@@ -86,6 +86,18 @@ def read(text: str, knowledge_base: str) -> Plan:
     if plan.knowledge_base != knowledge_base:
         raise PlanError(("knowledge_base", f"the plan is for {plan.knowledge_base}, this is {knowledge_base}"))
     return plan
+
+
+def prepare(records: Records, text: str, knowledge_base: str) -> CalibratedPlan:
+    """A plan for a knowledge base, as written, checked against it and calibrated. Takes seconds; spends nothing.
+
+    Raises:
+        PlanError: the text is not a plan for this knowledge base, or the plan does not fit it, or its promise cannot be
+            kept.
+        exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
+        accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
+    """
+    return signing.prepare(records, read(text, knowledge_base))
 
 
 @command(Right.DECIDE)

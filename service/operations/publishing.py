@@ -6,8 +6,8 @@ from accounting.ledger.events import BundlePublished
 from sanitization.restore import publishing
 from sanitization.restore.bundle import Bundle, signing_key
 from service.operations.command import command
+from service.operations.roles import Actor, Right
 from service.records.records import Records, audited
-from service.records.roles import Actor, Right
 
 
 @command(Right.DECIDE)

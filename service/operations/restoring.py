@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from sanitization.restore.bundle import Bundle
-from service.answering.restoring import Mode, RedactedText, Restoring
+from sanitization.restore.bundle import LONGEST_TEXT, Bundle
+from service.answering.restoring import Mode, RedactedQuery, Restoring
 from service.operations.command import command
-from service.records.roles import Actor, Right
+from service.operations.roles import Actor, Right
 
 CONTROLS = {
     "full": "The whole text",
@@ -23,6 +24,27 @@ CONTROLS = {
     "option_prior": "The commonest answer, always",
 }
 """What a bundle's report measures beside mechanisms, in words."""
+
+
+_EXAMPLE: dict[str, Any] = {
+    "bundle": "clinic@1",
+    "bundle_sha256": "0" * 64,
+    "query": "Known: smoker. Reports: ___.",
+    "profile": 3,
+    "mode": "text",
+}
+
+
+class RedactedText(BaseModel):
+    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+
+    bundle: str = Field(max_length=80)
+    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
+    query: str = Field(max_length=LONGEST_TEXT)
+    profile: int = Field(ge=0, lt=1 << 31)
+    mode: Mode = "text"
 
 
 class RestoredAnswer(BaseModel):
@@ -65,7 +87,7 @@ class Bundles(BaseModel):
 @command(Right.ASK)
 async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> RestoredAnswer:
     """Answer as if the spans that were taken out had been what the profile says."""
-    said = await restoring.answer(wanted, actor.id)
+    said = await restoring.answer(RedactedQuery(**wanted.model_dump()), actor.id)
     return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
 
 

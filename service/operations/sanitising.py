@@ -12,7 +12,7 @@ from sanitization.whole import WholeName, kept
 from service.engines.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers
 from service.operations.command import command
 from service.operations.fields import ABSENT, Printable, inputs
-from service.records.roles import Actor, Right
+from service.operations.roles import Actor, Right
 from service.records.text_ledger import TextLedger
 
 MOST_TEXTS = 256

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from accounting.ledger.budgets import SignedTask
 from accounting.plans.plan import CalibratedPlan
+from exemplar_store import KnowledgeBase
 from service.answering.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
 from service.operations.command import command
 from service.operations.fields import ABSENT
+from service.operations.roles import Actor, Right
+from service.operations.services import Services
 from service.records.engine_record import EngineView
-from service.records.roles import Actor, Right
+from service.records.records import Records
+from service.records.signed import read_signed
 
 _EXAMPLE: dict[str, Any] = {
     "query": "I was charged twice for my subscription in March.",
@@ -129,3 +135,22 @@ async def try_(
         repeats=trying.repeats,
         asker="" if actor.kind == "account" else actor.id,
     )
+
+
+@command(Right.TRY)
+async def try_signed(actor: Actor, services: Services, task: str, trying: Trying) -> TrialView:
+    """Try a signed task, which the actor must be for.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: they are not.
+        accounting.ledger.errors.UnknownTaskError: there is none at this address.
+    """
+    actor.require_task(task)
+    signed, described = await asyncio.to_thread(_signed, services.records, task)
+    plan, fields = read_signed(signed.document), (described.embedded_field, described.response_field)
+    return TrialView.of(signed.address, await try_(actor, services.trials, plan, signed.name, trying, *fields))
+
+
+def _signed(records: Records, task: str) -> tuple[SignedTask, KnowledgeBase]:
+    signed = records.ledger.budgets.task(task)
+    return signed, records.store.get(signed.knowledge_base)

@@ -9,14 +9,13 @@ import builtins
 import hashlib
 import secrets
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from pydantic import ConfigDict
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
@@ -24,8 +23,10 @@ from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked, KeyRota
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.tables import quotas
 from service.problem_kinds import ProblemKind, RefusalError
-from service.records.roles import Actor, Role
 from service.records.tables import admin_sessions, api_keys, retired_tokens
+
+Role = Literal["analyst", "viewer", "auditor", "admin"]
+"""What a key can be made; :mod:`service.operations.roles` says what each may."""
 
 PREFIX = "dpicl_"
 """Starts every token, so that people and secret scanners recognise one."""
@@ -53,13 +54,13 @@ class KeyRotatedError(RefusalError):
 
 
 @dataclass(frozen=True)
-class ApiKey:
+class StoredKey:
     """A key without its secret; a revoked one stays listed.
 
     Attributes:
         id: names it in charges and in the audit trail.
         name: what people call it.
-        role: what it may (:mod:`service.records.roles`).
+        role: what it may (:mod:`service.operations.roles`).
         created_at: when it was made.
         last_used_at: exact to a minute.
         revoked_at: since when it is refused.
@@ -71,7 +72,6 @@ class ApiKey:
         rotated_at: when its token was replaced last; None: never.
     """
 
-    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)  # the API always gives all
     id: str
     name: str
     role: Role
@@ -90,21 +90,6 @@ class ApiKey:
         if self.revoked_at is not None:
             return "revoked"
         return "valid" if self.expires_at is None or self.expires_at > now else "expired"
-
-    @property
-    def actor(self) -> Actor:
-        """Whoever calls with it."""
-        return Actor(self.id, self.name, "key", self.role, self.scope)
-
-
-def called(actor: str, names: Mapping[str, str]) -> str:
-    """Who acted, for people: a key by its name, which others may have, and its id; anyone else as in the trail.
-
-    Args:
-        actor: as in the trail.
-        names: of keys, by id.
-    """
-    return f"{names[actor]} ({actor})" if actor in names else actor
 
 
 class ApiKeys:
@@ -129,12 +114,12 @@ class ApiKeys:
         scope: Sequence[str] = (),
         expires_at: datetime | None = None,
         by: str = "",
-    ) -> tuple[ApiKey, str]:
+    ) -> tuple[StoredKey, str]:
         """Make a key.
 
         Args:
             name: what people call it; need not be unique.
-            role: what it may (:mod:`service.records.roles`).
+            role: what it may (:mod:`service.operations.roles`).
             quota: answers it may be charged in all.
             rate_per_minute: requests it may send.
             scope: knowledge bases and tasks that it may ask, of an analyst's key. Empty: all.
@@ -146,7 +131,7 @@ class ApiKeys:
         """
         token, now = PREFIX + secrets.token_urlsafe(32), self._clock()
         limits: dict[str, Any] = {"quota": quota, "rate_per_minute": rate_per_minute, "scope": tuple(scope)}
-        key = ApiKey(str(uuid.uuid4()), name, role, now, expires_at=expires_at, **limits)
+        key = StoredKey(str(uuid.uuid4()), name, role, now, expires_at=expires_at, **limits)
         stored = {name: value for name, value in vars(key).items() if name in api_keys.c}
         stored["scope"] = ",".join(scope) or None
         expires = None if expires_at is None else expires_at.isoformat()
@@ -161,7 +146,7 @@ class ApiKeys:
         """What people call each key, by id."""
         return {key.id: key.name for key in self.list()}
 
-    def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> ApiKey:
+    def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> StoredKey:
         """Change a key's limits. What it was charged stays charged: a quota below that is used up.
 
         Raises:
@@ -178,7 +163,7 @@ class ApiKeys:
             trail.append(connection, self._clock(), limits)
         return changed
 
-    def authenticate(self, token: str) -> ApiKey | None:
+    def authenticate(self, token: str) -> StoredKey | None:
         """The key a token belongs to, or None: unknown, revoked or expired."""
         now = self._clock()
         presented = {"digest": token_digest(token), "now": now}
@@ -195,13 +180,13 @@ class ApiKeys:
                 connection.execute(sa.update(api_keys).where(api_keys.c.id == row.id).values(last_used_at=now))
         return _read(row)
 
-    def list(self) -> builtins.list[ApiKey]:
+    def list(self) -> builtins.list[StoredKey]:
         """Every key, the revoked ones too, oldest first."""
         with reading(self._database) as connection:
             rows = connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))
             return [_read(row) for row in rows]
 
-    def get(self, key_id: str) -> ApiKey:
+    def get(self, key_id: str) -> StoredKey:
         """A key.
 
         Raises:
@@ -213,7 +198,7 @@ class ApiKeys:
             raise _unknown(key_id)
         return _read(row)
 
-    def rotate(self, seen: ApiKey, *, overlap: timedelta = timedelta(0), by: str = "") -> tuple[ApiKey, str]:
+    def rotate(self, seen: StoredKey, *, overlap: timedelta = timedelta(0), by: str = "") -> tuple[StoredKey, str]:
         """Give a key another token. Its id stays, and with it limits, scope, and what it was charged.
 
         Args:
@@ -305,8 +290,8 @@ _RETIRED = _STANDING.join(retired_tokens, retired_tokens.c.key_id == api_keys.c.
 )
 
 
-def _read(row: Any) -> ApiKey:
-    return ApiKey(**dict(row._mapping) | {"scope": tuple(row.scope.split(",")) if row.scope else ()})
+def _read(row: Any) -> StoredKey:
+    return StoredKey(**dict(row._mapping) | {"scope": tuple(row.scope.split(",")) if row.scope else ()})
 
 
 def _unknown(key_id: str) -> UnknownKeyError:

@@ -26,13 +26,13 @@ from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
 from service.answering.plans.preview import epsilon_spent
+from service.gateway.telemetry.responses import Responses
+from service.operations.roles import MAY
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import ApiKey
+from service.records.api_keys import StoredKey
 from service.records.engine_record import last_engine
 from service.records.records import Records
-from service.records.roles import MAY
 from service.records.signed import read_signed
-from service.records.telemetry.responses import Responses
 from service.settings import Settings
 
 log = structlog.get_logger()
@@ -225,7 +225,7 @@ def _refusals(records: Records, tasks: list[str]) -> Metric:
     return _counter("dpicl_refusals", says, ("task", "reason"), sorted(times.items()))
 
 
-def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
+def _keys(keys: list[StoredKey]) -> Iterator[Metric]:
     """Ids, not names: scrapers may not list keys, and names are often people's."""
     now = datetime.now(UTC)
     counted: Counter[tuple[str, str]] = Counter((key.role, key.status(now)) for key in keys)

@@ -29,11 +29,11 @@ from service.gateway.api.dependencies import given_once
 from service.gateway.api.gate import Doors, Gate
 from service.gateway.dashboard.app import dashboard
 from service.gateway.openai import surface
+from service.gateway.telemetry.responses import Counted
+from service.gateway.telemetry.tracing import Traced, open_tracing
 from service.operations.services import Services
 from service.records.database import UNAVAILABLE
 from service.records.engine_record import note_engine
-from service.records.telemetry.responses import Counted
-from service.records.telemetry.tracing import Traced, open_tracing
 from service.records.witness import keep_witnessed
 from service.serving.metrics import Metrics
 

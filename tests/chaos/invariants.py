@@ -22,7 +22,7 @@ from accounting.ledger.tables import charges, releases
 from accounting.ledger.trail import canonical
 from accounting.replay.books import violations
 from accounting.replay.trail import Report, verify
-from service.gateway.api.releases import view
+from service.operations.answers import ReleaseView
 from tests.chaos import toys
 from tests.chaos.load import NOTHING_CHARGED, Received
 from tests.chaos.world import World
@@ -183,7 +183,7 @@ def _costless(evidence: Evidence) -> Iterable[str]:
 
 
 def _stored(release: Release) -> tuple[str, Mapping[str, Any]]:
-    return release.charge_id, view(release).model_dump(mode="json")
+    return release.charge_id, ReleaseView.of(release).model_dump(mode="json")
 
 
 def _plain(answer: Mapping[str, Any]) -> dict[str, Any]:

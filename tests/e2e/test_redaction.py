@@ -27,7 +27,7 @@ from exemplar_store import Layout
 from service.answering.plans.signing import sign
 from tests.e2e.serving import calibrated, embedder, opened, started
 from tests.processes import answers, wait_for
-from tests.service.records.telemetry.trace_receiver import TraceReceiver, receiving
+from tests.service.gateway.telemetry.trace_receiver import TraceReceiver, receiving
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 

@@ -30,8 +30,8 @@ from service.engines.errors import EngineUnavailableError
 from service.engines.protocol import Engine, EngineInfo
 from service.engines.task import Sentence, TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
+from service.records.api_keys import Role
 from service.records.records import Records, open_records
-from service.records.roles import Role
 from service.serving.web import create_app
 from service.settings import Settings
 from tests.accounting.books import wrong

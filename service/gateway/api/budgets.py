@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from service.answering.plans.budget_report import GroupBudget
 from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
 from service.gateway.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.gateway.api.once import OnceRoute
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet
 from service.operations import budgets
+from service.operations.budget_report import GroupBudget
 from service.operations.budgets import BudgetsView, CohortView, NewCohort, NewGroup
 from service.problem_kinds import ProblemKind
 

@@ -4,18 +4,17 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.gateway.api.problems import Problem
-from service.operations.command import Command, Confirmation
+from service.operations.admission import Admitted, admit
+from service.operations.command import Confirmation, OnRecords
+from service.operations.roles import Actor, Right
 from service.operations.services import Services
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import ApiKey
-from service.records.records import Records
-from service.records.roles import Actor, Right
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,8 +52,8 @@ async def authenticate(
     request: Request,
     services: TheServices,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
-) -> ApiKey:
-    """The key that calls, of any role.
+) -> Actor:
+    """The caller, with a key of any role.
 
     Raises:
         Problem: 401 without a valid key; 429 when it sends more requests than it may.
@@ -62,34 +61,32 @@ async def authenticate(
     challenge = {"WWW-Authenticate": "Bearer"}
     if credentials is None:
         raise Problem(ProblemKind.MISSING_KEY, "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
-    key = await asyncio.to_thread(services.records.keys.authenticate, credentials.credentials)
-    if key is None:
+    admitted = await asyncio.to_thread(admit, services.records, credentials.credentials)
+    if admitted is None:
         raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown, was revoked or has expired", headers=challenge)
-    await _limit(request, services, key)
-    return key
+    _tell_limits(request, admitted)
+    if admitted.rate is not None and admitted.rate.wait_s is not None:
+        raise Problem(
+            ProblemKind.RATE_LIMITED,
+            f"this key may send {admitted.key.rate_per_minute} requests a minute; wait for Retry-After seconds",
+            retry_after_s=admitted.rate.wait_s,
+        )
+    return admitted.actor
 
 
-async def _limit(request: Request, services: Services, key: ApiKey) -> None:
-    """Refuse a key that is too quick; tell every other what it has left (draft-ietf-httpapi-ratelimit-headers)."""
+def _tell_limits(request: Request, admitted: Admitted) -> None:
+    """Show a key with limits what it has left (draft-ietf-httpapi-ratelimit-headers)."""
+    key, rate = admitted.key, admitted.rate
     policies, states = [], []
     if key.quota is not None:
         policies.append(f'"answers";q={key.quota}')
         states.append(f'"answers";r={max(0, key.quota - key.charged)}')
-    wait_s = None
-    if key.rate_per_minute is not None:
-        rate = await asyncio.to_thread(services.records.rates.take, f"key {key.id}", key.rate_per_minute)
+    if rate is not None:
         policies.append(f'"requests";q={key.rate_per_minute};w=60')
         states.append(f'"requests";r={rate.left};t={math.ceil(rate.full_in_s)}')
-        wait_s = rate.wait_s
     if policies:
         headers = (("ratelimit-policy", policies), ("ratelimit", states))
         request.state.limits = [(name.encode(), ", ".join(items).encode()) for name, items in headers]
-    if wait_s is not None:
-        raise Problem(
-            ProblemKind.RATE_LIMITED,
-            f"this key may send {key.rate_per_minute} requests a minute; wait for Retry-After seconds",
-            retry_after_s=wait_s,
-        )
 
 
 @dataclass(frozen=True)
@@ -99,15 +96,15 @@ class Caller:
     actor: Actor
     services: Services
 
-    async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def do(self, command: OnRecords[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do a command beside the event loop; see :meth:`service.operations.command.Command.aside`."""
         return await command.aside(self.actor, self.services.records, *args, **kwargs)
 
 
-def _with(right: Right) -> Callable[[ApiKey, Services], Awaitable[Caller]]:
-    async def check(key: Annotated[ApiKey, Depends(authenticate)], services: TheServices) -> Caller:
-        key.actor.require(right)  # before anything is said of the request's body
-        return Caller(key.actor, services)
+def _with(right: Right) -> Callable[[Actor, Services], Awaitable[Caller]]:
+    async def check(actor: Annotated[Actor, Depends(authenticate)], services: TheServices) -> Caller:
+        actor.require(right)  # before anything is said of the request's body
+        return Caller(actor, services)
 
     return check
 

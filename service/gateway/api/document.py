@@ -5,22 +5,14 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode
 
-from accounting.plans.plan import Plan
 from service.gateway.api.problems import MEDIA_TYPE, ProblemDocument
 from service.gateway.openai.surface import ChatCompletionChunk
+from service.operations import written_plans
 
 _REFERENCE = "#/components/schemas/{model}"
 PLAN = {"$ref": _REFERENCE.format(model="Plan")}
 """The schema of a plan, for bodies that are read as they come."""
-
-_FURTHER: dict[type[BaseModel], JsonSchemaMode] = {
-    ProblemDocument: "serialization",
-    ChatCompletionChunk: "serialization",
-    Plan: "validation",
-}
-"""What bodies hold that FastAPI does not make or read."""
 
 _REQUEST_ID = {
     "description": "This request's name in the service's log.",
@@ -54,16 +46,22 @@ def _finish(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     for fastapis_own in ("HTTPValidationError", "ValidationError"):
         schemas.pop(fastapis_own, None)
-    for model, mode in _FURTHER.items():
-        schema = model.model_json_schema(ref_template=_REFERENCE, mode=mode)
-        schemas.update({name: found for name, found in schema.pop("$defs", {}).items() if name not in schemas})
-        schemas[model.__name__] = schema
+    for name, schema in _further().items():
+        schemas.update({part: found for part, found in schema.pop("$defs", {}).items() if part not in schemas})
+        schemas[name] = schema
     for schema in schemas.values():
         for member in schema.get("properties", {}).values():
             _tell_default(member)
     for operations in document["paths"].values():
         for operation in operations.values():
             _finish_operation(operation)
+
+
+def _further() -> dict[str, dict[str, Any]]:
+    """Schemas of what bodies hold that FastAPI does not make or read, by name."""
+    made: tuple[type[BaseModel], ...] = (ProblemDocument, ChatCompletionChunk)
+    further = {one.__name__: one.model_json_schema(ref_template=_REFERENCE, mode="serialization") for one in made}
+    return {**further, "Plan": written_plans.schema(_REFERENCE)}
 
 
 def _tell_default(member: dict[str, Any]) -> None:

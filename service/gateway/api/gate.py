@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.gateway.api.problems import Problem
 from service.gateway.bodies import streamed
+from service.gateway.telemetry.routes import route_pattern
 from service.problem_kinds import ProblemKind
-from service.records.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from service.gateway.api.dependencies import TheServices, authenticate, bearer
 from service.gateway.api.problems import Problem
-from service.gateway.refusals import kind_of
+from service.operations.refusals import kind_of
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(tags=["health"])

@@ -10,9 +10,8 @@ from service.gateway.api.once import OnceRoute, shown_once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet
 from service.operations import keys
-from service.operations.keys import CreatedKey, KeyLimits, NewKey, Rotation
+from service.operations.keys import ApiKey, CreatedKey, KeyLimits, NewKey, Rotation
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import ApiKey
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=OnceRoute)
 

@@ -11,11 +11,11 @@ from service.gateway.api.once import OnceRoute, once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
-from service.operations import exemplars, knowledge_bases
+from service.operations import exemplars, knowledge_bases, uploads
 from service.operations.exemplars import Ingested, Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
+from service.operations.uploads import SentFile
 from service.problem_kinds import ProblemKind
-from service.sources.uploads import rows_of
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route_class=OnceRoute)
 
@@ -27,8 +27,6 @@ _CSV = "text/csv"
 _ANY_FILE = "application/octet-stream"
 """What clients send that name no kind of file."""
 _ROWS = '{"unit_id": "customer-17", "text": "I was charged twice.", "label": "Billing"}\n'
-_BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
-"""Marks of encodings, and white space: what may stand before a file's first character."""
 _LINES = "JSON Lines: an object with strings a line."
 _TABLE = "CSV with a header: UTF-8, unless it has a byte order mark or `Content-Type` names a charset."
 _ADVICE = "send UTF-8, or name the encoding of CSV, as in `Content-Type: text/csv; charset=windows-1252`"
@@ -154,12 +152,9 @@ async def upload_exemplars(
     body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
     if not how.dry_run:
         await once(request, body)
-    json_lines = media_type in _JSON_LINES or (media_type == _ANY_FILE and body.lstrip(_BEFORE_TEXT)[:1] == b"{")
-    try:
-        read = rows_of(body, json_lines=json_lines, encoding=sent.get_content_charset(), advice=_ADVICE)
-    except ValueError as error:
-        raise Problem(ProblemKind.UNSUPPORTED_MEDIA_TYPE, str(error)) from None
-    return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed_many)
+    json_lines = None if media_type == _ANY_FILE else media_type in _JSON_LINES
+    file = SentFile(body, json_lines, sent.get_content_charset(), _ADVICE)
+    return await caller.do(uploads.ingest_sent, knowledge_base, file, how, caller.services.embedder.embed_many)
 
 
 @router.delete(

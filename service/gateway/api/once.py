@@ -13,13 +13,12 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Header, Request, Response
 from fastapi.routing import APIRoute
 
-from accounting.ledger import trail
 from service.gateway.api.dependencies import TheServices, authenticate
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import reads_body_itself
+from service.operations.named_requests import KEPT_DAYS, NamedRequest
+from service.operations.roles import Actor
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import ApiKey
-from service.records.requests_once import KEPT, Answered
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -48,21 +47,21 @@ class _Answered(Exception):  # noqa: N818  (no error)
 async def _named(
     request: Request,
     services: TheServices,
-    key: Annotated[ApiKey, Depends(authenticate)],
+    caller: Annotated[Actor, Depends(authenticate)],
     idempotency_key: Annotated[
         str | None,
         Header(
             min_length=1,
             max_length=255,
             description="Your name for this request, such as a UUID. The same request sent again with it is not done "
-            f"again, and gets the same response, for {KEPT.days} days; a refused one may be corrected. For another "
+            f"again, and gets the same response, for {KEPT_DAYS} days; a refused one may be corrected. For another "
             "request it is refused.",
         ),
     ] = None,
 ) -> None:
     if idempotency_key is None:
         return
-    request.state.idempotency = (key.id, idempotency_key)
+    request.state.named = NamedRequest(services.records, caller, idempotency_key)
     if not reads_body_itself(request.scope["endpoint"]):
         await once(request, await request.body())
 
@@ -75,27 +74,27 @@ async def once(request: Request, body: bytes) -> None:
         service.records.requests_once.InProgressError: it is being done.
         accounting.ledger.charges.IdempotencyConflictError: the key stands for another request.
     """
-    if not hasattr(request.state, "idempotency"):
+    if (named := _named_request(request)) is None:
         return
-    caller, name = request.state.idempotency
-    kept = request.app.state.services.records.requests
     query = sorted(request.query_params.multi_items())
     media_type = request.headers.get("content-type", "")
     head = json.dumps([request.method, request.url.path, query, media_type]).encode()
-    begun = await asyncio.to_thread(kept.begin, caller, name, head + b"\n" + body)
-    if isinstance(begun, Answered):
-        if hasattr(request.scope["endpoint"], _SHOWN_ONCE):
-            made = json.loads(begun.body)["id"]
-            raise Problem(
-                ProblemKind.DONE_BEFORE,
-                f"this request was done before: it gave key {made} a token, which was shown then and is not kept. "
-                f"`POST /v1/keys/{made}/rotate` gives it another",
-                extra={"id": made},
-            )
-        repeated = {"Idempotency-Replayed": "true"}
-        raise _Answered(Response(begun.body, begun.status, repeated, "application/json"))
-    request.state.attempt = begun
-    trail.beside.set(kept.noted(begun))
+    if (answered := await named.begin(head + b"\n" + body)) is None:
+        return
+    if hasattr(request.scope["endpoint"], _SHOWN_ONCE):
+        made = json.loads(answered.body)["id"]
+        raise Problem(
+            ProblemKind.DONE_BEFORE,
+            f"this request was done before: it gave key {made} a token, which was shown then and is not kept. "
+            f"`POST /v1/keys/{made}/rotate` gives it another",
+            extra={"id": made},
+        )
+    repeated = {"Idempotency-Replayed": "true"}
+    raise _Answered(Response(answered.body, answered.status, repeated, "application/json"))
+
+
+def _named_request(request: Request) -> NamedRequest | None:
+    return getattr(request.state, "named", None)
 
 
 class OnceRoute(APIRoute):
@@ -141,18 +140,17 @@ def _finished(handle: Handler) -> Handler:
 
 
 async def _kept(handle: Handler, request: Request) -> Response:
-    kept = request.app.state.services.records.requests
     try:
         response = await handle(request)
     except _Answered as answered:
         return answered.response
     except Exception:
-        if (attempt := getattr(request.state, "attempt", None)) is not None:
-            await asyncio.to_thread(kept.refused, attempt)
+        if (named := _named_request(request)) is not None:
+            await named.refused()
         raise
-    if (attempt := getattr(request.state, "attempt", None)) is not None:
+    if (named := _named_request(request)) is not None:
         body = bytes(response.body).decode()
         if hasattr(request.scope["endpoint"], _SHOWN_ONCE):
             body = json.dumps({"id": json.loads(body)["id"]})
-        await asyncio.to_thread(kept.keep, attempt, response.status_code, body)
+        await named.keep(response.status_code, body)
     return response

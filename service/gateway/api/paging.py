@@ -7,7 +7,8 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 
-from accounting.ledger.history import UnknownCursorError
+from service.gateway.api.problems import Problem
+from service.problem_kinds import ProblemKind
 
 T = TypeVar("T")
 
@@ -52,13 +53,14 @@ class Window:
         """The page, from a list that was read whole.
 
         Raises:
-            UnknownCursorError: no entry is called ``after``.
+            Problem: 422, no entry is called ``after``.
         """
         start = 0
         if self.after is not None:
             names = [name(entry) for entry in everything]
             if self.after not in names:
-                raise UnknownCursorError(f"{self.after!r} names no entry to continue after; omit `after` to begin")
+                detail = f"{self.after!r} names no entry to continue after; omit `after` to begin"
+                raise Problem(ProblemKind.UNKNOWN_CURSOR, detail)
             start = names.index(self.after) + 1
         return self.page(everything[start : start + self.limit + 1], name)
 

@@ -5,58 +5,26 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from accounting.plans import plain_yaml
-from accounting.plans.plan import PlanError
-from service.answering.plans.signing import prepare
 from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
 from service.gateway.api.document import PLAN
 from service.gateway.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.gateway.api.once import OnceRoute, once
 from service.gateway.api.paging import Page, Paging
-from service.gateway.api.problems import may_meet
+from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
-from service.operations import plans
+from service.operations import plans, written_plans
 from service.operations.plans import PlanResult, SignedPlanView
+from service.operations.written_plans import CLASSIFY, GENERATE
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"], route_class=OnceRoute)
 
 _MAX_PLAN_BYTES = 1024 * 1024
-CLASSIFY: dict[str, Any] = {
-    "knowledge_base": "support",
-    "budget": {"epsilon": 2, "delta": 1e-4},
-    "tasks": {
-        "queue": {
-            "kind": "classify",
-            "labels": ["Billing", "Technical"],
-            "prompt": {"exemplar": "Ticket: {text}\nQueue: {label}", "query": "Ticket: {text}\nQueue:"},
-            "shots": 4,
-            "ensemble": 40,
-            "answers": 500,
-            "mechanism": {"type": "rnm_gaussian", "vote": "soft"},
-        }
-    },
-}
-GENERATE = {
-    **CLASSIFY,
-    "tasks": {
-        "reply": {
-            "kind": "generate",
-            "response_field": "reply",
-            "prompt": {"exemplar": "Ticket: {text}\nReply: {reply}", "query": "Ticket: {text}\nReply:"},
-            "public_answers": ["A refund takes five working days.", "You can change your address under Settings."],
-            "shots": 4,
-            "ensemble": 40,
-            "answers": 50,
-            "mechanism": {"type": "keyword_ptr", "k_min": 1, "k_max": 8},
-        }
-    },
-}
 _BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/yaml": {"schema": {"type": "string"}, "example": plain_yaml.dump(CLASSIFY)},
+            "application/yaml": {"schema": {"type": "string"}, "example": written_plans.as_yaml(CLASSIFY)},
             "application/json": {
                 "schema": PLAN,
                 "examples": {"labels": {"value": CLASSIFY}, "free text": {"value": GENERATE}},
@@ -108,8 +76,7 @@ async def sign_plan(
     text = await _text(request)
     if not dry_run:
         await once(request, text.encode())
-    plan = await asyncio.to_thread(plans.read, text, knowledge_base)
-    calibrated = await asyncio.to_thread(prepare, records, plan)
+    calibrated = await asyncio.to_thread(plans.prepare, records, text, knowledge_base)
     if dry_run:
         response.status_code = 200
         services = caller.services
@@ -127,9 +94,12 @@ async def list_plans(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: 
 
 
 async def _text(request: Request) -> str:
-    too_large = PlanError(("", f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
-    body = await body_within(request, _MAX_PLAN_BYTES, too_large)
+    body = await body_within(request, _MAX_PLAN_BYTES, _no_plan(f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
     try:
         return body.decode()
     except UnicodeDecodeError:
-        raise PlanError(("", "a plan is UTF-8 text")) from None
+        raise _no_plan("a plan is UTF-8 text") from None
+
+
+def _no_plan(why: str) -> Problem:
+    return Problem(ProblemKind.INVALID_PLAN, why, extra={"problems": [why]})

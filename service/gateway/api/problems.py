@@ -18,12 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from accounting.ledger.errors import SignedAlreadyError
-from accounting.plans.plan import PlanError
-from service.gateway.refusals import REFUSALS, kind_of
-from service.problem_kinds import ProblemKind, RefusalError
-from service.records.database import UNAVAILABLE
-from service.records.telemetry.routes import route_pattern
+from service.gateway.telemetry.routes import route_pattern
+from service.operations.refusals import OUTAGES, REFUSALS, kind_of, members_of
+from service.problem_kinds import ProblemKind
 
 log = structlog.get_logger()
 router = APIRouter(prefix="/problems", tags=["problems"])
@@ -161,9 +158,9 @@ def install(app: FastAPI) -> None:
 
     def database_down(request: Request, error: Exception) -> JSONResponse:
         log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
-        return Problem(ProblemKind.DATABASE_UNAVAILABLE, _DATABASE_DOWN).response(request.scope)
+        return Problem(kind_of(error), _DATABASE_DOWN).response(request.scope)
 
-    for exception in UNAVAILABLE:
+    for exception in OUTAGES:
         app.add_exception_handler(exception, database_down)
 
     @app.exception_handler(RequestValidationError)
@@ -181,16 +178,9 @@ def install(app: FastAPI) -> None:
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
-    extra: Mapping[str, Any] = {}
-    match error:
-        case RefusalError():
-            extra = error.members
-        case PlanError():
-            extra = {"problems": [str(problem) for problem in error.problems]}
-        case SignedAlreadyError():
-            extra = {"again": error.version}
     retry_after_s = getattr(error, "retry_after_s", None)
-    return Problem(kind_of(error), str(error), retry_after_s=retry_after_s, extra=extra).response(request.scope)
+    problem = Problem(kind_of(error), str(error), retry_after_s=retry_after_s, extra=members_of(error))
+    return problem.response(request.scope)
 
 
 def _nowhere(request: Request) -> str:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from service.answering.restoring import RedactedText, UnknownBundleError
 from service.gateway.api.dependencies import AnalystKey, AnyKey
 from service.gateway.api.once import OnceRoute, changes_nothing
 from service.gateway.api.problems import Problem, may_meet
 from service.operations import restoring, sanitising
-from service.operations.restoring import Bundles, BundleView, RestoredAnswer
+from service.operations.refusals import NOT_THERE, kind_of
+from service.operations.restoring import Bundles, BundleView, RedactedText, RestoredAnswer
 from service.operations.sanitising import SanitizedTexts, TextsToSanitize
 from service.problem_kinds import ProblemKind
 
@@ -75,5 +75,5 @@ async def get_bundle(bundle: Annotated[str, Path(examples=["clinic@1"], max_leng
     """The bundle as it was signed. Its vectors stay here: clients need none."""
     try:
         return BundleView.of(await restoring.bundle.aside(caller.actor, caller.services.restoring, bundle))
-    except UnknownBundleError as error:
-        raise Problem(ProblemKind.UNKNOWN_BUNDLE, str(error), status=404) from error
+    except NOT_THERE as error:
+        raise Problem(kind_of(error), str(error), status=404) from error

@@ -14,7 +14,7 @@ from service.gateway.dashboard.plan_studio import page as plan_studio
 from service.gateway.dashboard.security import SecurityHeaders
 from service.gateway.dashboard.templating import static
 from service.operations.services import Services
-from service.records.sessions import Sessions
+from service.operations.sessions import Sessions
 from service.settings import Settings
 
 if TYPE_CHECKING:

@@ -2,21 +2,16 @@
 
 import asyncio
 import secrets
-from collections import Counter
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from accounting.ledger.events import KINDS
-from accounting.ledger.trail import AuditEvent
 from service.gateway.dashboard.computing import Computations
 from service.gateway.dashboard.pages import Pages, Visit, whole
 from service.operations import audit as commands
 from service.operations.fields import FieldError
-from service.records.api_keys import called
-from service.records.roles import Right
+from service.operations.roles import Right
 
 pages = Pages()
 
@@ -24,7 +19,6 @@ _PER_PAGE = 9  # on a phone, two screens
 _WAIT_S = 20.0
 _POLL_S = 1.0
 _MOST_HEADS = 100
-_KINDS = [(kind, particulars.title) for kind, particulars in KINDS.items()]
 _replays = Computations("audit-replay", kept=20)
 
 
@@ -38,9 +32,29 @@ async def audit(visit: Visit) -> Response:
             day = datetime.strptime(filters["day"], "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         visit.status, visit.problems = 422, {"day": "Write the day as 2027-03-14."}
-    context = await asyncio.to_thread(_read, visit, filters, day, whole(visit.asked("before"), 17))
-    chosen = {name: value for name, value in filters.items() if value}
-    return visit.page("audit.html", here="audit", filters=filters, chosen=chosen, kinds=_KINDS, **context)
+    before = whole(visit.asked("before"), 17)
+    listed = await visit.do(
+        commands.describe,
+        before=before,
+        limit=_PER_PAGE + 1,
+        kinds=[filters["kind"]] if filters["kind"] else None,
+        knowledge_base=filters["knowledge_base"] or None,
+        by=[filters["key"]] if filters["key"] else None,
+        since=day,
+        until=day + timedelta(days=1) if day and day.date() < date.max else None,
+    )
+    choices = await visit.do(commands.filters)
+    return visit.page(
+        "audit.html",
+        here="audit",
+        filters=filters,
+        chosen={name: value for name, value in filters.items() if value},
+        choices=choices,
+        knowledge_bases=[(name, name) for name in choices.knowledge_bases],
+        events=listed[:_PER_PAGE],
+        older=listed[_PER_PAGE - 1].event.sequence if len(listed) > _PER_PAGE else None,
+        first_page=before is None,
+    )
 
 
 @pages.get("/audit/export", needs=Right.AUDIT)
@@ -88,57 +102,3 @@ async def _replayed(visit: Visit, **context: Any) -> Response:
     shown = {"job": None, "report": None, "recompute": True} | context
     head = await asyncio.to_thread(visit.services.records.audit.head)
     return visit.page(template, here="audit", heads=visit.field("heads"), head=head, **shown)
-
-
-def _read(visit: Visit, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:
-    records = visit.services.records
-    keys = records.keys.list()
-    names = {key.id: key.name for key in keys}
-    shown = told_apart(names)
-    events = commands.events(
-        visit.actor,
-        records,
-        before=before,
-        limit=_PER_PAGE + 1,
-        kinds=[filters["kind"]] if filters["kind"] else None,
-        knowledge_base=filters["knowledge_base"] or None,
-        by=[filters["key"]] if filters["key"] else None,
-        since=day,
-        until=day + timedelta(days=1) if day and day.date() < date.max else None,
-        newest_first=True,
-    )
-    return {
-        "events": [in_words(event, names) for event in events[:_PER_PAGE]],
-        "older": events[_PER_PAGE - 1].sequence if len(events) > _PER_PAGE else None,
-        "first_page": before is None,
-        "key_choices": [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],
-        "knowledge_base_choices": [(described.name, described.name) for described in records.store.list()],
-    }
-
-
-class EventInWords(NamedTuple):
-    """An event of the trail, its kind in words, and what happened."""
-
-    event: AuditEvent
-    title: str
-    sentence: str
-
-
-def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
-    """An event in words: keys by their names and ids. One that only a newer version knows goes by its kind."""
-
-    def named(actor: str) -> str:
-        if not actor:
-            return "The command line"
-        return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
-
-    particulars = event.particulars
-    if particulars is None:
-        return EventInWords(event, event.kind, f"{event.kind}.")
-    return EventInWords(event, particulars.title, particulars.sentence(named))
-
-
-def told_apart(key_names: Mapping[str, str]) -> dict[str, str]:
-    """What to call keys where no two may look alike, by id: their names, and beside one that several have the id."""
-    times = Counter(key_names.values())
-    return {key: name if times[name] == 1 else called(key, key_names) for key, name in key_names.items()}

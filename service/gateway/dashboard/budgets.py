@@ -7,7 +7,7 @@ from service.gateway.dashboard.pages import Pages, Visit
 from service.operations import budgets as commands
 from service.operations import knowledge_bases
 from service.operations.budgets import NewCohort, NewGroup
-from service.records.roles import Right
+from service.operations.roles import Right
 
 pages = Pages()
 

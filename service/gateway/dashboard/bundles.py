@@ -5,12 +5,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from service.answering.wording import figure, percent
 from service.gateway.dashboard.charts import STYLES, Axis, Chart, Line, LineChart, Mark
 from service.gateway.dashboard.pages import Pages, Visit
 from service.operations import restoring as commands
 from service.operations.restoring import CONTROLS
-from service.records.roles import Right
+from service.operations.roles import Right
+from service.operations.wording import figure, percent
 
 pages = Pages()
 

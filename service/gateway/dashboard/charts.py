@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
 
-from service.answering import wording
+from service.operations import wording
 
 WIDTH, HEIGHT = 1000, 400
 STYLES = 6

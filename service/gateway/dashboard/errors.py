@@ -10,19 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from accounting.ledger.errors import UnknownPlanError
-from accounting.ledger.history import UnknownCursorError
-from service.answering.restoring import UnknownBundleError
 from service.gateway.dashboard.forms import FormError
 from service.gateway.dashboard.pages import COOKIE, NotSignedInError, Visit
-from service.gateway.refusals import REFUSALS, kind_of
+from service.gateway.telemetry.routes import route_pattern
 from service.operations.fields import sentence
-from service.records.database import UNAVAILABLE
-from service.records.telemetry.routes import route_pattern
+from service.operations.refusals import NOT_THERE, OUTAGES, REFUSALS, kind_of
 
 log = structlog.get_logger()
-
-_IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError)
 
 
 def _page(status: int, title: str, request: Request, error: Exception, detail: str = "") -> Response:
@@ -81,8 +75,8 @@ def _to_sign_in(request: Request, _error: Exception) -> Response:
 
 HANDLERS: dict[Any, Callable[[Request, Any], Response]] = {
     **dict.fromkeys(REFUSALS, _refused),
-    **dict.fromkeys(_IN_ADDRESSES, partial(_page, 404, "Not found")),
-    **dict.fromkeys(UNAVAILABLE, _database_down),
+    **dict.fromkeys(NOT_THERE, partial(_page, 404, "Not found")),
+    **dict.fromkeys(OUTAGES, _database_down),
     NotSignedInError: _to_sign_in,
     FormError: _not_taken,
     HTTPException: _http,

@@ -1,35 +1,28 @@
 """API keys: made, limited, rotated and revoked. A token is shown once, in the answer to the form that made it."""
 
-import asyncio
 from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from accounting.ledger.entries import parts
-from accounting.ledger.quotas import in_scope
 from service.gateway.dashboard.pages import Pages, Visit
 from service.operations import keys as commands
 from service.operations.command import Confirmation
 from service.operations.fields import FieldError
 from service.operations.keys import KeyLimits, NewKey, Rotation
-from service.operations.services import Services
-from service.records.api_keys import ApiKey, KeyRotatedError
 
 pages = Pages()
-
-_ROTATED = "the key got another token after this page was shown, so nothing was changed. Check, then rotate it"
 
 
 @pages.get("/keys")
 async def keys(visit: Visit) -> Response:
     """Every key, and the form for another."""
-    listed = await visit.do(commands.list_)
+    listed, now = await visit.do(commands.list_), datetime.now(UTC)
     return visit.page(
         "keys.html",
         here="keys",
-        keys=[key for key in reversed(listed) if not _ended(key)],
+        keys=[key for key in reversed(listed) if key.status(now) == "valid"],
         analysts=any(key.role == "analyst" for key in listed),
-        ended=[key for key in reversed(listed) if _ended(key)],
+        ended=[key for key in reversed(listed) if key.status(now) != "valid"],
     )
 
 
@@ -37,7 +30,7 @@ async def keys(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Make a key, and show its token in this answer alone: no address leads to it, and no browser keeps it."""
     key = await visit.do(commands.create, visit.read(NewKey))
-    example = await asyncio.to_thread(_example, visit.services, key)
+    example = await visit.do(commands.example, key)
     return visit.page("key_created.html", 201, here="keys", key=key, example=example)
 
 
@@ -45,7 +38,8 @@ async def create(visit: Visit) -> Response:
 async def key(visit: Visit) -> Response:
     """One key: its limits, and its end."""
     standing = await visit.do(commands.standing, visit.path("id"))
-    return visit.page("key.html", here="keys", standing=standing, key=standing.key, ended=_ended(standing.key))
+    ended = standing.key.status(datetime.now(UTC)) != "valid"
+    return visit.page("key.html", here="keys", standing=standing, key=standing.key, ended=ended)
 
 
 @pages.post("/keys/{id}/limits", again=key)
@@ -59,10 +53,9 @@ async def limit(visit: Visit) -> Response:
 async def rotate(visit: Visit) -> Response:
     """Give a key another token, and show it in this answer alone; the same form sent twice does it once."""
     wanted = visit.read(Rotation)
-    seen = await asyncio.to_thread(visit.services.records.keys.get, visit.path("id"))
-    if visit.field("rotated_at") != str(seen.rotated_at):
-        raise KeyRotatedError(_ROTATED)
-    key = await visit.do(commands.rotate, seen, wanted)
+    standing = await visit.do(commands.standing, visit.path("id"))
+    commands.check_shown(standing.key, visit.field("rotated_at"))
+    key = await visit.do(commands.rotate, standing.key, wanted)
     response = visit.page("key_created.html", here="keys", key=key, example=None)
     if key.id == visit.actor.id and not wanted.overlap_hours:
         visit.forget(response)
@@ -86,14 +79,3 @@ async def revoke(visit: Visit) -> Response:
         visit.forget(response)
         return response
     return visit.redirect("/keys", done=f"“{key.name}” is revoked: from now on every request with it is refused.")
-
-
-def _ended(key: ApiKey) -> bool:
-    return key.status(datetime.now(UTC)) != "valid"
-
-
-def _example(services: Services, key: ApiKey) -> str | None:
-    """A task to try the new key on: one of the newest plan of any knowledge base that it is for."""
-    tasks = [task for status in services.records.ledger.budgets.statuses() for task in status.tasks if task.left]
-    tasks = [task for task in tasks if in_scope(key.scope, task.address)]
-    return parts(tasks[-1].address.partition("@")[0])[0] if tasks else None

@@ -1,44 +1,30 @@
 """A knowledge base's pages: how it is created, its budget, plans, usage, releases, exemplars and settings."""
 
-import asyncio
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-import exemplar_store
-from accounting.ledger import events
-from accounting.ledger.history import History
-from service.answering.plans.forecast import RULE
-from service.answering.plans.preview import preview
-from service.gateway.dashboard.audit import in_words, told_apart
-from service.gateway.dashboard.overview import summarise
+from service.gateway.dashboard.overview import over_time
 from service.gateway.dashboard.pages import Pages, Visit
-from service.gateway.dashboard.usage import charged_by_day, first_day, totals
-from service.operations import answers, audit, budgets, knowledge_bases, plans
+from service.gateway.dashboard.usage import charged_by_day
+from service.operations import answers, audit, budgets, knowledge_bases, overview, uploads
 from service.operations import exemplars as exemplar_commands
+from service.operations import signed_plans as plans
+from service.operations import usage as usage_commands
 from service.operations.command import Confirmation
 from service.operations.exemplars import Upload
 from service.operations.fields import FieldError
+from service.operations.forecast import RULE
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
-from service.records.api_keys import called
-from service.records.roles import Right
-from service.records.signed import read_signed
-from service.sources.uploads import rows_of
+from service.operations.roles import Right
 
 pages = Pages()
 
 HOME = "/knowledge-bases/{name}"
 
-_ENDINGS = ("csv", "jsonl", "ndjson")
-_ADVICE = "save the file as UTF-8, or use `dpicl kb ingest` with --encoding"
 _RELEASES = 12
 _CHANGES = 12
-_CHANGED = (
-    *(events.ExemplarsIngested, events.UnitForgotten, events.CohortOpened, events.CohortClosed),
-    *(events.KnowledgeBaseArchived, events.RemoteEngineChanged),
-)
 
 
 @pages.get("/new-knowledge-base")
@@ -59,14 +45,13 @@ async def create(visit: Visit) -> Response:
 @pages.get(HOME, needs=Right.BROWSE)
 async def budget(visit: Visit) -> Response:
     """What is promised, used and free, and how long the answers last."""
-    records, name = visit.services.records, visit.path("name")
-    await visit.do(knowledge_bases.describe, name)
-    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
+    summary = await visit.do(overview.read_one, visit.path("name"))
     listed = await visit.do(budgets.list_groups)
     return await tab(
         visit,
         "budget",
         summary=summary,
+        chart=over_time(summary),
         group=next((group for group in listed if group.group == summary.budget.group), None),
         rule=RULE,
     )
@@ -76,21 +61,12 @@ async def budget(visit: Visit) -> Response:
 @pages.get(HOME + "/plans/{version:number}", needs=Right.BROWSE)
 async def signed_plans(visit: Visit) -> Response:
     """A signed plan and what it gives; the newest unless the address names one."""
-    records, name = visit.services.records, visit.path("name")
-    signed = await visit.do(plans.list_, name)
-    version = visit.request.path_params.get("version", signed[-1].version if signed else None)
-    plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
-    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
-    names = await asyncio.to_thread(plans.names, visit.actor, records)
+    name = visit.path("name")
     return await tab(
         visit,
         "plans",
-        summary=summary,
-        plan=plan,
-        calibrated=plan and read_signed(plan.document),
-        preview=preview,
-        called=lambda actor: called(actor, names),
-        versions=[listed.version for listed in reversed(signed)],
+        signed=await visit.do(plans.read, name, visit.request.path_params.get("version")),
+        summary=await visit.do(overview.read_one, name),
         latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
     )
 
@@ -98,22 +74,9 @@ async def signed_plans(visit: Visit) -> Response:
 @pages.get(HOME + "/usage", needs=Right.BROWSE)
 async def usage(visit: Visit) -> Response:
     """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
-    records, name = visit.services.records, visit.path("name")
-    today, history = datetime.now(UTC).date(), History(records.database)
-    spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
-    names = told_apart(await asyncio.to_thread(plans.names, visit.actor, records))
-    by = "key" if visit.asked("by") == "key" else "task"
-    named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".", 1)[-1])
-    return await tab(
-        visit,
-        "usage",
-        by=by,
-        charged=charged_by_day(spent, named, today),
-        totals=totals(spent, names),
-        fallbacks=await asyncio.to_thread(history.fallbacks, knowledge_base=name),
-        refusals=await asyncio.to_thread(records.ledger.refusals, name),
-        key_names=names,
-    )
+    by: Literal["key", "task"] = "key" if visit.asked("by") == "key" else "task"
+    shown = await visit.do(usage_commands.read, visit.path("name"), by)
+    return await tab(visit, "usage", by=by, usage=shown, charged=charged_by_day(shown.charged))
 
 
 @pages.get(HOME + "/releases", needs=Right.AUDIT)
@@ -128,11 +91,8 @@ async def releases(visit: Visit) -> Response:
 @pages.get(HOME + "/exemplars", needs=Right.AUDIT)
 async def exemplars(visit: Visit) -> Response:
     """Files are uploaded here; what is stored is never shown, only what was done."""
-    records, kinds = visit.services.records, [kind.kind for kind in _CHANGED]
-    newest = {"limit": _CHANGES, "newest_first": True}
-    changes = await visit.do(audit.events, kinds=kinds, knowledge_base=visit.path("name"), **newest)
-    names = await asyncio.to_thread(plans.names, visit.actor, records)
-    return await tab(visit, "exemplars", changes=[in_words(event, names) for event in changes])
+    changes = await visit.do(audit.describe, kinds=audit.CHANGES, knowledge_base=visit.path("name"), limit=_CHANGES)
+    return await tab(visit, "exemplars", changes=changes)
 
 
 @pages.post(HOME + "/exemplars", again=exemplars, about="file", uploads=True)
@@ -142,22 +102,9 @@ async def upload(visit: Visit) -> Response:
     file = visit.form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
         raise FieldError("file", "choose a file first")
-    suffix = file.filename.rpartition(".")[2].lower()
-    if suffix not in _ENDINGS:
-        raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
-    body, how = await file.read(), visit.read(Upload)
-    try:
-        read = rows_of(body, json_lines=suffix != "csv", advice=_ADVICE)
-    except ValueError as error:
-        raise FieldError("file", str(error)) from None
-    try:
-        stored = await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed_many)
-    except exemplar_store.BadRowError as error:
-        raise FieldError("file", str(error)) from error
-    except exemplar_store.UnitTooLargeError:  # whose own words count units
-        most, size = exemplar_store.MAX_EXEMPLARS_PER_UNIT, exemplar_store.MAX_UNIT_BYTES
-        why = f"a unit would have more than {most:,} exemplars, or more than {size:,} bytes of text"
-        raise FieldError("file", why) from None
+    content, how = await file.read(), visit.read(Upload)
+    embed = services.embedder.embed_many
+    stored = await visit.do(uploads.ingest_file, name, file.filename, content, how, embed)
     done = "Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing."
     done = f"{done} {stored.notice}" if stored.notice else done
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)

@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -24,13 +24,12 @@ from service.gateway.bodies import streams_body
 from service.gateway.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError, check_ours, read_form
 from service.gateway.dashboard.security import is_https
 from service.gateway.dashboard.templating import render
-from service.gateway.refusals import REFUSALS, kind_of
-from service.operations.command import Command, Confirmation, UnconfirmedError
+from service.operations.command import Confirmation, OnRecords, UnconfirmedError
 from service.operations.fields import problems, sentence
+from service.operations.refusals import REFUSALS, kind_of
+from service.operations.roles import Actor, Right, may
 from service.operations.services import Services
-from service.records.records import Records
-from service.records.roles import Actor, Right, may
-from service.records.sessions import Session
+from service.operations.sessions import Session
 
 M = TypeVar("M", bound=BaseModel)
 P = ParamSpec("P")
@@ -108,7 +107,7 @@ class Visit:
         """Whoever is signed in."""
         return self.session.actor
 
-    async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def do(self, command: OnRecords[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do a command on the services' records; see :meth:`service.operations.command.Command.aside`."""
         return await command.aside(self.actor, self.services.records, *args, **kwargs)
 

@@ -18,9 +18,9 @@ from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOA
 from joserfc.errors import ClaimError, JoseError, MissingClaimError
 
 from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
-from service.records.roles import MAY, Role
-from service.records.sessions import Person
-from service.settings import Settings
+from service.operations.roles import MAY
+from service.operations.sessions import Person
+from service.settings import PersonRole, Settings
 
 _SKEW_S = 60
 _TIMEOUT_S = 10.0
@@ -152,7 +152,7 @@ class Provider:
             raise SignInRefusedError("The provider’s name for you contains characters that cannot be stored.")
         return person
 
-    def _role(self, claims: Mapping[str, Any]) -> Role:
+    def _role(self, claims: Mapping[str, Any]) -> PersonRole:
         """The role that may the most of those that the claims give."""
         roles_given = set()
         for claim, roles in self._roles.items():

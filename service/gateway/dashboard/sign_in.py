@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from service.answering.wording import lasting
 from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
 from service.gateway.dashboard.forms import check_ours, read_form
 from service.gateway.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
-from service.records.roles import Right, may
+from service.operations.roles import Right, may
+from service.operations.wording import lasting
 
 if TYPE_CHECKING:
     from service.gateway.dashboard.provider import Provider

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.answering import wording
+from service.operations import wording
 
 _HERE = Path(__file__).parent
 _FOREVER = "public, max-age=31536000, immutable"

@@ -1,12 +1,8 @@
 """Answers charged and left over time, in charts. All of it is public: charges, not what was drawn for them."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
-from accounting.ledger.history import Day, Use, midnight
-from service.answering.plans.forecast import Forecast
-from service.answering.wording import number, percent
 from service.gateway.dashboard.charts import (
     STYLES,
     Axis,
@@ -20,86 +16,58 @@ from service.gateway.dashboard.charts import (
     counting,
     place,
 )
-
-DAYS = 30
-"""How far back the page looks, today among them."""
-
-
-def first_day(today: date) -> datetime:
-    """When the first of them begins."""
-    return midnight(today) - timedelta(days=DAYS - 1)
+from service.operations.forecast import Course
+from service.operations.usage import DailyCharges
+from service.operations.wording import number, percent
 
 
-def charged_by_day(spent: Sequence[Use], named: Callable[[Use], str], today: date) -> Chart | None:
-    """Answers charged on each of the last days.
-
-    Args:
-        spent: on these days; others are ignored.
-        named: the series that some of them belong to.
-        today: the last of the days.
-    """
-    days = [first_day(today).date() + timedelta(days=i) for i in range(DAYS)]
-    # Midnight may have passed since ``today`` was read, or another replica's clock be ahead of ours.
-    spent = [use for use in spent if use.day in days]
-    if not spent:
+def charged_by_day(charged: DailyCharges) -> Chart | None:
+    """Answers charged on each of the last days; None if there were none."""
+    if not charged.series:
         return None
-    series = _series(spent, named, days)
-    highest = max(sum(heights[i] for _, heights in series) for i in range(DAYS))
-    total = sum(use.answers for use in spent)
+    days = charged.days
+    by_day = [sum(heights) for heights in zip(*(heights for _, heights in charged.series), strict=True)]
+    total, highest = sum(by_day), max(by_day)
     return BarChart(
-        f"Answers charged in the last {DAYS} days",
-        f"{total:,} answers were charged in the last {DAYS} days, at most {highest:,} on a day.",
+        f"Answers charged in the last {len(days)} days",
+        f"{total:,} answers were charged in the last {len(days)} days, at most {highest:,} on a day.",
         "day (UTC)",
         [f"{day.day} {day:%b}" for day in days],
-        series,
+        _drawn(charged.series),
         counting("answers", max(highest, 4), words=number),
     )
 
 
-def _series(spent: Sequence[Use], named: Callable[[Use], str], days: list[date]) -> list[tuple[str, list[int]]]:
-    """Counts by name, the busiest first; those beyond what can be told apart are added up."""
-    counts: dict[str, list[int]] = {}
-    for use in spent:
-        counts.setdefault(named(use), [0] * len(days))[days.index(use.day)] += use.answers
-    ordered = sorted(counts.items(), key=lambda pair: -sum(pair[1]))
-    if len(ordered) <= STYLES:
-        return ordered
-    rest = [sum(column) for column in zip(*(heights for _, heights in ordered[STYLES - 1 :]), strict=True)]
-    return [*ordered[: STYLES - 1], ("all others", rest)]
+def _drawn(series: Sequence[tuple[str, Sequence[int]]]) -> Sequence[tuple[str, Sequence[int]]]:
+    """The busiest; those beyond what can be told apart are added up."""
+    if len(series) <= STYLES:
+        return series
+    rest = [sum(column) for column in zip(*(heights for _, heights in series[STYLES - 1 :]), strict=True)]
+    return [*series[: STYLES - 1], ("all others", rest)]
 
 
-def totals(spent: Sequence[Use], key_names: Mapping[str, str]) -> list[tuple[str, str, int]]:
-    """(key, task, answers), the most first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for use in spent:
-        counts[key_names.get(use.key_id, use.key_id), use.task] += use.answers
-    return [(key, task, answers) for (key, task), answers in counts.most_common()]
-
-
-def burn_down(
-    knowledge_base: str, forecasts: Sequence[tuple[Forecast, datetime]], days: Sequence[Day], now: datetime
-) -> Chart | None:
+def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> Chart | None:
     """The shares of answers left, over time, with what is foretold.
 
     Args:
         knowledge_base: its name.
-        forecasts: of its tasks, each with when its plan was signed; those with the least left are drawn.
-        days: what was spent on which day, oldest first.
+        courses: of its tasks; those with the least left are drawn.
         now: the present, in UTC.
     """
-    if not forecasts:
+    if not courses:
         return None
-    drawn = sorted(forecasts, key=lambda pair: pair[0].left / pair[0].answers)[:STYLES]
-    first = min(signed for _, signed in drawn)
+    drawn = sorted(courses, key=lambda one: one.forecast.left / one.forecast.answers)[:STYLES]
+    first = min(one.signed_at for one in drawn)
     known = max(now - first, timedelta(days=1))
     # As far ahead as is known already, at least a month: a forecast for years would squeeze what happened into a line.
     horizon = now + min(max(known, timedelta(days=30)), timedelta(days=365))
-    ends = [forecast.runs_out for forecast, _ in drawn if forecast.runs_out]
+    ends = [one.forecast.runs_out for one in drawn if one.forecast.runs_out]
     last = min(max(ends), horizon) + timedelta(days=1) if ends else now + timedelta(days=1)
     lines = []
-    for style, (forecast, signed) in enumerate(drawn, start=1):
+    for style, one in enumerate(drawn, start=1):
+        forecast = one.forecast
         name = forecast.task.removeprefix(f"{knowledge_base}.")
-        lines.append(Line(name, _spent(forecast, signed, days, now), style))
+        lines.append(Line(name, [(place(moment), share) for moment, share in one.left], style))
         if forecast.per_day:
             until = min(forecast.runs_out or last, last)
             then = forecast.left - forecast.per_day * ((until - now) / timedelta(days=1))
@@ -113,7 +81,7 @@ def burn_down(
     else:
         axis = calendar("", first.date(), last.date())
     summary = "; ".join(
-        f"{forecast.task}: {forecast.left:,} of {forecast.answers:,} answers left" for forecast, _ in drawn
+        f"{one.forecast.task}: {one.forecast.left:,} of {one.forecast.answers:,} answers left" for one in drawn
     )
     return LineChart(
         "Answers left, by task",
@@ -123,15 +91,3 @@ def burn_down(
         Axis("share of the answers", 0, 1, words=percent),
         [Mark("now", x=place(now))],
     )
-
-
-def _spent(forecast: Forecast, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
-    """The share left, from the signature until now: a step down at the end of each day on which answers were spent."""
-    left, points = forecast.answers, [(place(signed), 1.0)]
-    for day in days:
-        if day.task == forecast.task:
-            end = place(min(midnight(day.day) + timedelta(days=1), now))
-            points.append((end, left / forecast.answers))
-            left -= day.answers
-            points.append((end, left / forecast.answers))
-    return [*points, (place(now), forecast.left / forecast.answers)]

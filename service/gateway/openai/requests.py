@@ -6,13 +6,12 @@ only tunes a model's sampling changes nothing here and is accepted and ignored.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import CoreSchema, core_schema
 
-from service.answering.queries import InvalidQueryError
 from service.gateway.api.answers import AbstainBelow
 from service.gateway.api.problems import Problem
 from service.problem_kinds import ProblemKind
@@ -170,19 +169,20 @@ def newest_message(messages: list[Message], *, ignore_context: bool) -> str:
     """The text of the newest message.
 
     Raises:
-        Problem: 422, there are others that would have to be ignored, and the caller did not allow it.
-        InvalidQueryError: the newest is not the user's, or not text.
+        Problem: 422, there are others that would have to be ignored, and the caller did not allow it; or the newest is
+            not the user's, or not text.
     """
     *context, newest = messages
     if newest.role != "user":
-        raise InvalidQueryError(f"the last message is the {newest.role}'s: the query is the user's last message")
+        detail = f"the last message is the {newest.role}'s: the query is the user's last message"
+        raise Problem(ProblemKind.INVALID_QUERY, detail)
     if not ignore_context and any(_says_something(message) for message in context):
         raise Problem(ProblemKind.CONTEXT_NOT_SUPPORTED, _NO_CONTEXT)
     if isinstance(newest.content, str):
         return newest.content
     parts = newest.content or []
     if other := [part.type for part in parts if part.type != "text" or part.text is None]:
-        raise InvalidQueryError(f"the message holds {', '.join(other)}: a query is text")
+        raise Problem(ProblemKind.INVALID_QUERY, f"the message holds {', '.join(other)}: a query is text")
     return "\n".join(str(part.text) for part in parts)
 
 
@@ -197,11 +197,11 @@ def _says_something(message: Message) -> bool:
     return bool(message.content.strip() if isinstance(message.content, str) else message.content)
 
 
-def query_in(text: str, fields: tuple[str, ...]) -> str | Mapping[str, str]:
+def query_in(text: str, fields: Sequence[str]) -> str | Mapping[str, str]:
     """What a text asks of a task with these fields: itself, or of a task with several fields the object it writes.
 
     Raises:
-        InvalidQueryError: there are several, and the text is no JSON object of strings.
+        Problem: 422, there are several, and the text is not a JSON object of strings.
     """
     if len(fields) == 1:
         return text
@@ -209,7 +209,7 @@ def query_in(text: str, fields: tuple[str, ...]) -> str | Mapping[str, str]:
     try:
         query = json.loads(text)
     except (ValueError, RecursionError):
-        raise InvalidQueryError(wanted) from None
+        raise Problem(ProblemKind.INVALID_QUERY, wanted) from None
     if not isinstance(query, dict) or not all(isinstance(value, str) for value in query.values()):
-        raise InvalidQueryError(f"{wanted}, each a string")
+        raise Problem(ProblemKind.INVALID_QUERY, f"{wanted}, each a string")
     return query

@@ -3,28 +3,18 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import SignedPlan, address
-from accounting.ledger.quotas import in_scope
-from service.gateway.api.answers import (
-    ASKING_RESPONSES,
-    NO_TASK,
-    AnswerView,
-    MayAsk,
-    TaskAddress,
-    TaskView,
-    answers_left,
-    task_view,
-)
+from service.gateway.api.answers import ASKING_RESPONSES, NO_TASK, MayAsk, TaskAddress
 from service.gateway.api.dependencies import AnyKey
 from service.gateway.openai.requests import ChatRequest, newest_message, query_in
-from service.records.records import Records
-from service.records.signed import read_signed
+from service.operations import tasks
+from service.operations.answers import AnswerView
+from service.operations.tasks import ListedTask, TaskView
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 
@@ -143,9 +133,8 @@ async def create_chat_completion(
     With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
     """
     text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
-    signed = await asyncio.to_thread(asking.caller.services.records.ledger.budgets.task, body.model)
-    fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
-    completion = _completion(await asking(signed.address, query_in(text, fields), body.abstain_below))
+    task, fields = await asyncio.to_thread(tasks.query_fields, asking.caller.services.records, body.model)
+    completion = _completion(await asking(task, query_in(text, fields), body.abstain_below))
     if not body.stream:
         return completion
     with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
@@ -209,44 +198,14 @@ class Models(BaseModel):
 @router.get("/models", summary="List the tasks, in OpenAI's shape")
 async def list_models(caller: AnyKey) -> Models:
     """Every task that the key is for, by name; a task that a newer plan replaced, with its version."""
-    models = await asyncio.to_thread(_models, caller.services.records)
-    return Models(data=[model for model in models if in_scope(caller.actor.scope, model.id)])
+    return Models(data=[_model(task) for task in await caller.do(tasks.list_)])
 
 
 @router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses=NO_TASK)
 async def get_model(model: TaskAddress, caller: AnyKey) -> Model:
     """The task, under the requested name."""
-    ledger = caller.services.records.ledger
-    signed = await asyncio.to_thread(ledger.budgets.task, model)
-    return _model(model, signed.plan, signed.name, await asyncio.to_thread(answers_left, ledger, signed))
+    return _model(await caller.do(tasks.find, model))
 
 
-def _models(records: Records) -> list[Model]:
-    models: list[Model] = []
-    for budget in records.ledger.budgets.statuses():
-        left: dict[str, int | dict[str, int]] = {}
-        for counted in budget.tasks:
-            whole = address(budget.knowledge_base, counted.name, counted.version)
-            if counted.topic is None:
-                left[whole] = counted.left
-            else:
-                left[whole] = {**cast(dict[str, int], left.get(whole, {})), counted.topic: counted.left}
-        named: set[str] = set()
-        for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
-            for name in read_signed(plan.document).plan.tasks:
-                short = f"{plan.knowledge_base}.{name}"
-                full = address(plan.knowledge_base, name, plan.version)
-                if full in left:  # else the plan was signed after its tasks were read
-                    models.append(_model(full if name in named else short, plan, name, left[full]))
-                    named.add(name)
-    return models
-
-
-def _model(model_id: str, plan: SignedPlan, name: str, left: int | dict[str, int]) -> Model:
-    task = read_signed(plan.document).plan.tasks[name]
-    return Model(
-        id=model_id,
-        created=int(plan.signed_at.timestamp()),
-        owned_by=plan.knowledge_base,
-        dp_icl=task_view(address(plan.knowledge_base, name, plan.version), task, left),
-    )
+def _model(task: ListedTask) -> Model:
+    return Model(id=task.name, created=int(task.signed_at.timestamp()), owned_by=task.knowledge_base, dp_icl=task.view)

@@ -1,1 +1,1 @@
-"""What operators see: metrics, logs, traces, health. Public quantities only."""
+"""What operators see of a process: its logs, and whether what it needs is alive. Public quantities only."""

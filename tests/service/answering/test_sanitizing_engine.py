@@ -26,11 +26,11 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.errors import EngineUnavailableError
 from service.engines.remote import chat_endpoint
 from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.operations.roles import Actor
 from service.operations.services import SanitizersMissingError, Services, open_services
 from service.operations.trials import Trying, try_
 from service.records import text_ledger
 from service.records.records import Records
-from service.records.roles import Actor
 from service.records.text_ledger import TextBudgetExhaustedError
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, development, make_records, nearly_noiseless, states
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying

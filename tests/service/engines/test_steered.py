@@ -12,7 +12,7 @@ import pytest
 from examples.tiny_model import make_tiny_model
 from research.restore.model import SteeredModel
 from sanitization.restore.bundle import Bundle
-from service.answering.restoring import Mode, RedactedText, Restoring, SteeringNotServedError, task_spec
+from service.answering.restoring import Mode, RedactedQuery, Restoring, SteeringNotServedError, task_spec
 from service.engines.configs import VllmConfig
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from tests.service.conftest import MajorityEngine
@@ -44,7 +44,7 @@ class Running:
 
     def answer(self, bundle: Bundle, query: str, profile: int, mode: Mode) -> str:
         restoring = Restoring(self.root, MajorityEngine(), self.engine, timeout_s=60, max_in_flight=4)
-        asked = RedactedText(
+        asked = RedactedQuery(
             bundle=bundle.address, bundle_sha256=bundle.sha256, query=query, profile=profile, mode=mode
         )
         return self.runner.run(restoring.answer(asked, "ann"))

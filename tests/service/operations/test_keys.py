@@ -8,8 +8,8 @@ from service.operations import keys
 from service.operations.command import Confirmation, UnconfirmedError
 from service.operations.fields import FieldError
 from service.operations.keys import NewKey
+from service.operations.roles import Actor
 from service.records.records import Records
-from service.records.roles import Actor
 
 ROOT = Actor("root", "root", "account", "admin")
 CHIEF = Actor("chief", "chief", "person", "admin")

@@ -16,9 +16,9 @@ from service.operations.budgets import NewGroup, weaknesses
 from service.operations.command import Confirmation, UnconfirmedError
 from service.operations.exemplars import Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.operations.roles import Actor
 from service.records.records import Records
 from service.records.replaying import replay
-from service.records.roles import Actor
 from tests.accounting.books import wrong
 from tests.service.conftest import PLAN, embed, make_records, unwitnessed
 

@@ -12,8 +12,9 @@ import service.operations
 from service.cli.lazy import EveryCommand
 from service.gateway.dashboard.app import PAGES
 from service.operations.command import COMMANDS
+from service.operations.roles import Actor, NotAllowedError, Right, may
 from service.operations.services import Services
-from service.records.roles import Actor, NotAllowedError, Right, Role, may
+from service.records.api_keys import Role
 from service.serving.web import create_app
 
 
@@ -36,6 +37,15 @@ _COHORTS, _PLANS = f"{_KB}/cohorts", f"{_KB}/plans"
 _FILES = No("it reads or writes files of the service's machine")
 _ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and look")
 
+_CHOOSES = No("whoever asks names what they want")
+_LEADS = No("it leads through pages")
+_LISTS_WHOLE = No("the list shows them whole")
+_OTHER_ROWS = No("`exemplars.ingest` takes its rows")
+_SHOWS = No("it is drawn")
+_TEXT = No("it takes a plan that is written")
+_AS_PLANS, _AS_TRIALS = No("`plans.sign` signs it"), No("`trials.try_` tries it")
+_AS_BUDGETS = No("`budgets.read` has the figures")
+
 CAPABILITIES = {
     "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", _ASKS),
     "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
@@ -43,7 +53,9 @@ CAPABILITIES = {
     "audit.replay": Faces(
         No("whoever does not trust the service replays an export"), "audit verify", "POST /audit/verify"
     ),
-    "budgets.read": Faces("GET /v1/budgets", "budget", "GET /"),
+    "audit.filters": Faces(_CHOOSES, _CHOOSES, "GET /audit"),
+    "audit.describe": Faces(No("it gives events as they are"), No("an export has all of them"), "GET /audit"),
+    "budgets.read": Faces("GET /v1/budgets", "budget", "GET /plans"),
     "budgets.close_cohort": Faces(
         f"POST {_COHORTS}/{{cohort}}/close", "cohort close", f"POST {_HOME}/cohorts/{{number:number}}/close"
     ),
@@ -51,13 +63,14 @@ CAPABILITIES = {
     "budgets.open_cohort": Faces(f"POST {_COHORTS}", "cohort open", f"POST {_HOME}/cohorts"),
     "exemplars.forget": Faces(f"DELETE {_KB}/units/{{unit:path}}", "kb forget", f"POST {_HOME}/forget"),
     "exemplars.forget_many": Faces(_FILES, "kb forget", _FILES),
-    "exemplars.ingest": Faces(f"POST {_KB}/exemplars", "kb ingest", f"POST {_HOME}/exemplars"),
+    "exemplars.ingest": Faces(No("there it is a whole file"), "kb ingest", f"POST {_HOME}/exemplars"),
     "budgets.join_group": Faces(
         "PUT /v1/groups/{group}/knowledge-bases/{knowledge_base}", "group add", "POST /groups/{group}/join"
     ),
     "budgets.list_groups": Faces("GET /v1/groups", "group list", "GET /groups"),
     "budgets.make_group": Faces("POST /v1/groups", "group create", "POST /groups"),
     "keys.create": Faces("POST /v1/keys", "keys create", "POST /keys"),
+    "keys.example": Faces(No("`GET /v1/models` lists tasks"), No("`budget` lists tasks"), "POST /keys"),
     "keys.limit": Faces("PATCH /v1/keys/{key_id}", "keys limit", "POST /keys/{id}/limits"),
     "keys.list_": Faces("GET /v1/keys", "keys list", "GET /keys"),
     "keys.revoke": Faces("DELETE /v1/keys/{key_id}", "keys revoke", "POST /keys/{id}/revoke"),
@@ -69,6 +82,13 @@ CAPABILITIES = {
     "knowledge_bases.delete": Faces(f"DELETE {_KB}", "kb delete", f"POST {_HOME}/delete"),
     "knowledge_bases.describe": Faces(f"GET {_KB}", No("the list says it"), f"GET {_HOME}/settings"),
     "knowledge_bases.list_": Faces("GET /v1/knowledge-bases", "kb list", No("the overview shows all of them")),
+    "overview.first_steps": Faces(_LEADS, _LEADS, "GET /"),
+    "overview.read": Faces(_AS_BUDGETS, _AS_BUDGETS, "GET /"),
+    "overview.read_one": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}"),
+    "plan_drafts.open_": Faces(_TEXT, _TEXT, f"POST {_HOME}/plan"),
+    "plan_drafts.price": Faces(_TEXT, _TEXT, f"POST {_HOME}/plan"),
+    "plan_drafts.sign": Faces(_AS_PLANS, _AS_PLANS, f"POST {_HOME}/plan/sign"),
+    "plan_drafts.try_": Faces(_AS_TRIALS, _AS_TRIALS, f"POST {_HOME}/plan/try"),
     "plans.export": Faces(_FILES, "plan export", _FILES),
     "plans.list_": Faces(f"GET {_PLANS}", "plan list", f"GET {_HOME}/plans"),
     "plans.preview": Faces(f"POST {_PLANS}", "plan preview", f"POST {_HOME}/plan"),
@@ -85,16 +105,32 @@ CAPABILITIES = {
     "restoring.bundle": Faces("GET /v1/restore/bundles/{bundle}", "restore preview", "GET /bundles/{bundle}"),
     "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
     "sanitising.sanitize": Faces("POST /v1/sanitize", "sanitize text", "POST /sanitising"),
-    "trials.try_": Faces("POST /v1/tasks/{task}/preview", "plan try", f"POST {_HOME}/plan/try"),
+    "sanitising_preview.show": Faces(_SHOWS, _SHOWS, "POST /sanitising"),
+    "signed_plans.read": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plans/{{version:number}}"),
+    "signed_plans.text": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plan"),
+    "starting_plans.begin": Faces(_TEXT, _TEXT, f"GET {_HOME}/plan"),
+    "uploads.ingest_file": Faces(_OTHER_ROWS, _OTHER_ROWS, f"POST {_HOME}/exemplars"),
+    "uploads.ingest_sent": Faces(f"POST {_KB}/exemplars", _OTHER_ROWS, _OTHER_ROWS),
+    "usage.read": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}/usage"),
+    "tasks.describe": Faces("GET /v1/tasks/{task}", No("`plan list` shows what was signed"), f"GET {_HOME}/plans"),
+    "tasks.find": Faces("GET /v1/models/{model}", No("it is the same, in another shape"), f"GET {_HOME}/plans"),
+    "tasks.list_": Faces("GET /v1/models", "plan list", f"GET {_HOME}/plans"),
+    "trials.try_": Faces(No("there it is tried once it is signed"), "plan try", f"POST {_HOME}/plan/try"),
+    "trials.try_signed": Faces(
+        "POST /v1/tasks/{task}/preview", No("`plan try` takes its file"), No("there it is tried before it is signed")
+    ),
 }
 
 FOR_OTHERS = {
     **dict.fromkeys(("answers.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
-    "trials.try_": Right.TRY,
+    **dict.fromkeys(("plan_drafts.try_", "trials.try_", "trials.try_signed"), Right.TRY),
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
+    **dict.fromkeys(("audit.filters", "audit.describe"), Right.AUDIT),
+    **dict.fromkeys(("overview.read", "overview.read_one", "signed_plans.read", "usage.read"), Right.BROWSE),
     **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
+    **dict.fromkeys(("tasks.describe", "tasks.find", "tasks.list_"), Right.SEE),
 }
 
 ALSO = {
@@ -109,9 +145,6 @@ ALSO = {
     },
     "asking, in another shape": {
         "POST /v1/chat/completions",
-        "GET /v1/models",
-        "GET /v1/models/{model}",
-        "GET /v1/tasks/{task}",
         "batch",
     },
     "running the service": {

@@ -14,9 +14,9 @@ from service.answering.trials.trials import Trials
 from service.operations import plans, trials
 from service.operations.command import Confirmation
 from service.operations.fields import problems
+from service.operations.roles import Actor
 from service.operations.trials import TrialView, Trying
 from service.records.records import Records
-from service.records.roles import Actor
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 
 ROOT = Actor("root", "root", "account", "admin")

@@ -9,7 +9,7 @@ from accounting.plans.plan import CalibratedPlan
 from exemplar_store import OtherEmbeddingModelError, Row
 from exemplar_store.tables import knowledge_bases
 from service.answering.plans.signing import sign
-from service.gateway.refusals import kind_of
+from service.operations.refusals import kind_of
 from service.problem_kinds import ProblemKind
 from service.records.records import open_records
 from tests.service.conftest import embed, make_records, serving, unwitnessed

@@ -15,8 +15,8 @@ from accounting.ledger import tables
 from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
-from service.records.api_keys import PREFIX, ApiKey, ApiKeys, KeyRotatedError, UnknownKeyError
-from service.records.sessions import Sessions
+from service.operations.sessions import Sessions
+from service.records.api_keys import PREFIX, ApiKeys, KeyRotatedError, StoredKey, UnknownKeyError
 from service.records.tables import api_keys, metadata
 from tests.conftest import Clock
 
@@ -67,7 +67,7 @@ def test_a_rotated_key_is_the_same_key_under_another_token(keys: ApiKeys, engine
     made, first = keys.create("ana", "analyst", quota=7, rate_per_minute=5, scope=["kb.task"])
     tokens = [first]
 
-    def rotate(key: ApiKey, **options: timedelta) -> ApiKey:
+    def rotate(key: StoredKey, **options: timedelta) -> StoredKey:
         rotated, token = keys.rotate(key, by="root", **options)
         tokens.append(token)
         return rotated

@@ -9,8 +9,8 @@ import pytest
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
 from accounting.plans.plan import CalibratedPlan, Plan, PlanError, load_plan, parse_plan
 from exemplar_store import Layout, Row, Slot, read_json_lines
-from service.answering.plans.budget_report import budget_report
 from service.answering.plans.signing import not_free, prepare, settled, sign
+from service.operations.budget_report import budget_report
 from service.operations.services import Services, open_services
 from service.records.records import Records
 from service.records.replaying import replay

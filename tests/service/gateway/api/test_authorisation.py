@@ -20,7 +20,7 @@ from accounting.plans.plan import CalibratedPlan
 from service.answering.plans.signing import sign
 from service.gateway.dashboard.pages import COOKIE
 from service.operations.services import Services, open_services
-from service.records.sessions import LASTS, Sessions
+from service.operations.sessions import LASTS, Sessions
 from service.serving.web import create_app
 from tests.service.conftest import EMBEDDER, MajorityEngine, bearer, make_records
 

@@ -19,9 +19,9 @@ from openapi_python_client import generate
 from openapi_python_client.config import Config, ConfigFile, MetaType
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from service.gateway.api import plans
 from service.operations.keys import NewKey
 from service.operations.services import Services
+from service.operations.written_plans import CLASSIFY
 from service.serving.web import create_app
 from tests.processes import listening
 from tests.service.conftest import serving
@@ -174,7 +174,7 @@ def test_it_takes_a_knowledge_base_from_nothing_to_an_answer(client: ModuleType,
             assert isinstance(stored, models.Ingested), stored
         assert services.records.store.forget("support", "u7") == 1
 
-        plan = models.Plan.from_dict(plans.CLASSIFY)
+        plan = models.Plan.from_dict(CLASSIFY)
         result = call("sign_plan", "support", tag="plans", body=plan, dry_run=True)
         assert isinstance(result, models.PlanResult), result
         assert services.records.ledger.budgets.plans("support") == []

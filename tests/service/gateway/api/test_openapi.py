@@ -20,9 +20,9 @@ from exemplar_store import Layout, read_json_lines
 from service.answering.plans.signing import prepare, sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.embedding.embedder import Embedder
-from service.gateway.api import plans
 from service.gateway.api.problems import MEDIA_TYPE
 from service.operations.services import Services, open_services
+from service.operations.written_plans import CLASSIFY
 from service.records.records import Records, open_records
 from service.serving.web import create_app
 from tests.sanitization.restore.made_up import published
@@ -64,7 +64,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     embedder = Embedder()
     exemplars = [{"unit_id": f"customer-{i}", "text": TOLD[i % 2][1], "label": TOLD[i % 2][0]} for i in range(40)]
     records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed_many)
-    sign(records, prepare(records, parse_plan(plans.CLASSIFY)), "test")
+    sign(records, prepare(records, parse_plan(CLASSIFY)), "test")
     open_cohort = Records.open_cohort
 
     def open_small(self: Records, name: str, **cohort: Any) -> int:

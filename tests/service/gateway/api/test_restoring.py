@@ -1,4 +1,4 @@
-"""Redacted texts over HTTP, through the client that people use and the application that serves."""
+"""RedactedQuery texts over HTTP, through the client that people use and the application that serves."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ import pytest
 
 from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RestoreClient
-from service.answering.restoring import RedactedText, Restoring
+from service.answering.restoring import RedactedQuery, Restoring
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
@@ -86,7 +86,7 @@ def test_what_the_engine_says_leaves_on_a_grain(
     doctor.fails = fails
     restoring = Restoring(tmp_path / "bundles", doctor, timeout_s=60, max_in_flight=4, grain_s=0.2)
     begun = time.monotonic()
-    asked = RedactedText(bundle=bundle.address, bundle_sha256=bundle.sha256, query="has fever", profile=0)
+    asked = RedactedQuery(bundle=bundle.address, bundle_sha256=bundle.sha256, query="has fever", profile=0)
     with contextlib.suppress(EngineUnavailableError):
         asyncio.run(restoring.answer(asked, "ann"))
     assert time.monotonic() - begun >= 0.2

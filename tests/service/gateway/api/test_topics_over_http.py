@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from service.answering.plans.budget_report import budget_report
 from service.answering.plans.preview import preview
 from service.answering.plans.signing import prepare
+from service.operations.budget_report import budget_report
 from service.operations.services import Services
 from service.records.records import Records
 from tests.service.answering.topic_shop import ask, embed, opened, plan, serve

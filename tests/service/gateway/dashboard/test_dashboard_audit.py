@@ -16,7 +16,7 @@ from accounting.replay.trail import verify
 from exemplar_store import Row
 from service.answering.plans.signing import prepare, sign
 from service.gateway.dashboard import audit
-from service.gateway.dashboard.audit import in_words
+from service.operations.audit import in_words
 from tests.service.conftest import PLAN, embed
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser
 from tests.service.gateway.dashboard.test_dashboard_knowledge_base import PAGES, upload

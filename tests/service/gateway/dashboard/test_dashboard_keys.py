@@ -8,13 +8,13 @@ import sqlalchemy as sa
 
 from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
-from service.records.api_keys import ApiKey
+from service.records.api_keys import StoredKey
 from service.records.tables import api_keys
 from tests.service.conftest import PLAN
 from tests.service.gateway.dashboard.dashboard_browser import Browser, token_on, words
 
 
-def key(browser: Browser, name: str) -> ApiKey:
+def key(browser: Browser, name: str) -> StoredKey:
     (found,) = (key for key in browser.records.keys.list() if key.name == name)
     return found
 

@@ -15,8 +15,9 @@ from accounting.ledger.history import Use
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.answering.latency import Measured
 from service.engines.errors import EngineUnavailableError
-from service.gateway.dashboard.usage import _series, charged_by_day
+from service.gateway.dashboard.usage import charged_by_day
 from service.operations.services import Services, open_services
+from service.operations.usage import charged
 from tests.service.conftest import PLAN, Embedding, MajorityEngine, serving
 from tests.service.gateway.dashboard.dashboard_browser import Browser, signed_in, words
 
@@ -83,17 +84,17 @@ def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
     today = datetime.now(UTC).date()
     days = [today - timedelta(days=1), today]
     spent = [Use(days[i % 2], f"toys.t{i}@1", "k", 10 - i) for i in range(9)]
-    series = _series(spent, lambda use: use.task, days)
+    series = charged_by_day(charged(spent, lambda use: use.task, today)).series
     assert [name for name, _ in series] == [f"toys.t{i}@1" for i in range(5)] + ["all others"]
-    assert series[-1][1] == [4 + 2, 5 + 3]
+    assert series[-1][1][-2:] == [4 + 2, 5 + 3]
 
 
 def test_a_charge_of_another_day_than_those_shown_is_left_out() -> None:
     """As when midnight passes while the page is made, or another replica's clock is ahead."""
     today = datetime.now(UTC).date()
     spent = [Use(today + timedelta(days=ahead), "toys.t@1", "k", 1) for ahead in (-30, -29, 0, 1)]
-    assert charged_by_day(spent, lambda use: use.task, today).summary.startswith("2 answers were charged")
-    assert charged_by_day(spent[-1:], lambda use: use.task, today) is None
+    assert charged_by_day(charged(spent, lambda use: use.task, today)).summary.startswith("2 answers were charged")
+    assert charged_by_day(charged(spent[-1:], lambda use: use.task, today)) is None
 
 
 def test_releases_are_shown(browser: Browser) -> None:

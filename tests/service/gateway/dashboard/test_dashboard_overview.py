@@ -9,10 +9,11 @@ import pytest
 
 from accounting.ledger.history import Day
 from accounting.plans.plan import load_plan
-from service.answering.plans.forecast import RULE, forecast
 from service.answering.plans.signing import prepare, sign
-from service.gateway.dashboard.overview import summarise
+from service.gateway.dashboard.overview import next_step
 from service.gateway.dashboard.usage import burn_down
+from service.operations.forecast import RULE, course, forecast
+from service.operations.overview import summarise
 from service.operations.services import Services
 from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
@@ -20,7 +21,6 @@ from tests.service.gateway.dashboard.test_dashboard_knowledge_base import releas
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY = NOW.date()
-LAST_WEEK = TODAY - timedelta(days=9)
 TASK = "toys.colour@1"
 
 
@@ -30,37 +30,10 @@ def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
     return [Day(first + timedelta(days=i), task, count) for i, count in enumerate(answers) if count]
 
 
-def test_the_rate_is_the_mean_of_a_week() -> None:
-    # Half of today has gone, so the window is 6.5 days.
-    spent = days(1000, *[10] * 6, 5)
-    one = forecast(TASK, 5000, 500, spent, NOW)
-    assert (one.per_day, one.runs_out) == (pytest.approx(10), NOW + timedelta(days=50))
-    assert one.sentence == "500 answers left, at this rate until 29 April 2026."
-    assert one.exactly == "500 of 5,000 answers left, 10 a day"
-    assert forecast(TASK, 5000, 500, [*spent, *days(99, task="toys.other@1")], NOW) == one
-    # A young task is judged by the days it was asked.
-    assert forecast(TASK, 100, 70, days(20, 10), NOW).per_day == pytest.approx(20)
-
-
-@pytest.mark.parametrize(
-    ("left", "spent", "sentence"),
-    [
-        (20, [], "20 answers left; not enough history for a forecast."),
-        (19, days(1), "19 answers left; not enough history for a forecast."),
-        (0, days(20), "All answers are spent. Repeated questions are still answered."),
-        (5, days(15, last=LAST_WEEK), "5 answers left; none were asked for in the last seven days."),
-        (987654, days(1, 1), "About 987,000 answers left, at this rate for more than five years."),
-        (1, days(1, 1), "1 answer left, at this rate until 11 March 2026."),
-    ],
-)
-def test_what_is_left_in_words(left: int, spent: list[Day], sentence: str) -> None:
-    assert forecast(TASK, 1_000_000, left, spent, NOW).sentence == sentence
-
-
 def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     spent = days(10, 0, 20, 10)
     one = forecast(TASK, 100, 60, spent, NOW)
-    chart = burn_down("toys", [(one, NOW - timedelta(days=3))], spent, NOW)
+    chart = burn_down("toys", [course(one, NOW - timedelta(days=3), spent, NOW)], NOW)
     assert chart is not None
     known, foretold = chart.lines
     points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
@@ -71,12 +44,12 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     assert foretold.foretold
     assert chart.path(foretold).endswith(" 400.0")
     assert chart.summary == "toys.colour@1: 60 of 100 answers left"
-    assert burn_down("toys", [], [], NOW) is None
+    assert burn_down("toys", [], NOW) is None
 
 
 def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     one = forecast(TASK, 100, 90, days(10), NOW)
-    chart = burn_down("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
+    chart = burn_down("toys", [course(one, NOW - timedelta(hours=2), days(10), NOW)], NOW)
     assert chart is not None
     assert chart.x.labels() == ["10:00", "12:00", "14:00"]
     (known,) = chart.lines
@@ -111,7 +84,7 @@ def spend(services: Services, answers: int) -> None:
 def test_what_needs_attention(services: Services, answers: int, days_on: int, expected: list) -> None:
     spend(services, answers)
     (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=days_on))
-    assert [(one.urgency, one.state, one.path) for one in summary.matters] == expected
+    assert [(one.urgency, one.state, next_step(one)[1]) for one in summary.matters] == expected
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,12 @@ from service.answering.plans.preview import preview
 from service.answering.plans.signing import check_fits
 from service.gateway.dashboard.computing import Computations
 from service.gateway.dashboard.plan_studio import desk
-from service.gateway.dashboard.plan_studio.charts import over_answers, over_epsilon
-from service.gateway.dashboard.plan_studio.desk import located
-from service.gateway.dashboard.plan_studio.drafts import KINDS, chosen, signed_text, starting_text
+from service.gateway.dashboard.plan_studio.charts import answers_chart, epsilon_chart
+from service.gateway.dashboard.plan_studio.drafts import starting_text
+from service.operations.plan_curves import over_answers, over_epsilon
+from service.operations.plan_drafts import located
+from service.operations.signed_plans import as_text
+from service.operations.starting_plans import KINDS, chosen, starting_plan
 from service.records.engine_record import EngineView
 from tests.service.conftest import PLAN, TEXT_PLAN, upload
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
@@ -105,7 +108,7 @@ def starting(
     described = KnowledgeBase(1, "toys", (public_size,), fields, fields[0], None, False, dimension, datetime.now(UTC))
     free = Decimal("0.70001"), Decimal("1.23e-7")
     status = CohortStatus(1, *free, Decimal(0), Decimal(0), *free, datetime.now(UTC), None)
-    plan = load_plan(starting_text(described, status, chosen({"kind": kind, **choices}), engine))
+    plan = load_plan(starting_text(starting_plan(described, status, chosen({"kind": kind, **choices}), engine)))
     if len(fields) > 1:
         check_fits(plan, described)
     return plan
@@ -168,8 +171,8 @@ def test_texts_of_several_lines_stay_such(calibrated) -> None:
     )
     plan = load_plan(text)
     document = calibrated.model_copy(update={"plan": plan}).model_dump_json()
-    assert "query: |-" in signed_text(document)
-    assert load_plan(signed_text(document)) == plan
+    assert "query: |-" in as_text(document)
+    assert load_plan(as_text(document)) == plan
 
 
 def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browser) -> None:
@@ -195,8 +198,8 @@ def test_the_preview_estimates_latency_from_a_task_that_was_measured(browser: Br
 
 def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
     calibrated = calibrate_plan(load_plan(SMALL.replace("epsilon: 2", "epsilon: 16")), 60)
-    assert [row[1] for row in over_epsilon(calibrated).rows] == ["8", "16"]  # no plan has more than 25
-    chart = over_answers(calibrated)
+    assert [row[1] for row in epsilon_chart(over_epsilon(calibrated)).rows] == ["8", "16"]  # no plan has more than 25
+    chart = answers_chart(over_answers(calibrated))
     heights = [float(height) for height in re.findall(r"[ML][\d.]+ ([\d.]+)", chart.path(chart.lines[0]))]
     assert heights == sorted(heights, reverse=True)  # upwards on the page
     assert [row[1] for row in chart.rows] == ["half", "as planned", "twice"]
@@ -204,7 +207,7 @@ def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
 
 def test_a_plan_without_a_similar_one_has_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse = Mock(side_effect=PlanError(("", "no noise is enough")))
-    monkeypatch.setattr("service.gateway.dashboard.plan_studio.charts.least_noise", refuse)
+    monkeypatch.setattr("service.operations.plan_curves.least_noise", refuse)
     assert over_epsilon(calibrate_plan(load_plan(SMALL), 60)) is None
 
 

@@ -19,7 +19,7 @@ from accounting.ledger.trail import append
 from accounting.replay.trail import verify
 from service.gateway.dashboard.attempt import Attempt
 from service.gateway.dashboard.sign_in import _ATTEMPT as ATTEMPT
-from service.records.sessions import LASTS, Sessions
+from service.operations.sessions import LASTS, Sessions
 from service.settings import Settings
 from tests.service.conftest import serving
 from tests.service.gateway.dashboard.dashboard_browser import Browser

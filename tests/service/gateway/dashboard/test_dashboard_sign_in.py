@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from service.gateway.dashboard import sign_in
 from service.operations.services import Services
-from service.records.sessions import LASTS, Sessions
+from service.operations.sessions import LASTS, Sessions
 from service.serving.web import create_app
 from tests.service.conftest import make_records
 from tests.service.gateway.dashboard.dashboard_browser import OURS, Browser
@@ -145,7 +145,7 @@ def test_errors_are_pages_for_people(browser: Browser) -> None:
 
 def test_an_unexpected_error_says_nothing_of_itself(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Mock(side_effect=RuntimeError("canary-19c0 in an exemplar"))
-    monkeypatch.setattr("service.gateway.dashboard.overview.summarise", broken)
+    monkeypatch.setattr("service.operations.overview.summarise", broken)
     page = browser.get("/")
     assert page.status_code == 500
     assert "Its log says where" in page.text

@@ -4,7 +4,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from service.gateway.refusals import kind_of
+from service.operations.refusals import kind_of
 from service.problem_kinds import ProblemKind
 
 ROOT = Path(__file__).parents[3]
@@ -16,7 +16,6 @@ NEVER_THERE = {
     "NotHereError",
     "SanitizersMissingError",
     "SchemaError",
-    "TracingNotInstalledError",
     # Whoever asks the engine turns it into another.
     "UnanswerableQueryError",
     # Only while largest slots are measured.

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, Self
 
 from accounting.ledger.quotas import in_scope
 from service.problem_kinds import ProblemKind, RefusalError
-
-Role = Literal["analyst", "viewer", "auditor", "admin"]
+from service.records.api_keys import Role, StoredKey
 
 
 class Right(Enum):
@@ -76,6 +75,11 @@ class Actor:
     kind: Literal["key", "person", "account"]
     role: Role
     scope: tuple[str, ...] = ()
+
+    @classmethod
+    def with_key(cls, key: StoredKey) -> Self:
+        """The actor that calls with a key."""
+        return cls(key.id, key.name, "key", key.role, key.scope)
 
     def require(self, right: Right) -> None:
         """Whether they have a right.

@@ -9,11 +9,11 @@ import pytest
 from fastapi.testclient import TestClient
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from service.gateway.telemetry.tracing import open_tracing
 from service.operations.services import Services
-from service.records.telemetry.tracing import open_tracing
 from service.serving.web import create_app
 from tests.service.conftest import MajorityEngine, bearer
-from tests.service.records.telemetry.trace_receiver import TraceReceiver, attributes, receiving
+from tests.service.gateway.telemetry.trace_receiver import TraceReceiver, attributes, receiving
 from tests.service.shell import Shell
 
 CANARY = "canary-5f1e90"

@@ -10,8 +10,8 @@ from threading import Lock
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.gateway.telemetry.routes import concerns_exemplars, route_pattern
 from service.problem_kinds import ProblemKind
-from service.records.telemetry.routes import concerns_exemplars, route_pattern
 
 _SURFACES = {"/v1/": "api", "/admin/": "dashboard"}
 """What is counted. Who asks for health or metrics is no caller, and asks all the time."""

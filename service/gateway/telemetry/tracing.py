@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.records.telemetry.routes import concerns_exemplars, route_pattern
+from service.gateway.telemetry.routes import concerns_exemplars, route_pattern
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -1,15 +1,20 @@
 """Which kind of problem each refusal is, for the API and the dashboard alike.
 
 The service's own errors name it themselves. Those of the packages below it, which know nothing of problems, have it
-here.
+here, and so have the database's.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import exemplar_store
 from accounting.ledger import charges, errors, history, quotas, witness
 from accounting.plans import plan
 from accounting.privacy import accountants
 from sanitization import text
+from service.answering import restoring
 from service.problem_kinds import ProblemKind, RefusalError
+from service.records.database import UNAVAILABLE
 
 _OF_PACKAGES: dict[type[Exception], ProblemKind] = {
     charges.AnswersExhaustedError: ProblemKind.ANSWERS_EXHAUSTED,
@@ -47,11 +52,35 @@ _OF_PACKAGES: dict[type[Exception], ProblemKind] = {
 }
 
 REFUSALS: tuple[type[Exception], ...] = (RefusalError, *_OF_PACKAGES)
-"""What a face explains."""
+"""What a face explains in the error's own words."""
+
+OUTAGES: tuple[type[Exception], ...] = UNAVAILABLE
+"""What a face logs, and explains in words of its own: those of the database's errors may quote what is private."""
+
+NOT_THERE: tuple[type[Exception], ...] = (
+    errors.UnknownPlanError,
+    history.UnknownCursorError,
+    restoring.UnknownBundleError,
+)
+"""Errors of pages whose own address names something that does not exist."""
+
+_KINDS = {**_OF_PACKAGES, **dict.fromkeys(OUTAGES, ProblemKind.DATABASE_UNAVAILABLE)}
 
 
 def kind_of(error: Exception) -> ProblemKind:
-    """The kind of problem that an error is: an internal error, unless it is one of :data:`REFUSALS`."""
+    """The kind of problem that an error is: an internal error, unless it is one of :data:`REFUSALS` or an outage."""
     if isinstance(error, RefusalError):
         return error.kind
-    return next((_OF_PACKAGES[one] for one in type(error).__mro__ if one in _OF_PACKAGES), ProblemKind.INTERNAL_ERROR)
+    return next((_KINDS[one] for one in type(error).__mro__ if one in _KINDS), ProblemKind.INTERNAL_ERROR)
+
+
+def members_of(error: Exception) -> Mapping[str, Any]:
+    """The further public members of one of :data:`REFUSALS`, by which programs can act."""
+    match error:
+        case RefusalError():
+            return error.members
+        case plan.PlanError():
+            return {"problems": [str(problem) for problem in error.problems]}
+        case errors.SignedAlreadyError():
+            return {"again": error.version}
+    return {}

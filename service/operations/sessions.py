@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import KeySignedIn, KeySignedOut, Particulars, PersonSignedIn, PersonSignedOut
-from service.records.api_keys import ApiKey, standing, token_digest
-from service.records.roles import MAY, Actor, Right, Role, may, why_not
+from service.operations.roles import MAY, Actor, Right, may, why_not
+from service.records.api_keys import Role, StoredKey, standing, token_digest
 from service.records.tables import admin_sessions, api_keys
 
 LASTS = timedelta(hours=8)
@@ -76,7 +76,7 @@ class Sessions:
     issuer: str | None = field(default=None, kw_only=True)
     clock: Callable[[], datetime] = field(default=partial(datetime.now, UTC), kw_only=True)
 
-    def start(self, whose: ApiKey | Person) -> str:
+    def start(self, whose: StoredKey | Person) -> str:
         """Sign somebody in.
 
         Returns:

@@ -1,7 +1,7 @@
 """How fast a task's answers are spent, and until when they last at that rate.
 
 The rate is the mean of today, as far as it has gone, and the six days before; for a task that was first asked later, of
-the days since. Less than a day of asking says nothing of a rate, and then nothing is foretold.
+the days since. Less than a day of asking gives no rate, and then no forecast.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.ledger.history import Day, midnight
-from service.answering import wording
+from service.operations import wording
 
 WINDOW = timedelta(days=7)
 HISTORY = timedelta(days=400)
@@ -29,8 +29,8 @@ class Forecast:
         task: address with version.
         answers: granted by the plan.
         left: not yet spent.
-        per_day: rate; None while there is not enough history.
-        runs_out: when, at this rate; None if it cannot be told or lies beyond five years.
+        per_day: rate; None: not enough history.
+        runs_out: when, at this rate; None: not known, or beyond five years.
     """
 
     task: str
@@ -71,7 +71,7 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
         task: address with version.
         answers: granted by the plan.
         left: not yet spent.
-        days: what it spent on which day, oldest first; other tasks' are ignored.
+        days: answers spent by day, oldest first; other tasks' are ignored.
         now: the present, in UTC.
     """
     mine = [day for day in days if day.task == task]
@@ -86,7 +86,42 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
     return Forecast(task, answers, left, per_day, now + lasts if lasts < _FAR else None)
 
 
+@dataclass(frozen=True)
+class Course:
+    """A task's answers left since its plan was signed, and their forecast.
+
+    Attributes:
+        forecast: forecast of the task.
+        signed_at: time of the plan's signature.
+        left: pairs (time, share of the answers left then) from the signature until now: a step down at the end of each
+            day on which answers were spent.
+    """
+
+    forecast: Forecast
+    signed_at: datetime
+    left: Sequence[tuple[datetime, float]]
+
+
+def course(forecast: Forecast, signed_at: datetime, days: Sequence[Day], now: datetime) -> Course:
+    """The course of a task's answers.
+
+    Args:
+        forecast: forecast of the task.
+        signed_at: time of the plan's signature.
+        days: answers spent by day, oldest first; other tasks' are ignored.
+        now: the present, in UTC.
+    """
+    left, points = forecast.answers, [(signed_at, 1.0)]
+    for day in days:
+        if day.task == forecast.task:
+            end = min(midnight(day.day) + timedelta(days=1), now)
+            points.append((end, left / forecast.answers))
+            left -= day.answers
+            points.append((end, left / forecast.answers))
+    return Course(forecast, signed_at, [*points, (now, forecast.left / forecast.answers)])
+
+
 def _about(value: int) -> int:
-    """Three significant digits, rounded down: nobody should count on more."""
+    """Three significant digits, rounded down, so that admins do not count on more."""
     grain = int(10 ** max(len(str(value)) - 3, 0))
     return value // grain * grain

@@ -1,18 +1,19 @@
-"""What an admin should look at, the most pressing first: what is spent, what ends soon, what was never asked.
+"""Matters that need an admin's attention, the most pressing first: spent, ending or unused tasks.
 
-Red is for what only an admin can mend: questions that are refused, or would be. Each matter names the next step.
+A matter is bad if questions are refused until an admin acts. Each matter names the next step.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.entries import parts
 from accounting.plans.tasks import REFUSE, ClassifyTask
-from service.answering.plans.budget_report import KnowledgeBaseBudget, TaskBudget
-from service.answering.plans.forecast import Forecast
+from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget
+from service.operations.forecast import Forecast
 from service.records.signed import read_signed
 from service.settings import Settings
 
@@ -22,25 +23,45 @@ Urgency = Literal["bad", "warn", ""]
 """An admin must act, should act, or should know, in this order; also the class of its badge."""
 
 
+class Step(Enum):
+    """An admin's next step.
+
+    Attributes:
+        FIRST_PLAN: write the knowledge base's first plan.
+        NEXT_PLAN: write a plan that begins as the matter's.
+        NEW_COHORT: open a cohort, which has a budget of its own.
+        SEE_PLAN: look at the matter's plan.
+        NEW_KEY: make an analyst's key.
+    """
+
+    FIRST_PLAN = auto()
+    NEXT_PLAN = auto()
+    NEW_COHORT = auto()
+    SEE_PLAN = auto()
+    NEW_KEY = auto()
+
+
 @dataclass(frozen=True)
 class Matter:
     """Something to look at.
 
     Attributes:
-        urgency: how pressing it is.
-        state: in two words.
+        urgency: urgency, also the class of a badge.
+        state: state of the task or knowledge base, two words.
         about: address of the task, or name of the knowledge base.
-        sentence: what is the matter.
-        step: what to do next.
-        path: where.
+        sentence: description of the matter.
+        step: next step.
+        knowledge_base: name of the knowledge base.
+        version: version of the task's plan; None: no plan is signed yet.
     """
 
     urgency: Urgency
     state: str
     about: str
     sentence: str
-    step: str
-    path: str
+    step: Step
+    knowledge_base: str
+    version: int | None = None
 
     @property
     def rank(self) -> int:
@@ -58,44 +79,43 @@ def matters(
     """Of a knowledge base, by the newest plan of each task; nothing of one that is archived.
 
     Args:
-        budget: its own.
-        forecasts: of its tasks whose answers are counted, by address.
-        plans: as they were signed.
-        settings: which share of answers spent, and how few days left, need attention.
+        budget: budget of the knowledge base.
+        forecasts: forecasts of its tasks whose answers are counted, by address.
+        plans: signed plans of the knowledge base.
+        settings: settings with the share of answers spent and the number of days left that need attention.
         now: the present, in UTC.
     """
     if budget.archived_at is not None:
         return []
-    name, home = budget.knowledge_base, f"/knowledge-bases/{budget.knowledge_base}"
+    name = budget.knowledge_base
     if not plans:
         sentence = "No plan is signed yet, so nothing can be asked of it."
-        return [Matter("", "no plan", name, sentence, "Write a plan", f"{home}/plan")]
+        return [Matter("", "no plan", name, sentence, Step.FIRST_PLAN, name)]
     listed = []
     signed = {plan.version: plan for plan in plans}
     for version, task in newest(budget).values():
         plan, forecast = signed[version], forecasts.get(task.task)
-        further = "Open a cohort", f"{home}/cohorts"
-        if budget.free.epsilon > 0:
-            further = "Write the next plan", f"{home}/plan?from={version}"
+        further = Step.NEXT_PLAN if budget.free.epsilon > 0 else Step.NEW_COHORT
         age = now - plan.signed_at
         if forecast is None:
             if task.one_release not in ("made", "being made"):
-                sentence, path = "Its one release is not there, so questions are refused.", f"{home}/plans/{version}"
-                listed.append(Matter("bad", task.one_release or "", task.task, sentence, "See why", path))
+                sentence = "Its one release is not there, so questions are refused."
+                state = task.one_release or ""
+                listed.append(Matter("bad", state, task.task, sentence, Step.SEE_PLAN, name, version))
         elif forecast.left and not task.spent:
             if age >= _NEW and task.topic is None:
                 sentence = f"Signed {age.days} days ago, and all its {forecast.left:,} answers are left."
-                listed.append(Matter("", "never asked", task.task, sentence, "Hand out a key", "/keys"))
+                listed.append(Matter("", "never asked", task.task, sentence, Step.NEW_KEY, name, version))
         elif _goes_on(plan, task):
             continue
         elif not forecast.left and task.topic is not None:
             sentence = "All answers on this topic are spent, so new questions on it are refused; other topics go on."
-            listed.append(Matter("warn", "topic spent", task.task, sentence, *further))
+            listed.append(Matter("warn", "topic spent", task.task, sentence, further, name, version))
         elif not forecast.left:
             sentence = "All its answers are spent, so new questions are refused."
-            listed.append(Matter("bad", "spent", task.task, sentence, *further))
+            listed.append(Matter("bad", "spent", task.task, sentence, further, name, version))
         elif _ends_soon(forecast, settings, now):
-            listed.append(Matter("warn", "ending soon", task.task, forecast.sentence, *further))
+            listed.append(Matter("warn", "ending soon", task.task, forecast.sentence, further, name, version))
     return sorted(listed, key=lambda matter: matter.rank)
 
 

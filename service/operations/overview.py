@@ -1,0 +1,181 @@
+"""Every knowledge base at a glance: its budget, how long its answers last, and what needs attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from accounting.ledger.entries import SEPARATOR
+from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
+from accounting.ledger.history import Day, History
+from service.operations.attention import Matter, matters, newest
+from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
+from service.operations.command import command
+from service.operations.forecast import HISTORY, Course, Forecast, course, forecast
+from service.operations.roles import Actor, Right
+from service.records.engine_record import EngineView, last_engine
+from service.records.records import Records
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A knowledge base's budget and how long it lasts.
+
+    Attributes:
+        budget: lifetime, promised, free, and by plan.
+        used_epsilon: ε of the charges so far, over all plans of the cohort that the budget is of; for information.
+        tasks: each task's budget by its address, the newest plan's first, and its forecast if its answers are counted.
+        matters: matters that need an admin's attention, the most pressing first.
+        courses: courses of the tasks whose answers are counted.
+        at: time of the summary, in UTC.
+    """
+
+    budget: KnowledgeBaseBudget
+    used_epsilon: float
+    tasks: dict[str, tuple[TaskBudget, Forecast | None]]
+    matters: list[Matter]
+    courses: list[Course]
+    at: datetime
+
+    @property
+    def name(self) -> str:
+        """The knowledge base's."""
+        return self.budget.knowledge_base
+
+    def of(self, task: str) -> list[tuple[TaskBudget, Forecast | None]]:
+        """A task by its address with version; of one with topics each topic, the busiest first."""
+        named, _, version = task.partition("@")
+        within = f"{named}{SEPARATOR}"
+        return [
+            one
+            for where, one in self.tasks.items()
+            if where == task or (where.startswith(within) and where.endswith(f"@{version}"))
+        ]
+
+    @property
+    def listed(self) -> list[tuple[TaskBudget, Forecast | None, bool]]:
+        """Tasks with their forecasts: those that an address without a version leads to, and what older plans left.
+
+        The last of each is whether a newer plan replaced it: its answers are paid for, and given to who names its
+        version.
+        """
+        current = [task.task for _, task in newest(self.budget).values()]
+        unused = [
+            address
+            for address, (task, expected) in self.tasks.items()
+            if expected is not None and expected.left and address not in current
+        ]
+        return [(*self.tasks[address], address in unused) for address in [*current, *unused]]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Every knowledge base, and the engine.
+
+    Attributes:
+        summaries: summaries of all knowledge bases: the most pressing first, archived ones last.
+        engine: engine that serves, or served last; None: no engine served yet.
+        trouble: reason why new questions are refused; None: they are answered.
+        at: time of the overview, in UTC.
+    """
+
+    summaries: list[Summary]
+    engine: EngineView | None
+    trouble: str | None
+    at: datetime
+
+    @property
+    def pressing(self) -> list[Matter]:
+        """Matters of all, the most pressing first."""
+        return sorted((matter for summary in self.summaries for matter in summary.matters), key=lambda one: one.rank)
+
+
+@dataclass(frozen=True)
+class FirstSteps:
+    """From nothing to a first answer: whether each step is done, by the audit trail."""
+
+    created: bool
+    ingested: bool
+    signed: bool
+    key_made: bool
+    answered: bool
+
+
+@command(Right.BROWSE)
+def read(_actor: Actor, records: Records) -> Overview:
+    """Every knowledge base as it is now."""
+    now = datetime.now(UTC)
+    summaries = sorted(summarise(records, now), key=_pressing)
+    trouble = records.witness.trouble if records.witness else None
+    return Overview(summaries, last_engine(records.database), str(trouble) if trouble else None, now)
+
+
+@command(Right.BROWSE)
+def read_one(_actor: Actor, records: Records, name: str) -> Summary:
+    """One knowledge base as it is now.
+
+    Raises:
+        exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
+    """
+    records.store.get(name)
+    (summary,) = summarise(records, datetime.now(UTC), name)
+    return summary
+
+
+@command(Right.DECIDE)
+def first_steps(_actor: Actor, records: Records, summaries: Sequence[Summary]) -> FirstSteps:
+    """How far the way to a first answer was gone."""
+
+    def happened(particulars: type[Particulars]) -> bool:
+        return bool(records.audit.events(kinds=[particulars.kind], limit=1))
+
+    return FirstSteps(
+        created=bool(summaries),
+        ingested=happened(ExemplarsIngested),
+        signed=any(summary.budget.plans for summary in summaries),
+        key_made=any(key.role == "analyst" for key in records.keys.list()),
+        answered=happened(AnswerReleased),
+    )
+
+
+def _pressing(summary: Summary) -> tuple[bool, int, str]:
+    """Orders by what needs attention, what is archived last."""
+    urgent = min((matter.rank for matter in summary.matters), default=9)
+    return summary.budget.archived_at is not None, urgent, summary.name
+
+
+def summarise(records: Records, now: datetime, only: str | None = None) -> list[Summary]:
+    """Every knowledge base, or only one.
+
+    Args:
+        records: opened records.
+        now: the present, in UTC.
+        only: name of the one.
+    """
+    days = History(records.database).charges_per_day(knowledge_base=only, since=now - HISTORY)
+    return [
+        _summary(records, budget, days, now)
+        for budget in budget_report(records)
+        if only is None or budget.knowledge_base == only
+    ]
+
+
+def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
+    plans = records.ledger.budgets.plans(budget.knowledge_base)
+    signed = {plan.version: plan.signed_at for plan in plans}
+    tasks: dict[str, tuple[TaskBudget, Forecast | None]] = {}
+    courses: list[Course] = []
+    for plan in reversed(budget.plans):
+        for task in plan.tasks:
+            expected = None
+            if task.answers is not None and task.left is not None:
+                expected = forecast(task.task, task.answers, task.left, days, now)
+                courses.append(course(expected, signed[plan.version], days, now))
+            tasks[task.task] = task, expected
+    return Summary(
+        budget,
+        sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
+        tasks,
+        matters(budget, {one.forecast.task: one.forecast for one in courses}, plans, records.settings, now),
+        courses,
+        now,
+    )

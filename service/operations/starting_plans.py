@@ -1,0 +1,186 @@
+"""Plans to start from, made for a knowledge base from its public description."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context, Decimal
+from typing import Any
+
+from accounting.ledger.cohorts import CohortStatus
+from accounting.plans import plain_yaml
+from exemplar_store import KnowledgeBase
+from service.answering.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
+from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
+from service.answering.mechanisms.rnm_gaussian import RnmGaussianAdapter
+from service.answering.plans.signing import PLACEHOLDERS
+from service.operations.command import command
+from service.operations.roles import Actor, Right
+from service.records.engine_record import EngineView, last_engine
+from service.records.records import Records
+
+KINDS = {
+    "labels": "one of some labels",
+    "recall": "a text that recalls what many exemplars say; takes seconds, even without a GPU",
+    "text": "a text that a language model works out from exemplars; needs a GPU",
+}
+_CHOICES = ("kind", "task", "answer_field", "labels", "instruction", "epsilon", "answers")
+_SHOTS, _ENSEMBLE = 4, 100
+_MOST_DRAWN = 32
+_ENOUGH_FOR_A_LABEL = 200
+"""Exemplars of a label, of which a sum stands out of its noise at an ordinary ε."""
+_USUAL: dict[str, type[Adapter[Any, Any]]] = {
+    "labels": RnmGaussianAdapter,
+    "recall": KeywordPtrAdapter,
+    "text": KeywordPtrAdapter,
+}
+_ANSWERS = {"labels": 500, "recall": 20, "text": 20}
+"""Words need far less noise than labels."""
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A mechanism that a task can have.
+
+    Attributes:
+        about: advice on its use, a sentence.
+        written: line of a plan, with an example's parameters.
+    """
+
+    about: str
+    written: str
+
+    @classmethod
+    def by(cls, adapter: type[Adapter[Any, Any]]) -> "Offered":
+        """The mechanism of an adapter."""
+        example = adapter.example.model_dump(mode="json", exclude_defaults=True)
+        return cls(adapter.about, plain_yaml.dump({"mechanism": example}, in_line=True, width=200).rstrip())
+
+
+@dataclass(frozen=True)
+class StartingPlan:
+    """A plan that an admin can sign as it is, except for the labels, which must not be read from exemplars.
+
+    If it has prototypes, exemplars must be stored before it is signed.
+
+    Half of what is free of the budget, so that a later plan has some. A slot draws as many exemplars as leave a unit
+    seldom in an answer, and where embeddings are stored shows those that are nearest to the question.
+
+    Prototypes, a one-time release, replace the zero-shot prior where no language model answers and labels have enough
+    exemplars. Fixed blocks serve a language model where exemplars have no embeddings.
+
+    Attributes:
+        knowledge_base: name of the knowledge base.
+        choices: the admin's choices, from :func:`chosen`.
+        epsilon: ε of the plan.
+        delta: δ of the plan.
+        answer: name of the field that holds the answer.
+        asked: names of the other fields.
+        labels: all labels, or placeholders.
+        answers: number of answers.
+        nearest: whether slots show the exemplars nearest to the question.
+        quote: whether a slot quotes its nearest exemplar.
+        drawn: number of exemplars that a slot draws, on average.
+        shots: number of exemplars that a slot shows.
+        blocks: whether slots are fixed blocks.
+        prototypes: whether votes are weighed against prototypes.
+        prior: name of the task that makes the prototypes.
+        ensemble: number of slots.
+        usual: the mechanism.
+        others: mechanisms that could replace it.
+    """
+
+    knowledge_base: str
+    choices: Mapping[str, str]
+    epsilon: str
+    delta: str
+    answer: str
+    asked: Sequence[str]
+    labels: Sequence[str]
+    answers: str
+    nearest: bool
+    quote: bool
+    drawn: int
+    shots: int
+    blocks: bool
+    prototypes: bool
+    prior: str
+    ensemble: int
+    usual: Offered
+    others: Sequence[Offered]
+
+
+def chosen(given: Mapping[str, str]) -> dict[str, str]:
+    """The choices of a form, by name; an unknown kind becomes ``labels``, and empty choices get defaults later."""
+    choices = {name: given.get(name, "").strip() for name in _CHOICES}
+    return choices if choices["kind"] in KINDS else choices | {"kind": "labels"}
+
+
+@command(Right.DECIDE)
+def begin(_actor: Actor, records: Records, name: str, choices: Mapping[str, str]) -> StartingPlan:
+    """A plan to start from.
+
+    Args:
+        records: opened records.
+        name: name of the knowledge base.
+        choices: the admin's choices, from :func:`chosen`.
+
+    Raises:
+        exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
+    """
+    described, status = records.store.get(name), records.ledger.budgets.status(name)
+    return starting_plan(described, status.tightest, choices, last_engine(records.database))
+
+
+def starting_plan(
+    described: KnowledgeBase, status: CohortStatus, choices: Mapping[str, str], engine: EngineView | None = None
+) -> StartingPlan:
+    """A plan to start from.
+
+    Args:
+        described: the knowledge base.
+        status: budget of a cohort, half of whose free part the plan takes.
+        choices: the admin's choices, from :func:`chosen`.
+        engine: engine that answers; None: not known, taken as an engine without a language model.
+    """
+    embedded, usual = described.embedded_field, _USUAL[choices["kind"]]
+    others = [field for field in reversed(described.fields) if field != embedded]
+    answer = choices["answer_field"] or (others[0] if others else "label")
+    size, nearest = described.public_size, described.embedding_dimension != 0
+    ensemble = min(_ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
+    labels = [label.strip() for label in choices["labels"].replace("\n", ",").split(",") if label.strip()]
+    labels = labels or list(PLACEHOLDERS)
+    reads, quote = engine is not None and engine.is_llm, nearest and choices["kind"] == "recall"
+    drawn = max(1, min(_SHOTS, size // ensemble), min(_MOST_DRAWN, size // (10 * ensemble)) if nearest else 0)
+    is_label = choices["kind"] == "labels"
+    return StartingPlan(
+        knowledge_base=described.name,
+        choices=choices,
+        epsilon=choices["epsilon"] or _half(status.free_epsilon),
+        delta=_half(status.free_delta),
+        answer=answer,
+        asked=[field for field in described.fields if field != answer],
+        labels=labels,
+        answers=choices["answers"] or str(_ANSWERS[choices["kind"]]),
+        nearest=nearest,
+        quote=quote,
+        drawn=drawn,
+        shots=1 if quote else min(_SHOTS, max(1, drawn // 2)) if nearest else drawn,
+        blocks=is_label and reads and not nearest,
+        prototypes=is_label and nearest and not reads and size >= _ENOUGH_FOR_A_LABEL * len(labels),
+        prior="prototypes" if choices["task"] != "prototypes" else "prior",
+        ensemble=ensemble,
+        usual=Offered.by(usual),
+        others=[
+            Offered.by(adapter)
+            for adapter in ADAPTERS.values()
+            if adapter.schema.kind == usual.schema.kind
+            and issubclass(adapter, AnswerAdapter)
+            and adapter is not usual
+            and not (quote and adapter.schema.written_together)
+        ],
+    )
+
+
+def _half(free: Decimal) -> str:
+    """Half, rounded down to two digits."""
+    half = Context(prec=2, rounding=ROUND_DOWN).create_decimal(max(free, Decimal(0)) / 2).normalize()
+    return f"{half:f}" if half >= Decimal("0.001") else f"{half:e}"
