@@ -34,7 +34,7 @@ class Sampler(Channel, Protocol):
 
 
 @dataclass(frozen=True)
-class OnWords:
+class OnWords(Channel):
     """Base of the channels from a vocabulary to itself.
 
     Args:

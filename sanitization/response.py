@@ -61,13 +61,13 @@ class RandomisedResponse:
         return math.log(self.weight) - math.log(UNIT)
 
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
+        """The laws of the outputs for the inputs x, (len(x), len(outputs))."""
         law = np.full((len(x), len(self.outputs)), UNIT / self._total)
         np.put_along_axis(law, self.near[x], self.weight / self._total, axis=1)
         return law
 
     def draw(self, x: IntArray) -> IntArray:
-        """See :class:`sanitization.channel.Sampler`."""
+        """One output for each input of x, independently; (len(x),)."""
         near = np.sort(self.near[x], axis=1)
         k = near.shape[1]
         point = uniform.below(self._total, len(near))

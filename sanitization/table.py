@@ -42,11 +42,11 @@ class Table:
     sums: IntArray
 
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
+        """The laws of the outputs for the inputs x, (len(x), len(outputs))."""
         return np.diff(self.sums[x], axis=1, prepend=0) / TOTAL
 
     def draw(self, x: IntArray) -> IntArray:
-        """See :class:`sanitization.channel.Sampler`."""
+        """One output for each input of x, independently; (len(x),)."""
         points = uniform.below(TOTAL, len(x))
         drawn = (np.searchsorted(self.sums[at], point, side="right") for at, point in zip(x, points, strict=True))
         return np.fromiter(drawn, dtype=np.int64, count=len(x))

@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import override
 
 from accounting.plans.labels import check_distinct
 from accounting.plans.strict import Strict, is_none
@@ -186,24 +187,24 @@ class RnmGaussianMechanism(LabelMechanism):
             raise ValueError("calibration: is for decide: posterior")
         return self
 
+    @override
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
-        """See :class:`LabelMechanism`."""
         weights = self.calibration.label_weights if self.calibration else {}
         if unknown := sorted(set(weights) - set(labels)):
             raise ValueError(f"mechanism.calibration.label_weights: {', '.join(unknown)} is not among the labels")
 
     @property
+    @override
     def gives_score(self) -> bool:
-        """See :class:`LabelMechanism`."""
         return self.decide == "posterior"
 
     @property
+    @override
     def fitted(self) -> int | None:
-        """See :class:`LabelMechanism`."""
         return None if self.calibration is None else self.calibration.fitted_to
 
+    @override
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        """See :class:`Mechanism`."""
         return VOTES
 
     def decisiveness(self, labels: int) -> float:
@@ -229,13 +230,13 @@ class PrototypesMechanism(LabelMechanism):
     carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     @property
+    @override
     def gives_score(self) -> bool:
-        """See :class:`LabelMechanism`."""
         return True
 
     @property
+    @override
     def fitted(self) -> int | None:
-        """See :class:`LabelMechanism`."""
         return self.fitted_to
 
 
@@ -252,12 +253,12 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     """Number of candidates chosen for each label."""
 
     @property
+    @override
     def gives_score(self) -> bool:
-        """See :class:`LabelMechanism`."""
         return True
 
+    @override
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
-        """See :class:`LabelMechanism`."""
         for number, candidate in enumerate(self.candidates):
             where = f"mechanism.candidates.{number}"
             if set(candidate) != set(fields):
@@ -285,8 +286,8 @@ class EmbeddingMeanMechanism(TextMechanism):
     centred: bool = False
     """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
 
+    @override
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        """See :class:`Mechanism`."""
         return calibration.BALL
 
     def __str__(self) -> str:
@@ -308,8 +309,8 @@ class KeywordJointEmMechanism(TextMechanism):
             raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
         return self
 
+    @override
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        """See :class:`Mechanism`."""
         return calibration.BOUNDED_RANGE
 
     def __str__(self) -> str:
@@ -335,10 +336,10 @@ class KeywordPtrMechanism(TextMechanism):
             raise ValueError("k_min: must be at most k_max")
         return self
 
+    @override
     def family(
         self, delta: float, answers: int, probability: float, ensemble: int
     ) -> calibration.Family[ProposeTestRelease]:
-        """See :class:`Mechanism`."""
         delta0 = min(self.delta_share * delta / (answers * probability), LARGEST_DELTA0)
         return calibration.propose_test_release(delta0, self.choice_share)
 
@@ -396,8 +397,8 @@ class TokenEnsembleMechanism(TextMechanism):
     its topic, if it names one."""
 
     @property
+    @override
     def made_once(self) -> bool:
-        """See :class:`Mechanism`."""
         return self.topics is not None
 
     @property
@@ -450,8 +451,8 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self
 
+    @override
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        """See :class:`Mechanism`."""
         tokens = calibration.token_ensemble(self.paid, 4 * self.pull(math.inf, ensemble), sampled=probability < 1)
         if self.after is None:
             return tokens

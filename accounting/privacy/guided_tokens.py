@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.privacy.adaptive import Chords
 from accounting.privacy.events import Sampling
@@ -42,16 +43,16 @@ class GuidedTokens(TokenEnsembleProfile):
     words: ProposeTestRelease
 
     @property
+    @override
     def certain_loss(self) -> float:
-        """See :class:`.profiles.SymmetricProfile`."""
         return _together(self).last
 
+    @override
     def unsampled(self, count: int) -> tuple[SymmetricProfile, int]:
-        """See :class:`.profiles.SymmetricProfile`."""
         return self, count
 
+    @override
     def upper_delta(self, epsilon: Array) -> Array:
-        """See :class:`.profiles.SymmetricProfile`."""
         return _together(self)(epsilon)
 
 

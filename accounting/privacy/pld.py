@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+from typing_extensions import override
+
 from accounting.privacy import adaptive
 from accounting.privacy.blocks import sampled
 from accounting.privacy.bounds import Accountant
@@ -30,8 +32,8 @@ class PldAccountant(Accountant):
     def __init__(self, refinement: float = 1.0) -> None:
         self._refinement = refinement
 
+    @override
     def upper(self, events: Sequence[Event], delta: float) -> float:
-        """See :class:`accounting.privacy.bounds.Accountant`."""
         require_delta(delta)
         return _upper(tuple(events), delta, self._refinement)
 

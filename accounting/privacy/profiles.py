@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 from scipy import special
+from typing_extensions import override
 
 from accounting.privacy.lattice import LATTICE
 
@@ -90,8 +91,8 @@ class Gaussian(SymmetricProfile):
         if self.contributions not in get_args(Contributions):
             raise ValueError(f"contributions must be any, votes or ball, not {self.contributions!r}")
 
+    @override
     def upper_delta(self, epsilon: Array) -> Array:
-        """See :class:`SymmetricProfile`."""
         z = LATTICE * self.noise_multiplier
         near, far = epsilon * z - 0.5 / z, epsilon * z + 0.5 / z
         # Both terms share the factor φ(near), so the tail is a difference of Mills ratios, each near 1/distance.
@@ -117,8 +118,8 @@ class BoundedRange(SymmetricProfile):
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
 
+    @override
     def upper_delta(self, epsilon: Array) -> Array:
-        """See :class:`SymmetricProfile`."""
         gap = -np.expm1(np.minimum(epsilon - self.epsilon, 0.0) / 2)
         return np.asarray(gap**2 / -math.expm1(-self.epsilon))
 
@@ -144,8 +145,8 @@ class PtrTest(SymmetricProfile):
         require_delta0(self.delta0)
 
     @property
+    @override
     def certain_loss(self) -> float:
-        """See :class:`SymmetricProfile`."""
         return self.delta0
 
     @property
@@ -168,8 +169,8 @@ class PtrTest(SymmetricProfile):
         gap: Callable[[float], float] = lambda x: float(self.gaussian.delta(x)) - self.delta0  # noqa: E731
         return float(optimize.brentq(gap, 0.0, high, xtol=1e-14))
 
+    @override
     def upper_delta(self, epsilon: Array) -> Array:
-        """See :class:`SymmetricProfile`."""
         return np.maximum(self.gaussian.upper_delta(epsilon), self.delta0)
 
 
@@ -200,8 +201,8 @@ class ProposeTestRelease(SymmetricProfile):
         _ = self.test
 
     @property
+    @override
     def certain_loss(self) -> float:
-        """See :class:`SymmetricProfile`."""
         return self.delta0
 
     @cached_property
@@ -209,8 +210,8 @@ class ProposeTestRelease(SymmetricProfile):
         """The second of the two steps."""
         return PtrTest(self.noise_multiplier, self.delta0)
 
+    @override
     def upper_delta(self, epsilon: Array) -> Array:
-        """See :class:`SymmetricProfile`."""
         width, delta0, turn = self.epsilon, self.delta0, self.test.crossover
         x = np.minimum(epsilon, 600.0)  # no pair of doubles has a likelihood ratio above e^600
         # u above x + turn: the test's loss is below -turn and its profile is 1 - (1 - delta0) e^(x-u).

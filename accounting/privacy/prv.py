@@ -14,6 +14,7 @@ import numpy as np
 from prv_accountant import PRVAccountant
 from prv_accountant.accountant import compute_safe_domain_size
 from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
+from typing_extensions import override
 
 from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.privacy.events import Event, merge
@@ -31,8 +32,8 @@ MOST_DIFFERENT = 8
 class PrvAccountant(Accountant):
     """Bounds plans of Gaussian releases under ``units`` sampling, from both sides."""
 
+    @override
     def unsupported(self, events: Sequence[Event]) -> str | None:
-        """See :class:`accounting.privacy.bounds.Accountant`."""
         for event in events:
             if not isinstance(event.mechanism, Gaussian):
                 return f"prv accounts for Gaussian releases only, not {type(event.mechanism).__name__}; use pld"
@@ -63,8 +64,8 @@ class PrvAccountant(Accountant):
             lower, _, upper = accountant.compute_epsilon(LATTICE * delta, counts)
         return EpsilonBounds(max(0.0, lower), max(0.0, upper) + LATTICE_LOSS)
 
+    @override
     def upper(self, events: Sequence[Event], delta: float) -> float:
-        """See :class:`accounting.privacy.bounds.Accountant`."""
         return self.bounds(events, delta).upper
 
     def _mechanisms(self, events: Sequence[Event]) -> tuple[list[PoissonSubsampledGaussianMechanism], list[int]]:

@@ -30,6 +30,7 @@ import numpy as np
 from dp_accounting import dp_event, privacy_accountant
 from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import special
+from typing_extensions import override
 
 from accounting.privacy.blocks import sampled
 from accounting.privacy.bounds import Accountant
@@ -63,8 +64,8 @@ logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in
 class RdpAccountant(Accountant):
     """Bounds every mechanism and both kinds of sampling from above; see the module."""
 
+    @override
     def upper(self, events: Sequence[Event], delta: float) -> float:
-        """See :class:`accounting.privacy.bounds.Accountant`."""
         require_delta(delta)
         if not merge(events):
             return 0.0

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.privacy.adaptive import LARGEST_LOSS, composed
 from accounting.privacy.profiles import Array, BoundedRange, SymmetricProfile, require_positive
@@ -55,8 +56,8 @@ class TokenEnsembleProfile(SymmetricProfile):
         """See :class:`SymmetricProfile`: nothing is amplified, so all tokens of all answers compose."""
         return BoundedRange(self.epsilon), count * self.tokens
 
+    @override
     def upper_delta(self, epsilon: Array) -> Array:
-        """See :class:`SymmetricProfile`."""
         if self.epsilon * self.tokens > LARGEST_LOSS:  # of no use to anybody: ranges add up
             return BoundedRange(self.epsilon * self.tokens).upper_delta(epsilon)
         found = composed(self.epsilon, self.tokens).upper(np.minimum(epsilon, LARGEST_LOSS))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+from typing_extensions import override
 
 import accounting.plans.mechanisms
 from accounting.plans import plain_yaml
@@ -127,8 +128,8 @@ class OfLabels(Evaluator):
         assert isinstance(data.task, ClassifyTask)  # noqa: S101  (of labels)
         self._task = data.task
 
+    @override
     def table(self, rows: Sequence[LabelScores], title: str) -> ReportTable:
-        """See :class:`.evaluator.Evaluator`."""
         shown = [
             (
                 row.method,
@@ -175,8 +176,8 @@ class LabelEvaluator(OfLabels):
             raise ValueError(f"{data.task_name}: only votes (rnm_gaussian) are measured, not {used}")
         self._written = self._task.mechanism
 
+    @override
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
-        """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         if grid.fit:
             self.fitted = {"calibration": {**self.enough, **self._fit(votes).model_dump()}}

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from scipy import special
+from typing_extensions import override
 
 from aggregation.noise import FixedPoint, from_fixed_point
 from exemplar_store import Slot
@@ -107,16 +108,16 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
     _questions: np.ndarray
     """Embeddings of the questions, (questions, d)."""
 
+    @override
     def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
-        """See :class:`OnceEvaluator`."""
         self._questions = given.embedder.embed(
             [question.query[self.data.specification.input_field] for question in given.asked]
         )
         units = map(adapter.labelled, given.store.every_unit(NAME))
         return adapter.sums(self._questions.shape[1]).sum(units)
 
+    @override
     def probabilities(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        """See :class:`OnceEvaluator`."""
         cosines = self._cosines(adapter, released, sigma, given)
         probabilities: np.ndarray = special.softmax(cosines / adapter.written.temperature, axis=-1)
         return probabilities
@@ -143,15 +144,15 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
 class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
     """Measures tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
 
+    @override
     def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
-        """See :class:`OnceEvaluator`."""
         public = given.embedder.embed(adapter.public_texts(self.data.field))
         return adapter.votes(public).votes(map(adapter.labelled, given.store.every_unit(NAME)))
 
+    @override
     def probabilities(
         self, adapter: SyntheticExemplarsAdapter, released: np.ndarray, sigma: float, given: Pass
     ) -> np.ndarray:
-        """See :class:`OnceEvaluator`."""
         shown = adapter.shown(released, self.data.specification, given.embedder)
         answers: np.ndarray = given.run(_answers(self.data.specification, shown, given))
         return answers

@@ -106,7 +106,7 @@ class KeptEngine:
         return Sentence(**said)
 
     def close(self) -> None:
-        """See :meth:`service.engines.protocol.Engine.close`."""
+        """Close the file of replies, and the engine if it was started."""
         self._database.close()
         if "_engine" in self.__dict__:
             self._engine.close()

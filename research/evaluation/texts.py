@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans import plain_yaml
 from accounting.plans.mechanisms import TextMechanism
@@ -194,8 +195,8 @@ class TextEvaluator(Evaluator):
             raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
         return cast(TextMechanism, parse_plan(document).tasks[self.data.task_name].mechanism)
 
+    @override
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[TextScores]:
-        """See :class:`.evaluator.Evaluator`."""
         texts = AnsweredTexts(given.asked, self.data.specification, given.engine, EmbeddingMemory(given.embedder))
         rows: list[TextScores] = given.run(self.scores(texts, grid, progress))
         return rows
@@ -227,8 +228,8 @@ class TextEvaluator(Evaluator):
                     progress(len(results), 2 + len(self._compared) * (1 + grid.settings))
         return results
 
+    @override
     def table(self, rows: Sequence[TextScores], title: str) -> ReportTable:
-        """See :class:`.evaluator.Evaluator`."""
         several = len({row.answers for row in rows if row.answers}) > 1
         shown = [
             (

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, betaln
 from scipy.stats import beta, vonmises_fisher
+from typing_extensions import override
 
 from sanitization.vocabulary import FloatArray
 
@@ -45,15 +46,15 @@ class DChi(UnitVectorNoise):
     coordinates, which a reader of the code subtracts. Hence the check. 2η is the true ε.
     """
 
+    @override
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """See :class:`UnitVectorNoise`."""
         if vectors.ndim != 2 or vectors.shape[1] != self.size:
             raise ValueError(f"vectors of size {self.size} expected, not {vectors.shape}")
         length = generator.gamma(self.size, 2 / self.true_epsilon, len(vectors))
         return vectors + length[:, None] * _directions(vectors.shape, generator)
 
+    @override
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """See :class:`UnitVectorNoise`."""
         squares = (released**2).sum(axis=1)[:, None] - 2 * released @ vectors.T + (vectors**2).sum(axis=1)
         distance: FloatArray = np.sqrt(np.maximum(squares, 0))
         return -self.true_epsilon / 2 * distance
@@ -62,13 +63,13 @@ class DChi(UnitVectorNoise):
 class VonMisesFisher(UnitVectorNoise):
     """Density ∝ exp(κ⟨Z, R⟩) on the sphere; opposite vectors reach 2κ, the true ε."""
 
+    @override
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """See :class:`UnitVectorNoise`."""
         law = vonmises_fisher(np.eye(self.size)[0], self.true_epsilon / 2)
         return _turned(np.atleast_2d(law.rvs(len(vectors), random_state=generator)), vectors)
 
+    @override
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """See :class:`UnitVectorNoise`."""
         return self.true_epsilon / 2 * (released @ vectors.T)
 
 
@@ -89,8 +90,8 @@ class PrivUnit(UnitVectorNoise):
         """p."""
         return _hit(self.true_epsilon, _cap(self.threshold, self.size))
 
+    @override
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """See :class:`UnitVectorNoise`."""
         count = len(vectors)
         share = _cap(self.threshold, self.size)
         inside = generator.random(count) < self.hit
@@ -100,8 +101,8 @@ class PrivUnit(UnitVectorNoise):
         across = _directions((count, self.size - 1), generator) * np.sqrt(1 - along**2)[:, None]
         return _turned(np.column_stack([along, across]), vectors)
 
+    @override
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """See :class:`UnitVectorNoise`."""
         return np.where(released @ vectors.T >= self.threshold, self.true_epsilon, 0.0)
 
 

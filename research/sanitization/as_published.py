@@ -41,7 +41,7 @@ class WithUnknown:
         return [*self.known.outputs, *shown]
 
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
+        """The laws of the outputs for the inputs x, (len(x), len(outputs))."""
         width, words = len(self.known.outputs), len(self.known.inputs)
         laws = np.zeros((len(x), len(self.outputs)))
         unknown = x == words

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from sanitization.channel import OnWords
 from sanitization.vocabulary import FloatArray, IntArray, blocks
@@ -70,8 +71,8 @@ class Cape(OnWords):
         sums = np.bincount(flat, weights=utility.ravel(), minlength=math.prod(shape)).reshape(shape)
         return at, counts, sums / np.maximum(counts, 1)
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         at, counts, means = self.bucketed(x)
         weights = np.where(counts > 0, np.exp(self.epsilon / (2 * self.sensitivity) * means), 0)
         weights /= weights.sum(axis=1, keepdims=True)
@@ -105,8 +106,8 @@ class RankedCape(Cape):
         weights = np.where(sizes > 0, np.exp(self.epsilon / (2 * self.sensitivity) * means[::-1]), 0)
         return np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         order = np.argsort(-self.utilities(x), axis=1, kind="stable")
         law = np.empty(order.shape)
         np.put_along_axis(law, order, np.broadcast_to(self.law, order.shape), axis=1)

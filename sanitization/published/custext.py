@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from sanitization.channel import OnWords
 from sanitization.published.santext import exponential
@@ -48,8 +49,8 @@ class CusText(OnWords):
     def _lists(self) -> dict[int, IntArray]:
         return {int(word): cluster for cluster in self.clusters for word in cluster}
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         law = np.zeros((len(x), len(self.vocabulary)))
         for row, (word, distance) in enumerate(zip(x, self.vocabulary.distances(x), strict=True)):
             own = np.argsort(distance, kind="stable")[: self.size] if self.aggressive else self._lists[int(word)]

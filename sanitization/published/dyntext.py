@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from sanitization.channel import OnWords
 from sanitization.published.santext import exponential
@@ -75,8 +76,8 @@ class DynText(OnWords):
         scaled = (self.noisy_density - self.noisy_density.min()) / spread
         return np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         near, distance = self._near[0][x], self._near[1][x]
         size = self.sizes[x][:, None]
         farthest = np.take_along_axis(distance, np.minimum(size, distance.shape[1]) - 1, axis=1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from typing_extensions import override
 
 from sanitization.channel import OnWords
 from sanitization.vocabulary import FloatArray, IntArray
@@ -55,8 +56,8 @@ class RanText(OnWords):
         spans = np.ptp(self.vocabulary.vectors, axis=0)
         return radius_law(spans[spans > 0], rate(self.epsilon), self.vocabulary.diameter, self.steps)
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         radii, chances = self.radii
         law = np.zeros((len(x), len(self.vocabulary)))
         for row, distance in enumerate(self.vocabulary.distances(x)):

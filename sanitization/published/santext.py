@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from sanitization.channel import OnWords
 from sanitization.vocabulary import FloatArray, IntArray
@@ -27,8 +28,8 @@ class SanText(OnWords):
 
     epsilon: float
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         return exponential(-self.epsilon / 2 * self.vocabulary.distances(x))
 
 
@@ -52,8 +53,8 @@ class SanTextPlus(OnWords):
         count = max(1, round(self.sensitive_share * len(self.vocabulary)))
         return np.sort(np.argsort(-self.vocabulary.shares, kind="stable")[-count:])
 
+    @override
     def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
         law = np.zeros((len(x), len(self.vocabulary)))
         law[:, self.sensitive] = exponential(-self.epsilon / 2 * self.vocabulary.distances(x)[:, self.sensitive])
         kept = ~np.isin(x, self.sensitive)
