@@ -1,4 +1,4 @@
-"""Every kind of problem that the API answers with: one table, from which errors, metrics and the reference are made."""
+"""All kinds of problem that the API reports: one table, from which errors, metrics and the reference are made."""
 
 from collections.abc import Mapping
 from enum import Enum, unique
@@ -10,8 +10,8 @@ class ProblemKind(Enum):
     """A kind of problem. Its name is stable: programs act on it.
 
     Attributes:
-        status: HTTP status code; 0 for whatever the web framework answers.
-        explanation: what is wrong, whether anything was charged or changed, and what to do.
+        status: HTTP status code; 0: the status that the web framework chooses.
+        explanation: sentences for callers: the cause, whether anything was charged or changed, and the remedy.
     """
 
     def __init__(self, status: int, explanation: str) -> None:
@@ -38,8 +38,8 @@ class ProblemKind(Enum):
     )
     RELEASE_NOT_MADE = (
         409,
-        "The task answers from a release that is made once, when its plan is signed, and it is not there. Nothing was "
-        "charged. The detail says what an admin can do.",
+        "The task answers from a one-time release, made when its plan is signed, and it is not there. Nothing was "
+        "charged. The detail names what an admin can do.",
     )
     UNKNOWN_TASK = 404, "The task does not exist in that plan. Nothing was charged. `GET /v1/models` lists tasks."
     INVALID_QUERY = (
@@ -66,7 +66,7 @@ class ProblemKind(Enum):
     UNUSABLE_REPLY = (
         503,
         "The language model answers, but with no label or no text: it thinks aloud, say, or ignores the JSON schema. "
-        "Nothing was charged. The operator must change how it is asked; the detail says how.",
+        "Nothing was charged. The operator must change how it is asked; the detail explains how.",
     )
     MEASURING = 503, "`/readyz` only: the service still measures how long answers can take. Nothing was charged."
     LATENCY_GRAIN_TOO_SMALL = (
@@ -83,7 +83,7 @@ class ProblemKind(Enum):
     )
     EPSILON_NOT_ATTAINABLE = (
         422,
-        "No sanitiser has such an ε; `least` and `largest` say which there are. Nothing was charged.",
+        "No sanitiser has such an ε; `least` and `largest` give the range. Nothing was charged.",
     )
     TEXT_BUDGET_EXHAUSTED = (
         403,
@@ -99,8 +99,8 @@ class ProblemKind(Enum):
     )
     BUNDLE_DIFFERS = (
         409,
-        "The bundle is another one here than where the text was redacted. Nothing was charged here. Ask whoever "
-        "publishes bundles.",
+        "The bundle is another one here than where the text was redacted. Nothing was charged here. Ask the publisher "
+        "of the bundle.",
     )
     STEERING_NOT_SERVED = 422, "No engine here can be steered. Nothing was charged here. Ask with `mode: text`."
 
@@ -112,11 +112,11 @@ class ProblemKind(Enum):
         "The key is for other tasks. Nothing was charged. `GET /v1/models` lists those it may ask; an admin can make "
         "another key.",
     )
-    WRONG_ROLE = 403, "The key's role may not do this; the detail says which may. Nothing was charged or changed."
+    WRONG_ROLE = 403, "The key's role may not do this; the detail names roles that may. Nothing was charged or changed."
     UNCONFIRMED = (
         422,
-        "You must confirm this first; the detail says why. Nothing was changed. To confirm it, repeat the request with "
-        "`?confirm=` and the word in the problem's member `confirm`.",
+        "You must confirm this first; the detail gives the reason. Nothing was changed. To confirm it, repeat the "
+        "request with `?confirm=` and the word in the problem's member `confirm`.",
     )
     RATE_LIMITED = (
         429,
@@ -124,13 +124,13 @@ class ProblemKind(Enum):
         "show the limit and the rest.",
     )
     UNKNOWN_KEY = 404, "No API key has this id. Nothing was changed."
-    KEY_ROTATED = 409, "Somebody else rotated the key at the same time. Nothing was changed. Read the key, then decide."
+    KEY_ROTATED = 409, "Another request rotated the key meanwhile. Nothing was changed. Read the key, then decide."
 
     # Budgets and plans
     BUDGET_EXCEEDED = 402, "The plan exceeds the free budget. Nothing was promised."
     PLANS_CHANGED = (
         409,
-        "Somebody else signed a plan in the meantime. Nothing was promised. Read the plans, then decide.",
+        "Another plan was signed in the meantime. Nothing was promised. Read the plans, then decide.",
     )
     PLAN_SIGNED_ALREADY = (
         409,
@@ -139,7 +139,7 @@ class ProblemKind(Enum):
     )
     INVALID_PLAN = (
         422,
-        "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "
+        "The plan cannot be read, calibrated or signed; `problems` lists the reasons. Nothing was promised. Check "
         "corrections with `?dry_run=true`.",
     )
     ACCOUNTANTS_DISAGREE = (
@@ -156,18 +156,18 @@ class ProblemKind(Enum):
     )
     COHORT_REFUSED = (
         409,
-        "The cohort does not exist, is closed, or cannot be opened or closed now. Nothing was changed. The detail says "
-        "what to do.",
+        "The cohort does not exist, is closed, or cannot be opened or closed now. Nothing was changed. The detail "
+        "names the next step.",
     )
     UNKNOWN_GROUP = 404, "No group has this name. Nothing was changed. `GET /v1/groups` lists them."
     GROUP_REFUSED = (
         409,
         "There is such a group already, the knowledge base is in one, or its plans promise more than the group has "
-        "left. Nothing was changed. The detail says which.",
+        "left. Nothing was changed. The detail names the reason.",
     )
     KNOWLEDGE_BASE_ARCHIVED = (
         409,
-        "The knowledge base is archived for ever: it takes no plan, cohort or exemplar. Nothing was changed.",
+        "The knowledge base is archived permanently: it takes no plan, cohort or exemplar. Nothing was changed.",
     )
     KNOWLEDGE_BASE_NOT_EMPTY = (
         409,
@@ -256,12 +256,12 @@ class ProblemKind(Enum):
 
 
 class RefusalError(Exception):
-    """What the service refuses, and every face explains alike; the message says what to do.
+    """A refusal, which the API, the command line and the dashboard explain alike; the message names the remedy.
 
     Attributes:
-        kind: of problem.
-        retry_after_s: seconds after which the same request may succeed; None: nobody knows that it will.
-        hint: what the command line's user can check, beyond the message.
+        kind: kind of problem.
+        retry_after_s: seconds after which the same request may succeed; None: not known.
+        hint: advice to users of the command line, beyond the message.
         members: further public members of the problem document.
     """
 

@@ -11,33 +11,36 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PersonRole = Literal["viewer", "auditor", "admin"]
-"""What a person who signs in at a provider can be."""
+"""Roles of people who sign in at a provider."""
 
 _OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_")
 
 
 def set_operators_aside() -> dict[str, str]:
-    """Remove an operator's databases, keys, people and their rules from the environment, for a trial; returns them.
+    """Remove an operator's databases, keys, people and their rules from the environment, for a trial.
 
-    How to answer stays, such as a latency grain for the machine.
+    Variables that govern how questions are answered stay, such as the machine's latency grain.
+
+    Returns:
+        The removed variables with their values.
     """
     prefixes = tuple(f"DPICL_{name}" for name in _OPERATORS)
     return {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(prefixes)}
 
 
 class EmbeddingSettings(BaseSettings):
-    """Which model embeds. A class of its own for those who embed and open no database."""
+    """The embedding model. A class of its own for programs that embed texts without opening a database."""
 
     model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     embedding_model: str = ""
-    """What embeds exemplars and questions: a folder, or NAME or NAME@REVISION on the Hugging Face Hub, of a
-    sentence-transformers model with safetensors weights. The packaged all-MiniLM-L6-v2 unless set. Alike for all
-    processes; a knowledge base keeps the model it was filled with."""
+    """Model that embeds exemplars and questions: a folder, or NAME or NAME@REVISION on the Hugging Face Hub, of a
+    sentence-transformers model with safetensors weights. The packaged all-MiniLM-L6-v2 unless set. The same for all
+    processes; a knowledge base keeps the model that embedded its exemplars."""
 
 
 class Settings(EmbeddingSettings):
-    """What an operator sets; each field is the environment variable ``DPICL_<NAME>``."""
+    """Settings of an operator; each field is the environment variable ``DPICL_<NAME>``."""
 
     database_url: str = "sqlite:///var/dpicl.sqlite"
     """Knowledge bases, ledger and keys: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`."""
@@ -54,28 +57,29 @@ class Settings(EmbeddingSettings):
     """Allow a published key, for trials on made-up data, never for real exemplars."""
 
     latency_grain_ms: int | None = Field(default=None, ge=0, le=600_000)
-    """Answers leave at multiples of this after their charge. It must be at least twice what a task's largest slots
-    take, which the service measures at start. Each task gets the smallest sufficient one unless set."""
+    """Answers leave at multiples of this time after their charge. It must be at least twice the time that a task's
+    largest slots take, which the service measures at start. Each task gets the smallest sufficient grain unless set."""
     latency_unpadded: bool = False
-    """Send answers when they are ready. Their time then depends on private exemplars, and every answer says so."""
+    """Send answers when they are ready. Their time then depends on private exemplars, and every answer carries a
+    notice."""
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600)
-    """Slots not answered by then abstain."""
+    """Slots that are not answered within this time abstain."""
     lease_s: float = Field(default=360.0, gt=0, le=86_400)
-    """A charge that is not settled by then counts as lost, unless its answer may take longer."""
+    """A charge that is not settled within this time counts as lost, unless its answer may take longer."""
     max_queries_in_flight: int = Field(default=32, ge=1, le=10_000)
-    """Queries an ingress replica works on at once; further ones get a 429."""
+    """Queries that an ingress replica works on at once; further ones get a 429."""
     attention_percent: int = Field(default=90, ge=1, le=100)
-    """The overview and the alerting rules say when a task has spent this percentage of its answers."""
+    """The overview and the alerting rules warn when a task has spent this percentage of its answers."""
     attention_days: int = Field(default=14, ge=0, le=365)
-    """They also say when its answers will run out within this many days; 0: never."""
+    """They also warn when a task's answers will run out within this number of days; 0: never."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
     problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")
-    """What the `type` of a problem begins with; its name follows. The service explains problems at `/problems/`. Set
-    another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
+    """Beginning of the `type` of a problem; the problem's name follows. The service explains problems at `/problems/`.
+    Set another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
     sanitizer_words: int = Field(default=0, ge=0, le=21_000)
-    """How many English words `/v1/sanitize` knows, such as 3000, and at least 50; 0 switches it off. They are embedded
-    at the first start, and kept in `$XDG_CACHE_HOME/dpicl`."""
+    """Number of English words that `/v1/sanitize` knows, such as 3000, and at least 50; 0 switches it off. They are
+    embedded at the first start, and kept in `$XDG_CACHE_HOME/dpicl`."""
     public_texts: Path | None = None
     """A file of 4 to 6,000 public texts, one a line, for sanitising by `whole_rr`. None unless set."""
     restore_bundles: Path | None = None
@@ -83,16 +87,18 @@ class Settings(EmbeddingSettings):
     text_epsilon_cap: float | None = Field(default=None, ge=0)
     """The most ε that a key's sanitised texts may cost, all together. No cap unless set."""
     oidc_issuer: str | None = None
-    """An OpenID Connect provider that signs people in to the dashboard, exactly as it calls itself: `https://...`."""
+    """Issuer of an OpenID Connect provider that signs people in to the dashboard, exactly as it writes it:
+    `https://...`."""
     oidc_client_id: str | None = None
-    """The dashboard's name there, with the redirect address `https://HOST/admin/sign-in/callback`."""
+    """The dashboard's client id at the provider, registered with the redirect address
+    `https://HOST/admin/sign-in/callback`."""
     oidc_client_secret: SecretStr | None = None
-    """The dashboard's secret there."""
+    """The dashboard's client secret at the provider."""
     oidc_client_secret_file: Path | None = None
-    """A file that holds it instead, such as a mounted secret."""
+    """A file that holds the client secret instead, such as a mounted secret."""
     oidc_roles: dict[str, dict[str, PersonRole]] = {}
-    """Which values of which claims give which role, as JSON: `{"groups": {"budget-owners": "admin"}}`. Whoever has
-    several gets the most privileged role, a person without one is refused."""
+    """Role by claim and value of the claim, as JSON: `{"groups": {"budget-owners": "admin"}}`. A person with several
+    roles gets the most privileged one; a person without a role is refused."""
     metrics_open: bool = False
     """Show `/metrics` without a key."""
 
@@ -101,7 +107,7 @@ class Settings(EmbeddingSettings):
         """The dashboard's secret at the OpenID Connect provider.
 
         Raises:
-            ValueError: its file cannot be read, or is empty.
+            ValueError: the secret's file cannot be read, or is empty.
         """
         if self.oidc_client_secret is not None:
             return self.oidc_client_secret.get_secret_value()
