@@ -1,4 +1,4 @@
-"""Questions answered under a task's budget; and what left the service, which is public and free to read."""
+"""Questions answered under a task's budget; and released answers, which are public and free to read."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ from service.records.engine_record import EngineView
 from service.records.records import Records
 
 RELEASE_ID = "8b7e8f43-9a3c-4f0e-9d0b-7a7b4f1f3c55"
-"""An example of one."""
+"""Example of a release's id."""
 
 
 class ReleaseView(BaseModel):
-    """An answer that left."""
+    """A released answer."""
 
     id: str = Field(examples=[RELEASE_ID])
     task: str = Field(examples=["support.queue@1"])
     topic: str | None = Field(
-        **ABSENT, description="Where the task has topics: the one that the answer was drawn from and charged to."
+        **ABSENT, description="Topic that the answer was drawn from and charged to, where the task has topics."
     )
-    label: str | None = Field(**ABSENT, examples=["Billing"], description="Of a task that classifies.")
+    label: str | None = Field(**ABSENT, examples=["Billing"], description="Answer of a task that classifies.")
     score: float | None = Field(
         **ABSENT,
         examples=[0.8712],
-        description="How far the noisy release and public things speak for the label, from 0 to 1. It is not the "
-        "label's probability of being right: the plan was fitted to no labelled rows. Absent where that is known, and "
-        "where votes are only counted.",
+        description="Support for the label by the noisy release and by public information, from 0 to 1. It is not the "
+        "label's probability of being right: the plan was not fitted to labelled rows. Absent where that probability "
+        "is known, and where votes are only counted.",
     )
-    scores: dict[str, float] | None = Field(**ABSENT, description="The same of every label; their sum is 1.")
+    scores: dict[str, float] | None = Field(**ABSENT, description="Score of every label; their sum is 1.")
     probability: float | None = Field(
         **ABSENT,
         examples=[0.8712],
-        description="In place of `score`: of the label, to be right. The plan was fitted to labelled public rows.",
+        description="Probability that the label is right, in place of `score`: the plan was fitted to labelled public "
+        "rows.",
     )
-    probabilities: dict[str, float] | None = Field(**ABSENT, description="The same of every label.")
+    probabilities: dict[str, float] | None = Field(**ABSENT, description="Probability of every label.")
     zero_shot: str | None = Field(
         **ABSENT,
         examples=["Technical"],
-        description="The label, or the text, that is likeliest without exemplars: public, and free.",
+        description="The likeliest label or text without exemplars: public, and free.",
     )
-    text: str | None = Field(**ABSENT, description="Of a task that generates text.")
+    text: str | None = Field(**ABSENT, description="Answer of a task that generates text.")
     keywords: list[str] | None = Field(
         **ABSENT,
-        description="The words the text is made of, where the mechanism releases words: the most frequent first if "
+        description="Words that the text is made of, where the mechanism releases words: the most frequent first if "
         "they are ranked, else in alphabetical order.",
     )
     fallback: bool | None = Field(
         **ABSENT,
-        description="Of a mechanism that may fall back: true if it did, so the text was made without exemplars.",
+        description="Whether the mechanism fell back, so that the text was made without exemplars; absent if it never "
+        "does.",
     )
-    method: str | None = Field(**ABSENT, description="How the text came about.")
+    method: str | None = Field(**ABSENT, description="Way in which the text was made.")
     made_once: str | None = Field(
-        **ABSENT, examples=["prototypes"], description="The mechanism of a release that was made once, at signing."
+        **ABSENT, examples=["prototypes"], description="Mechanism of a one-time release, made at signing."
     )
-    texts: dict[str, list[str]] | None = Field(
-        **ABSENT, description="Of a release that was made once: the texts that were written, by their topic."
-    )
+    texts: dict[str, list[str]] | None = Field(**ABSENT, description="Texts of a one-time release, by topic.")
     created_at: datetime
 
     @classmethod
@@ -80,14 +80,13 @@ class ReleaseView(BaseModel):
 
 
 class Cost(BaseModel):
-    """What an answer cost and what is left.
+    """Cost of an answer, and the answers left.
 
     Attributes:
-        charged: answers charged by this request: 1, or 0 for a repeat, and for whatever comes from a release that is
-            made once.
-        answers_left: how many answers the task may still give to everybody together, on the question's topic if it has
-            topics; null if their number is not limited.
-        source: the mechanism of the release that the answer comes from, if that is made once.
+        charged: answers charged by this request: 1, or 0 for a repeat or an answer from a one-time release.
+        answers_left: number of answers that the task may still give, to all callers together, on the question's topic
+            if it has topics; null if the number is not limited.
+        source: mechanism of the one-time release that the answer comes from, if it comes from one.
     """
 
     charged: int
@@ -100,12 +99,13 @@ class AnswerView(ReleaseView):
 
     abstained: bool | None = Field(
         **ABSENT,
-        description="Where a threshold is set: whether the label's score is lower than that, and the label left out.",
+        description="Whether the label was left out because its score is below the threshold; absent without a "
+        "threshold.",
     )
     realigned: str | None = Field(
         **ABSENT,
         description="`text`, fitted to your question by a model beside the service, where the remote one saw a "
-        "sanitised question. It is for you alone: it may hold words of your question, and is no part of the release.",
+        "sanitised question. It is for you alone: it may hold words of your question, and is not part of the release.",
     )
     cost: Cost
     engine: EngineView
@@ -121,7 +121,7 @@ async def ask(
     idempotency_key: str | None = None,
     abstain_below: float | None = None,
 ) -> AnswerView:
-    """See :meth:`service.answering.answering.Answering.answer`.
+    """Answer a question; arguments and errors also as of :meth:`service.answering.answering.Answering.answer`.
 
     Raises:
         service.operations.roles.OutOfScopeError: the actor may not ask this task.
@@ -134,7 +134,7 @@ async def ask(
 
 
 def _shown(answer: Answer, engine: EngineView) -> AnswerView:
-    """An answer as its caller may see it: of an abstention without the label."""
+    """An answer as its caller may see it: if it abstains, without the label."""
     return AnswerView(
         **ReleaseView.of(answer.release).model_dump() | ({"label": None} if answer.abstained else {}),
         abstained=answer.abstained,
@@ -154,7 +154,7 @@ def list_releases(
     after: str | None = None,
     limit: int,
 ) -> list[Release]:
-    """What left, the newest first: of a task or a knowledge base, behind the release ``after``."""
+    """Releases of a task, a knowledge base or all, the newest first, starting behind the release ``after``."""
     history = History(records.database)
     return history.releases(task=task, knowledge_base=knowledge_base, after=after, limit=limit)
 
@@ -164,6 +164,6 @@ def read_release(_actor: Actor, records: Records, release: str) -> Release:
     """A release, by its id.
 
     Raises:
-        accounting.ledger.charges.UnknownReleaseError: there is none.
+        accounting.ledger.charges.UnknownReleaseError: no release has this id.
     """
     return records.ledger.get_release(release)

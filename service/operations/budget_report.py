@@ -1,4 +1,4 @@
-"""The state of every budget, the same for REST and the command line."""
+"""The state of every budget, in one form for REST and the command line."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Pair(BaseModel):
 class TaskBudget(BaseModel):
     """A task's answers. `spent` are charged, answered or not; `lost` of them were charged and never answered.
 
-    Where a release is made once, it is the one that is spent, and `answers` and `left` are null: any number.
+    For a task with a one-time release, `spent` counts that release, and `answers` and `left` are null: any number.
     """
 
     task: str = Field(examples=["support.queue@1"])
     topic: str | None = Field(
         default=None,
         exclude_if=lambda topic: topic is None,
-        description="Which of the task's topics: each has answers of its own. The busiest comes first.",
+        description="Topic of the task: each has answers of its own. The busiest comes first.",
     )
     answers: int | None
     spent: int
@@ -46,12 +46,12 @@ class TaskBudget(BaseModel):
     one_release: OneRelease | None = Field(
         default=None,
         exclude_if=lambda state: state is None,
-        description="Of a release that is made once: whether it is there. A lost one stays lost, and charged.",
+        description="State of the task's one-time release, if it has one. A lost release stays lost, and charged.",
     )
 
 
 class PlanBudget(BaseModel):
-    """A signed plan. Each of its cohorts pays what it promised; `epsilon_spent` is what the charges so far cost."""
+    """A signed plan. Each of its cohorts pays what it promised; `epsilon_spent` is the cost of the charges so far."""
 
     version: int
     cohorts: list[int]
@@ -62,11 +62,11 @@ class PlanBudget(BaseModel):
 
 
 class CohortBudget(BaseModel):
-    """A cohort's lifetime budget: in all, promised to the plans that name it, free for further plans."""
+    """A cohort's lifetime budget: all of it, the part promised to plans that name it, and the part still free."""
 
     cohort: int
     opened_at: datetime
-    closed_at: datetime | None = Field(description="No further plan draws on it since; null: plans may.")
+    closed_at: datetime | None = Field(description="Time since which no further plan draws on it; null: plans may.")
     lifetime: Pair
     promised: Pair
     free: Pair
@@ -79,7 +79,8 @@ class CohortBudget(BaseModel):
 
 
 class GroupBudget(BaseModel):
-    """A budget that knowledge bases share: in all, promised to a person in all of them, free for further plans."""
+    """A budget that knowledge bases share: all of it, the part promised to a person in all of them, and the part
+    free."""
 
     group: str
     knowledge_bases: list[str]
@@ -94,18 +95,20 @@ class GroupBudget(BaseModel):
 
 
 class KnowledgeBaseBudget(BaseModel):
-    """A knowledge base's lifetime budget: in all, promised to plans, free for further plans.
+    """A knowledge base's lifetime budget: all of it, the part promised to plans, and the part free for further plans.
 
-    Of several cohorts these are of `cohort`, the one with the least ε free among those that are not closed. Where a
-    group has less left, that much is free.
+    With several cohorts, the amounts are those of `cohort`, the one with the least ε free among those that are not
+    closed. Where the knowledge base's group has less left, that amount is free.
     """
 
     knowledge_base: str
     group: str | None = Field(
-        default=None, exclude_if=lambda name: name is None, description="It shares this group's budget; absent: none."
+        default=None, exclude_if=lambda name: name is None, description="Group whose budget it shares; absent: none."
     )
     archived_at: datetime | None = Field(
-        default=None, exclude_if=lambda at: at is None, description="It takes nothing new since; absent: it does."
+        default=None,
+        exclude_if=lambda at: at is None,
+        description="Time since which it takes nothing new; absent: it does.",
     )
     cohort: int
     cohorts: list[CohortBudget]
@@ -154,7 +157,7 @@ def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudge
 
 
 def _busiest_first(tasks: list[TaskStatus]) -> list[TaskStatus]:
-    """The topics of each task by their charges; tasks as they are in the plan."""
+    """Tasks in the order of the plan; topics of a task by their charges, the most first."""
     order = list(dict.fromkeys(task.name for task in tasks))
     return sorted(tasks, key=lambda task: (order.index(task.name), -task.charged))
 

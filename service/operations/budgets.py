@@ -1,6 +1,7 @@
-"""Lifetime budgets: their numbers, what is left of them, and who shares one: cohorts and groups.
+"""Lifetime budgets: their numbers, what is left of them, and the cohorts and groups that share one.
 
-A cohort is people by when they arrived, with a budget of its own. Knowledge bases in a group may hold the same people.
+A cohort is the people who arrived in one period, with a budget of its own. Knowledge bases in a group may hold the same
+people.
 """
 
 import re
@@ -30,14 +31,14 @@ PublicSize = Annotated[
     Field(
         ge=1,
         le=1_000_000_000,
-        description="About how many exemplars it will hold, as a figure you are willing to publish. Sampling "
+        description="Approximate number of exemplars that it will hold, a figure you are willing to publish. Sampling "
         "probabilities rest on it; it is never computed from the exemplars.",
     ),
 ]
 
 
 def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
-    """What is weak about a lifetime budget that can never be changed, a sentence each."""
+    """Weaknesses of a lifetime budget, which can never be changed, a sentence each."""
     weak = []
     if epsilon > LARGEST_EPSILON:
         weak.append(
@@ -79,9 +80,9 @@ class NewCohort(BaseModel):
 
 
 class CohortView(CohortBudget):
-    """What is public of a cohort."""
+    """The public facts of a cohort."""
 
-    public_size: int = Field(description="Exemplars that were declared when it was opened.")
+    public_size: int = Field(description="Number of exemplars declared when it was opened.")
     plans: list[int] = Field(description="Versions of the signed plans that draw on it.")
 
 
@@ -89,11 +90,11 @@ class CohortView(CohortBudget):
 def open_cohort(
     actor: Actor, records: Records, name: str, wanted: NewCohort, confirmed: Collection[Confirmation] = ()
 ) -> CohortView:
-    """Open a cohort: people who arrive for the first time from now on belong to it, for ever.
+    """Open a cohort: people who arrive for the first time from now on belong to it, permanently.
 
     Raises:
-        UnconfirmedError: its budget is a weak promise.
-        exemplar_store.UnrecognisedUnitsError: somebody who was there once would not be recognised.
+        UnconfirmedError: the cohort's budget is a weak promise.
+        exemplar_store.UnrecognisedUnitsError: a unit that was there before would not be recognised.
         accounting.ledger.errors.CohortError: the knowledge base is archived.
     """
     weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
@@ -104,7 +105,7 @@ def open_cohort(
 
 @command(Right.SEE)
 def list_cohorts(_actor: Actor, records: Records, name: str) -> list[CohortView]:
-    """Each with its budget, and what is left of it; the last is the one that people arrive to."""
+    """Cohorts with their budgets, and what is left of them; people who arrive belong to the last one."""
     sizes = records.store.get(name).public_sizes
     budgets = records.ledger.budgets
     signed = budgets.plans(name)
@@ -120,10 +121,10 @@ def list_cohorts(_actor: Actor, records: Records, name: str) -> list[CohortView]
 
 @command(Right.DECIDE)
 def close_cohort(actor: Actor, records: Records, name: str, number: int) -> CohortView:
-    """Let no further plan draw on a cohort, for ever. Plans that are signed go on.
+    """Let no further plan draw on a cohort, permanently. Plans that are signed go on.
 
     Raises:
-        accounting.ledger.errors.CohortError: there is none of this number, or it is closed, or the newest.
+        accounting.ledger.errors.CohortError: no cohort has this number, or it is closed, or it is the newest.
     """
     records.store.get(name)
     records.ledger.cohorts.close(name, number, by=actor.id)
@@ -144,7 +145,7 @@ def make_group(actor: Actor, records: Records, wanted: NewGroup) -> GroupBudget:
     """Make a group with a budget that can never be changed.
 
     Raises:
-        accounting.ledger.errors.GroupError: there is one of this name.
+        accounting.ledger.errors.GroupError: a group with this name exists.
     """
     records.ledger.groups.open(wanted.name, wanted.epsilon, wanted.delta, by=actor.id)
     return GroupBudget.of(records.ledger.groups.status(wanted.name))
@@ -152,16 +153,16 @@ def make_group(actor: Actor, records: Records, wanted: NewGroup) -> GroupBudget:
 
 @command(Right.SEE)
 def list_groups(_actor: Actor, records: Records) -> list[GroupBudget]:
-    """Each with its knowledge bases, its budget, and what is left of it."""
+    """Groups with their knowledge bases, their budgets, and what is left of them."""
     return [GroupBudget.of(status) for status in records.ledger.groups.statuses()]
 
 
 @command(Right.DECIDE)
 def join_group(actor: Actor, records: Records, group: str, name: str) -> GroupBudget:
-    """Put a knowledge base into a group, for ever, with every plan that it has signed.
+    """Put a knowledge base into a group, permanently, with every plan signed for it.
 
     Raises:
-        accounting.ledger.errors.GroupError: it is in one already, or the group has too little left for its plans.
+        accounting.ledger.errors.GroupError: it is in a group already, or the group has too little left for its plans.
         accounting.ledger.errors.UnknownGroupError: no group has this name.
         accounting.ledger.errors.UnknownBudgetError: no knowledge base has this name.
     """

@@ -1,4 +1,4 @@
-"""What makes a function a command: it is declared once, with the right that it needs."""
+"""Commands: functions declared once, with the right that they need."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -20,7 +20,7 @@ class Command(Generic[P, T_co]):
     """A function whose first argument is the actor, who must have a right.
 
     Attributes:
-        needs: that right.
+        needs: the right.
     """
 
     def __init__(self, function: Callable[Concatenate[Actor, P], T_co], needs: Right, private: bool):
@@ -39,7 +39,7 @@ class Command(Generic[P, T_co]):
         return self._function(actor, *args, **kwargs)
 
     async def aside(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """Do it beside the event loop; if it reads private data, in a thread whose work no other request waits for."""
+        """Do it beside the event loop; if it reads private data, in a thread for whose work no other request waits."""
         if self._private:
             return await privately(trail.carried(lambda: self(actor, *args, **kwargs)))
         return await asyncio.to_thread(self, actor, *args, **kwargs)
@@ -58,7 +58,7 @@ def command(
     """Declare a command.
 
     Args:
-        needs: what its actor must be able to do.
+        needs: right that the actor needs.
         private: whether it reads private data.
     """
 
@@ -71,12 +71,12 @@ def command(
 
 
 class Confirmation(StrEnum):
-    """Something that an actor must say is meant.
+    """A consequence that an actor must confirm.
 
     Attributes:
-        FOR_EVER: what cannot be undone.
-        LOCK_OUT: nobody could sign in any more.
-        WEAK_PROMISE: a lifetime budget that protects hardly anyone, or a public size too small for answers.
+        FOR_EVER: an act that cannot be undone.
+        LOCK_OUT: a state in which no admin could sign in with a key.
+        WEAK_PROMISE: a lifetime budget that gives little protection, or a public size too small for answers.
         WORSE_THAN_FREE: a plan whose answers are expected to be no better than free ones.
     """
 
@@ -87,11 +87,11 @@ class Confirmation(StrEnum):
 
 
 class UnconfirmedError(RefusalError, ValueError):
-    """Nothing was done: the actor did not confirm something.
+    """Nothing was done: the actor did not confirm a consequence.
 
     Attributes:
-        confirmation: what.
-        doubts: why it has to be confirmed, a sentence each.
+        confirmation: the confirmation that is missing.
+        doubts: reasons to confirm it, a sentence each.
     """
 
     kind = ProblemKind.UNCONFIRMED
@@ -104,7 +104,7 @@ class UnconfirmedError(RefusalError, ValueError):
 
 
 def check_confirmed(confirmation: Confirmation, doubts: Collection[str], given: Collection[Confirmation]) -> None:
-    """Whether doubts, if there are any, were confirmed.
+    """Check that doubts, if there are any, were confirmed.
 
     Raises:
         UnconfirmedError: they were not.
