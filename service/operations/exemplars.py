@@ -1,4 +1,4 @@
-"""Exemplars: ingested from rows, and forgotten unit by unit. What comes back is for admins alone."""
+"""Exemplars: ingested from rows, and forgotten unit by unit. Results are for admins alone."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from service.sources.counts import RowCounts
 
 
 class Upload(BaseModel):
-    """How rows become exemplars."""
+    """Options of an upload."""
 
     unit_id: str = Field(
         default="unit_id",
@@ -27,25 +27,25 @@ class Upload(BaseModel):
         default=False, description="Take numbers, dates and times as text; else they are errors."
     )
     replace: bool = Field(
-        default=False, description="The rows are all there is of their units: delete what these had before."
+        default=False, description="The rows are all that their units have: delete earlier exemplars of these units."
     )
-    dry_run: bool = Field(default=False, description="Say what would be stored, and store nothing.")
+    dry_run: bool = Field(default=False, description="Report what would be stored, and store nothing.")
 
 
 class Ingested(BaseModel):
-    """What an upload stored. Exemplars that were there already were left alone, or `replaced`, which deleted them."""
+    """Result of an upload. Exemplars that were there already were left alone, or `replaced`, that is, deleted."""
 
     exemplars: int
     units: int
     already_there: int
     replaced: int
     ignored_fields: list[str]
-    rows: int = Field(description="That were read.")
+    rows: int = Field(description="Number of rows read.")
     values: dict[str, dict[str, int]] = Field(
-        description="Of each field with few and short values, how many rows have which: look for misspelt labels.",
+        description="Number of rows by value, for each field with few and short values: look for misspelt labels.",
         examples=[{"label": {"Billing": 312, "billing": 3}}],
     )
-    notice: str | None = Field(description="What the rows' unit ids mean for privacy, if all are equal or different.")
+    notice: str | None = Field(description="Meaning of the unit ids for privacy, if all are equal or all differ.")
 
 
 @command(Right.DECIDE, private=True)
@@ -60,23 +60,23 @@ def ingest(
     columns: Mapping[str, str] | None = None,
     progress: Progress = do_nothing,
 ) -> Ingested:
-    """Store all rows, or none. Repeating it is harmless.
+    """Store all rows, or none. Repeating the call is harmless.
 
     Args:
-        actor: who uploads them.
-        records: where they go.
-        name: the knowledge base.
-        read: gives the rows, given what is in which column.
-        upload: how they are read and stored.
-        embed: makes embeddings of texts, after all rows were checked.
-        columns: of fields that have another name there.
-        progress: told how many of how many rows are embedded.
+        actor: the admin.
+        records: opened records.
+        name: name of the knowledge base.
+        read: function that yields the rows, given the layout of their columns.
+        upload: options of the upload.
+        embed: function that embeds texts, called after all rows were checked.
+        columns: names of columns, by field, where the two differ.
+        progress: function called with the numbers of rows embedded and of all rows.
 
     Raises:
-        FieldError: ``columns`` names what is no field.
-        exemplar_store.BadRowError: a row that cannot be stored.
-        exemplar_store.UnitTooLargeError: a unit would have too much.
-        accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more.
+        FieldError: ``columns`` names an unknown field.
+        exemplar_store.BadRowError: a row cannot be stored.
+        exemplar_store.UnitTooLargeError: a unit would have too many exemplars, or too much text.
+        accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
     """
     fields = records.store.get(name).fields
     renamed = dict(columns or {})
@@ -92,18 +92,25 @@ def ingest(
 
 @command(Right.DECIDE, private=True)
 def forget(actor: Actor, records: Records, name: str, unit: str) -> int:
-    """Delete a unit; how many exemplars it had. Answers released before stay: the privacy guarantee covers them.
+    """Delete a unit. Answers released before stay: the privacy guarantee covers them.
+
+    Returns:
+        Number of exemplars that the unit had.
 
     Raises:
         exemplar_store.InvalidUnitIdError: no unit can have this id.
-        exemplar_store.UnknownUnitError: there is none of this id.
+        exemplar_store.UnknownUnitError: no unit has this id.
     """
     return records.forget(name, unit, by=actor.id)
 
 
 @command(Right.DECIDE, private=True)
 def forget_many(actor: Actor, records: Records, name: str, units: Collection[str]) -> tuple[int, int]:
-    """Delete units: how many exemplars they had, and how many units were not there."""
+    """Delete units.
+
+    Returns:
+        Number of exemplars that they had, and number of units that were not there.
+    """
     deleted = unknown = 0
     for unit in sorted(units):
         try:

@@ -1,4 +1,4 @@
-"""What is wrong with an input, by field and in words: the same sentences on every form."""
+"""Problems of an input, by field and in words: the same sentences on every form."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from service.operations.wording import figure
 from service.problem_kinds import ProblemKind, RefusalError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
-"""Of a knowledge base, a task or a group."""
+"""Pattern of the name of a knowledge base, a task or a group."""
 Name = Annotated[str, Field(pattern=f"^{NAME}$", description="Small letters, digits, - and _.")]
 Scope = Annotated[str, Field(pattern=rf"^{NAME}(\.{NAME})?$")]
 """A knowledge base or one of its tasks."""
@@ -29,20 +29,25 @@ Printable = Annotated[
     AfterValidator(_printable),
     Field(json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$"}),
 ]
-"""Something to read, such as a name.
+"""Text for people to read, such as a name.
 
-The published pattern is what every dialect of regular expressions can say of it: their classes of characters differ.
+The published pattern is weaker than the check, since classes of characters differ between dialects of regular
+expressions.
 """
 
 _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
 
 
 ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
-"""Of a member of an output that is there or is not."""
+"""Arguments of the field of an output that is absent if it is None."""
 
 
 def inputs(**example: Any) -> ConfigDict:
-    """How an input is read: only its fields, each of its own type. The example is the documentation's."""
+    """Configuration of an input: unknown fields are refused, and values are not converted.
+
+    Args:
+        example: values of its fields, for the documentation.
+    """
     return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
 
 
@@ -50,8 +55,8 @@ class FieldError(RefusalError, ValueError):
     """A field of the input is wrong; nothing was done.
 
     Attributes:
-        field: its name.
-        why: what is wrong with it, a sentence without its end.
+        field: name of the field.
+        why: the problem, a sentence without capital and full stop.
     """
 
     kind = ProblemKind.INVALID_REQUEST
@@ -63,7 +68,7 @@ class FieldError(RefusalError, ValueError):
 
 
 def problems(error: ValidationError, model: type[BaseModel]) -> dict[str, str]:
-    """What is wrong, a sentence for each field of ``model``; the first of several."""
+    """Problems of an input, a sentence for each field of ``model`` that has one: its first."""
     first = next(iter(model.model_fields))
     sentences: dict[str, str] = {}
     for detail in error.errors():

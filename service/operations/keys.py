@@ -1,4 +1,4 @@
-"""API keys: made, listed, limited, rotated and revoked."""
+"""API keys: created, listed, limited, rotated and revoked."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from service.operations.roles import Actor, Right, a, may
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, KeyRotatedError, Role, StoredKey
 from service.records.records import Records
 
-Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
-RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
+Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers that it may be charged in all.")]
+RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests that it may send per minute.")]
 
 
 class NewKey(BaseModel):
-    """A key to make."""
+    """A key to create."""
 
     model_config = inputs(name="ana", role="analyst", quota=500, rate_per_minute=60, scope=["support"])
     name: Printable = Field(
@@ -42,7 +42,7 @@ class NewKey(BaseModel):
         "which must exist. Empty: all.",
     )
     expires_in_days: int | None = Field(
-        default=None, ge=1, le=LONGEST_LIFE.days, description="Days after which it is refused. null: never."
+        default=None, ge=1, le=LONGEST_LIFE.days, description="Days after which the key is refused. null: never."
     )
 
     @field_validator("quota", "scope")
@@ -55,7 +55,7 @@ class NewKey(BaseModel):
 
 
 class KeyLimits(BaseModel):
-    """A key's limits, both of them; null is no limit."""
+    """Both limits of a key; null: unlimited."""
 
     model_config = inputs(quota=1000, rate_per_minute=None)
     quota: Quota
@@ -63,14 +63,14 @@ class KeyLimits(BaseModel):
 
 
 class Rotation(BaseModel):
-    """How a key's token is replaced."""
+    """Options of replacing a key's token."""
 
     model_config = inputs(overlap_hours=24)
     overlap_hours: int = Field(
         default=0,
         ge=0,
         le=LONGEST_OVERLAP // timedelta(hours=1),
-        description="How long the token before stands, too. 0: it is refused at once.",
+        description="Hours for which the old token is accepted, too. 0: it is refused at once.",
     )
 
 
@@ -79,18 +79,18 @@ class ApiKey(StoredKey):
     """A key without its secret; a revoked one stays listed.
 
     Attributes:
-        id: names it in charges and in the audit trail.
-        name: what people call it.
-        role: what it may.
-        created_at: when it was made.
-        last_used_at: exact to a minute.
-        revoked_at: since when it is refused.
-        rate_per_minute: how many requests it may send; None: any number.
-        quota: how many answers it may be charged in all; None: what the budgets allow.
-        charged: how many it has been charged.
+        id: identifier of the key in charges and in the audit trail.
+        name: name for people.
+        role: role, which determines its rights.
+        created_at: time of its creation.
+        last_used_at: time of its last use, exact to a minute.
+        revoked_at: time of its revocation, from which it is refused.
+        rate_per_minute: number of requests that it may send per minute; None: any number.
+        quota: number of answers that it may be charged in all; None: as many as the budgets allow.
+        charged: number of answers that it has been charged.
         scope: the knowledge bases and tasks that it may ask, like ``support`` and ``billing.queue``; empty: all.
-        expires_at: from when on it is refused; None: never.
-        rotated_at: when its token was replaced last; None: never.
+        expires_at: time from which it is refused; None: never.
+        rotated_at: time of its token's last replacement; None: never.
     """
 
     __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)  # the API always gives all
@@ -103,19 +103,19 @@ class ApiKey(StoredKey):
 
 @dataclass(frozen=True, kw_only=True)
 class CreatedKey(ApiKey):
-    """A key with its secret, shown this once."""
+    """A key with its secret, which is shown only now."""
 
     token: str
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What revoking a key would do to the admin who revokes it.
+    """Consequences of revoking a key.
 
     Attributes:
         key: the key.
-        own: whether they are signed in with it.
-        last_admin: whether no other admin key is left.
+        own: whether the admin who would revoke it is signed in with it.
+        last_admin: whether it is the only valid admin key.
     """
 
     key: ApiKey
@@ -124,16 +124,16 @@ class Standing:
 
     @property
     def locks_out(self) -> bool:
-        """Whether it shuts somebody out of the dashboard."""
+        """Whether its revocation shuts an admin out of the dashboard."""
         return self.own or self.last_admin
 
 
 @command(Right.DECIDE)
 def create(actor: Actor, records: Records, wanted: NewKey) -> CreatedKey:
-    """Make a key. Nobody can see its token again.
+    """Create a key. Its token is never shown again.
 
     Raises:
-        FieldError: its scope names a knowledge base or a task that does not exist.
+        FieldError: the key's scope names a knowledge base or a task that does not exist.
     """
     _check_scope(records, wanted.scope)
     days = wanted.expires_in_days
@@ -144,7 +144,7 @@ def create(actor: Actor, records: Records, wanted: NewKey) -> CreatedKey:
 
 
 def _check_scope(records: Records, scope: Sequence[str]) -> None:
-    """A mistyped scope would refuse every question of its key, and say so only then."""
+    """Check that a scope exists: a mistyped one would go unnoticed until it refuses its key's first question."""
     names = [described.name for described in records.store.list()]
     for one in scope:
         knowledge_base, _, task = one.partition(".")
@@ -176,14 +176,21 @@ def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> Api
 
 @command(Right.DECIDE)
 def rotate(actor: Actor, records: Records, seen: StoredKey, wanted: Rotation) -> CreatedKey:
-    """Give a key another token; as it was seen, so that two people do not do it at once."""
+    """Give a key another token.
+
+    Args:
+        actor: the admin.
+        records: opened records.
+        seen: the key as the admin saw it, so that two people do not rotate it at once.
+        wanted: options.
+    """
     key, token = records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
     return CreatedKey(**vars(key), token=token)
 
 
 @command(Right.DECIDE)
 def standing(actor: Actor, records: Records, key_id: str) -> Standing:
-    """A key, and whom revoking it would lock out."""
+    """A key, and the consequences of revoking it."""
     key, now = records.keys.get(key_id), datetime.now(UTC)
     admins = [key.id for key in records.keys.list() if key.role == "admin" and key.status(now) == "valid"]
     return Standing(ApiKey.of(key), key.id == actor.id, admins == [key.id])

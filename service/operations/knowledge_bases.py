@@ -18,8 +18,8 @@ from service.operations.roles import Actor, Right
 from service.records.records import Records
 
 _REMOTE_ENGINE = (
-    "Whether exemplars may be shown, in clear text, to a language model outside the deployment. Privacy towards that "
-    "one is not what the budget is about."
+    "Whether exemplars may be shown, in clear text, to a language model outside the deployment. The budget does not "
+    "protect them from that model's provider."
 )
 
 
@@ -33,13 +33,13 @@ class NewKnowledgeBase(BaseModel):
     public_size: PublicSize
     fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
     embedded_field: str | None = Field(
-        default=None, description="The field by which exemplars and queries are compared. Left out: the first."
+        default=None, description="Field by which exemplars and queries are compared. Left out: the first."
     )
     response_field: str | None = Field(
         default=None,
-        description="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice "
-        "as long, such answers of `nearest_exemplar` a fraction. Left out: `response`, if that is a field beside the "
-        "embedded one. Null or empty: none.",
+        description="Field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice as "
+        "long, and such answers of `nearest_exemplar` a fraction of the time. Left out: `response`, if that is a field "
+        "beside the embedded one. Null or empty: none.",
     )
     remote_engine: bool = Field(default=False, description=_REMOTE_ENGINE)
 
@@ -55,23 +55,23 @@ class NewKnowledgeBase(BaseModel):
 
 
 class KnowledgeBaseChange(BaseModel):
-    """What can be changed of a knowledge base."""
+    """A change of a knowledge base."""
 
     model_config = inputs(remote_engine=True)
     remote_engine: bool = Field(description=_REMOTE_ENGINE)
 
 
 class KnowledgeBaseView(BaseModel):
-    """What is public of a knowledge base."""
+    """The public facts of a knowledge base."""
 
     name: str
     public_size: int
     fields: list[str]
     embedded_field: str
-    response_field: str | None = Field(description="The field that text answers come from; null for none.")
+    response_field: str | None = Field(description="Field that text answers are taken from; null: none.")
     remote_engine: bool
     created_at: datetime
-    archived_at: datetime | None = Field(description="It takes nothing new since; null: it does.")
+    archived_at: datetime | None = Field(description="Time since which it takes nothing new; null: it does.")
 
     @classmethod
     def of(cls, described: KnowledgeBase, status: BudgetStatus) -> KnowledgeBaseView:
@@ -87,11 +87,11 @@ def create(
     """Create a knowledge base. Its lifetime budget is a promise to the people in the data and cannot be changed.
 
     Raises:
-        UnconfirmedError: it is a weak promise.
-        exemplar_store.InvalidKnowledgeBaseError: it cannot be as described.
-        exemplar_store.KnowledgeBaseExistsError: there is one of this name.
-        accounting.ledger.errors.BudgetExistsError: there was one of this name, with another budget.
-        accounting.ledger.errors.KnowledgeBaseArchivedError: there was one of this name, which was archived.
+        UnconfirmedError: the lifetime budget is a weak promise.
+        exemplar_store.InvalidKnowledgeBaseError: the description is invalid.
+        exemplar_store.KnowledgeBaseExistsError: a knowledge base with this name exists.
+        accounting.ledger.errors.BudgetExistsError: a knowledge base with this name had another budget.
+        accounting.ledger.errors.KnowledgeBaseArchivedError: a knowledge base with this name was archived.
     """
     weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
     check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
@@ -101,7 +101,7 @@ def create(
 
 @command(Right.SEE)
 def list_(_actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
-    """What is public of each, by name."""
+    """The public facts of all knowledge bases, by name."""
     described = records.store.list()
     status = {status.knowledge_base: status for status in records.ledger.budgets.statuses()}
     return [KnowledgeBaseView.of(base, status[base.name]) for base in described]
@@ -109,23 +109,24 @@ def list_(_actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
 
 @command(Right.SEE)
 def describe(_actor: Actor, records: Records, name: str) -> KnowledgeBaseView:
-    """What is public of it."""
+    """The public facts of a knowledge base."""
     return KnowledgeBaseView.of(records.store.get(name), records.ledger.budgets.status(name))
 
 
 @command(Right.DECIDE)
 def change(actor: Actor, records: Records, name: str, wanted: KnowledgeBaseChange) -> KnowledgeBaseView:
-    """Allow or forbid a remote engine from the next query on. What it was shown before cannot be taken back."""
+    """Allow or forbid a remote engine from the next query on. Exemplars that it was shown before cannot be taken
+    back."""
     records.allow_remote_engine(name, wanted.remote_engine, by=actor.id)
     return describe(actor, records, name)
 
 
 @command(Right.DECIDE)
 def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Confirmation] = ()) -> KnowledgeBaseView:
-    """Take no plan, cohort or exemplar any more, for ever. Units can still be forgotten.
+    """Take no further plan, cohort or exemplar, permanently. Units can still be forgotten.
 
     Raises:
-        UnconfirmedError: nobody said that this is meant.
+        UnconfirmedError: the actor did not confirm it.
         accounting.ledger.errors.KnowledgeBaseArchivedError: it is archived already.
     """
     records.store.get(name)
@@ -137,7 +138,7 @@ def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Con
 
 @command(Right.DECIDE)
 def delete(actor: Actor, records: Records, name: str) -> None:
-    """Delete a knowledge base that is empty: no plan was ever signed, and no exemplar uploaded. Its name is free then.
+    """Delete an empty knowledge base: no plan was ever signed, and no exemplar uploaded. Its name becomes free.
 
     Raises:
         exemplar_store.KnowledgeBaseNotEmptyError: it has, or had, exemplars.

@@ -29,15 +29,15 @@ from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.signed import read_signed
 
-_NAME = "What people call that key; null if it is none, or you may not audit."
+_NAME = "Name of that key; null if it is not a key, or if your role may not audit."
 
 
 class SignedPlanView(BaseModel):
-    """A signed plan and what it gives."""
+    """A signed plan with its preview."""
 
     version: int
     digest: str
-    signed_by: str = Field(description="A key's id, a person, or a name of the command line.")
+    signed_by: str = Field(description="A key's id, a person, or an account that used the command line.")
     signed_by_name: str | None = Field(description=_NAME)
     signed_at: datetime
     tasks: list[str]
@@ -45,7 +45,7 @@ class SignedPlanView(BaseModel):
 
     @classmethod
     def of(cls, signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
-        """A signed plan, for somebody who may know these names of keys, by id."""
+        """A signed plan, with its signer's name if it is among these names of keys, by id."""
         of_tasks = dict.fromkeys(parts(name)[0] for name, _ in signed.tasks)
         tasks = [address(signed.knowledge_base, name, signed.version) for name in of_tasks]
         described = describe(read_signed(signed.document))
@@ -57,9 +57,10 @@ class PlanResult(BaseModel):
     """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
 
     Attributes:
-        alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
-        proposals: of a dry run: what would be better for the same budget.
-        exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
+        alternatives: previews by task, in a dry run: other uses of the task's share of the budget; the first is as
+            planned.
+        proposals: improvements for the same budget, in a dry run.
+        exceeds: reason why the lifetime budget cannot take the plan, in a dry run; absent if it can.
     """
 
     engine: EngineView | None
@@ -69,9 +70,9 @@ class PlanResult(BaseModel):
     exceeds: str | None = Field(**ABSENT)
     latency: dict[str, LatencyEstimate] | None = Field(
         **ABSENT,
-        description="Of a dry run, by task: an estimate of how long answers would take, from a task that this service "
-        "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
-        "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
+        description="Estimates by task, in a dry run, of how long answers would take, from a similar task that this "
+        "service has measured. A task is absent if no other of its kind and sampling was asked of a language model "
+        "here, or if the blocks of that other one are read ahead. The task itself is measured once the plan is signed.",
     )
     signed: SignedPlanView | None
 
@@ -80,7 +81,7 @@ def read(text: str, knowledge_base: str) -> Plan:
     """A plan for a knowledge base, as written.
 
     Raises:
-        PlanError: it is none, or for another one.
+        PlanError: the text is not a plan, or it is a plan for another knowledge base.
     """
     plan = load_plan(text)
     if plan.knowledge_base != knowledge_base:
@@ -111,15 +112,15 @@ def preview(
     otherwise: bool = False,
     embed: Embed = embed_here,
 ) -> PlanResult:
-    """What a plan would give. Spends nothing.
+    """Preview a plan. Spends nothing.
 
     Args:
-        records: where its knowledge base is; None if there is none yet.
-        calibrated: from :func:`service.answering.plans.signing.prepare`.
-        grains: what was measured here; without it latency is not estimated.
-        better: also find what would be better for the same budget, and what each topic costs, which takes seconds.
-        otherwise: also compute what its budget would give otherwise, which takes seconds.
-        embed: embeds the plan's public texts, if it has topics that are found by similarity.
+        records: records of its knowledge base; None: there is none yet.
+        calibrated: result of :func:`service.answering.plans.signing.prepare`.
+        grains: latency grains measured here; None: latency is not estimated.
+        better: whether to find improvements for the same budget and the cost of each topic, too, which takes seconds.
+        otherwise: whether to compute other uses of its budget, too, which takes seconds.
+        embed: function that embeds the plan's public texts, if it has topics that are found by similarity.
     """
     plan, described = calibrated.plan, describe(calibrated)
     if better:
@@ -156,20 +157,22 @@ def sign(
     """Sign a plan. Repeating the call has no further effect.
 
     Args:
-        records: where it is written.
-        calibrated: from :func:`service.answering.plans.signing.prepare`.
-        confirmed: what the actor says is meant.
-        after_version: only if this is the newest plan's version.
+        actor: the admin.
+        records: opened records.
+        calibrated: result of :func:`service.answering.plans.signing.prepare`.
+        confirmed: confirmations of the actor.
+        after_version: version that the newest plan must have; None: any.
         again: version of the newest signed plan that is equal to this one, if its budget is to be taken once more.
-        make: as of :func:`service.answering.plans.signing.sign`.
+        make: function that makes one-time releases, as :func:`service.answering.plans.signing.sign` takes it.
 
     Raises:
-        UnconfirmedError: its answers are not expected to be worth their price.
-        PlanError: it is not finished.
+        UnconfirmedError: the plan's answers are not expected to be worth their price.
+        PlanError: the plan is not finished.
         accounting.ledger.errors.PlansChangedError: another plan was signed since.
         accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
-        service.answering.once.making.NotMadeError: as of :func:`service.answering.plans.signing.sign`.
+        service.answering.once.making.NotMadeError: a one-time release was not made; the message includes
+            whether the plan is signed.
     """
     signing.check_finished(calibrated.plan)
     described = describe(calibrated)
@@ -195,7 +198,8 @@ def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list
 
 @command(Right.DECIDE, private=True)
 def release(_actor: Actor, records: Records, task: str, *, stages: Stages | None = None) -> Release:
-    """Make a task's one release, if signing could not; errors as of :func:`service.answering.plans.signing.release`."""
+    """Make a task's one-time release, if signing could not; errors as of
+    :func:`service.answering.plans.signing.release`."""
     return signing.release(records, task, stages=stages)
 
 
@@ -206,5 +210,5 @@ def export(_actor: Actor, records: Records, task: str) -> tuple[bytes, exported.
 
 
 def names(actor: Actor, records: Records) -> Mapping[str, str]:
-    """Names of keys by id, for readers who may know them: a key's name is often a person's."""
+    """Names of keys by id, empty for actors who may not audit: a key's name is often a person's."""
     return records.keys.names() if may(actor.role, Right.AUDIT) else {}
