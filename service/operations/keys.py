@@ -81,7 +81,7 @@ class ApiKey(StoredKey):
     Attributes:
         id: identifier of the key in charges and in the audit trail.
         name: name for people.
-        role: role, which determines its rights.
+        role: name of its role, which determines its rights.
         created_at: time of its creation.
         last_used_at: time of its last use, exact to a minute.
         revoked_at: time of its revocation, from which it is refused.

@@ -1,4 +1,4 @@
-"""A trained bundle, signed and put where services find it."""
+"""A trained bundle, signed and stored in the folder that services read."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from service.records.records import Records, audited
 
 @command(Right.DECIDE)
 def publish(actor: Actor, records: Records, folder: Path, key: Path, margin: float) -> Bundle:
-    """Publish a finished job's bundle; the audit trail says so.
+    """Publish a finished job's bundle, and record it in the audit trail.
 
     Args:
-        actor: who publishes.
-        records: whose settings say where to.
-        folder: the job's.
+        actor: the admin.
+        records: opened records, whose settings name the folder of bundles.
+        folder: folder of the job.
         key: file of an Ed25519 private key, PEM.
-        margin: by what share of answers profiles must beat their controls.
+        margin: share of answers by which profiles must beat their controls.
 
     Raises:
         ValueError: the settings name no folder for bundles; or the job is not finished, or its profiles restore too
@@ -28,7 +28,7 @@ def publish(actor: Actor, records: Records, folder: Path, key: Path, margin: flo
     root = records.settings.restore_bundles
     if root is None:
         raise ValueError("set DPICL_RESTORE_BUNDLES to the folder that the service reads")
-    with records.database.begin() as connection:  # an event that cannot be stored is an error before anybody is told
+    with records.database.begin() as connection:  # an event that cannot be stored is an error, not a result
         made = publishing.publish(folder, root, signing_key(key), margin)
         declared = made.manifest.declared
         happened = BundlePublished(

@@ -1,4 +1,4 @@
-"""Redacted texts in, answers out; and the bundles that clients redact with."""
+"""Answers to redacted texts; and the bundles with which clients redact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTROLS = {
     "redacted_attacker": "An attacker who sees redacted texts only",
     "option_prior": "The commonest answer, always",
 }
-"""What a bundle's report measures beside mechanisms, in words."""
+"""Names for people of the controls that a bundle's report measures beside mechanisms."""
 
 
 _EXAMPLE: dict[str, Any] = {
@@ -36,12 +36,12 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class RedactedText(BaseModel):
-    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
+    """A redacted text, and the profile that its owner's randomised response drew: nothing else leaves the owner."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
     bundle: str = Field(max_length=80)
-    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
+    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bundle that it was redacted with.")
     query: str = Field(max_length=LONGEST_TEXT)
     profile: int = Field(ge=0, lt=1 << 31)
     mode: Mode = "text"
@@ -56,14 +56,14 @@ class RestoredAnswer(BaseModel):
 
 
 class BundleView(BaseModel):
-    """All that a client needs to redact, and to check whose bundle it is."""
+    """All that a client needs to redact, and to check the publisher of the bundle."""
 
     bundle: str = Field(examples=["clinic@1"])
-    sha256: str = Field(description="Of `manifest`.")
+    sha256: str = Field(description="SHA-256 of `manifest`.")
     manifest: str = Field(description="JSON, exactly as it was signed.")
     book: str = Field(description="A safetensors file in base64; the manifest has its SHA-256.")
     publisher: str = Field(description="An Ed25519 public key, in hexadecimal.")
-    signature: str = Field(description="Over `manifest`, in hexadecimal.")
+    signature: str = Field(description="Signature of `manifest`, in hexadecimal.")
 
     @classmethod
     def of(cls, bundle: Bundle) -> BundleView:
@@ -86,7 +86,7 @@ class Bundles(BaseModel):
 
 @command(Right.ASK)
 async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> RestoredAnswer:
-    """Answer as if the spans that were taken out had been what the profile says."""
+    """Answer a redacted text as if the spans that were taken out had been those of the profile."""
     said = await restoring.answer(RedactedQuery(**wanted.model_dump()), actor.id)
     return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
 
@@ -102,6 +102,6 @@ def bundle(_actor: Actor, restoring: Restoring, address: str) -> Bundle:
     """A bundle as it was signed.
 
     Raises:
-        service.answering.restoring.UnknownBundleError: there is none.
+        service.answering.restoring.UnknownBundleError: no bundle has this address.
     """
     return restoring.bundle(address)

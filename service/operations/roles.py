@@ -1,4 +1,4 @@
-"""Roles, and the one table of what each may. Routes and pages declare the right they need."""
+"""Roles, and the one table of their rights. Routes and pages declare the right that they need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from service.records.api_keys import Role, StoredKey
 
 
 class Right(Enum):
-    """Something that takes a key; the value completes "may not"."""
+    """A right, which a role may have; the value completes "may not"."""
 
     ASK = "ask questions"
     TRY = "try tasks"
@@ -27,7 +27,7 @@ MAY: Mapping[Role, frozenset[Right]] = {
     "auditor": frozenset({Right.SEE, Right.BROWSE, Right.AUDIT}),
     "admin": frozenset({Right.TRY, Right.SEE, Right.BROWSE, Right.AUDIT, Right.DECIDE}),
 }
-"""What each role may. All of it is public by the privacy guarantee, but for names of keys and who did what."""
+"""Rights by role. All that they show is public by the privacy guarantee, except names of keys, and actors of events."""
 
 
 def may(role: Role, right: Right) -> bool:
@@ -41,7 +41,7 @@ def a(role: Role) -> str:
 
 
 def why_not(role: Role, right: Right) -> str:
-    """Why a role is refused, in a sentence without its end."""
+    """Reason why a role is refused, a sentence without capital and full stop."""
     able = [a(other) for other in MAY if may(other, right)]
     return f"{a(role)} may not {right.value}; {' or '.join(able)} may"
 
@@ -53,20 +53,20 @@ class NotAllowedError(RefusalError):
 
 
 class OutOfScopeError(RefusalError):
-    """The actor may ask, and not this task."""
+    """The actor may ask questions, but not of this task."""
 
     kind = ProblemKind.OUT_OF_SCOPE
 
 
 @dataclass(frozen=True)
 class Actor:
-    """Who wants something done.
+    """A person or program that uses the service.
 
     Attributes:
-        id: what names them in the audit trail.
-        name: what people call them.
-        kind: how they came: with an API key, signed in at a provider, or with an account on the service's machine.
-        role: what they may.
+        id: identifier in the audit trail.
+        name: name for people.
+        kind: kind of identity: an API key, a person signed in at a provider, or an account on the service's machine.
+        role: name of their role, which determines their rights.
         scope: the knowledge bases and tasks that they may ask; empty: all.
     """
 
@@ -78,23 +78,23 @@ class Actor:
 
     @classmethod
     def with_key(cls, key: StoredKey) -> Self:
-        """The actor that calls with a key."""
+        """The actor who calls with a key."""
         return cls(key.id, key.name, "key", key.role, key.scope)
 
     def require(self, right: Right) -> None:
-        """Whether they have a right.
+        """Check that the actor has a right.
 
         Raises:
-            NotAllowedError: they have not.
+            NotAllowedError: the actor's role does not have it.
         """
         if not may(self.role, right):
             raise NotAllowedError(why_not(self.role, right))
 
     def require_task(self, task: str) -> None:
-        """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in their scope.
+        """Check that a task, ``knowledge_base.task`` with or without ``@version``, is in the actor's scope.
 
         Raises:
-            OutOfScopeError: it is not.
+            OutOfScopeError: the task is out of scope.
         """
         if not in_scope(self.scope, task):
             raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, not for {task}")

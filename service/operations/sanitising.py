@@ -1,4 +1,4 @@
-"""Texts in, texts that may leave out."""
+"""Texts sanitised, so that they may leave."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from service.records.text_ledger import TextLedger
 
 MOST_TEXTS = 256
 STEP = 0.5
-"""Callers' ε is rounded down to a multiple of it, or each caller could have tables made without end."""
+"""Unit of ε: callers' ε is rounded down to a multiple of it, which limits the number of tables that they can cause."""
 _EXAMPLE: dict[str, Any] = {"texts": ["My landlord in Boston keeps the deposit of 1,250 dollars."], "epsilon": 8}
 
 
 class TextsToSanitize(BaseModel):
-    """What to sanitise, and how."""
+    """Texts to sanitise, with options."""
 
     model_config = inputs(**_EXAMPLE)
 
     texts: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
     mechanism: Literal["medoid_rr", "nearest_rr", WholeName] = Field(
-        default="medoid_rr", description="`whole_rr` makes of each text one of the operator's public texts."
+        default="medoid_rr", description="`whole_rr` replaces each text by one of the operator's public texts."
     )
     epsilon: float = Field(
         default=8.0,
         gt=0,
-        description=f"The most that ε of a word may be, or with `whole_rr` of a text; in steps of {STEP:g}.",
+        description=f"Largest ε of a word, or with `whole_rr` of a text; in steps of {STEP:g}.",
     )
     keep: list[Keepable] | None = Field(
         default=None,
-        description="What is released as it is: unless given, stopwords and punctuation, and with `whole_rr` nothing.",
+        description="Tokens released unchanged; by default stopwords and punctuation, and with `whole_rr` none.",
     )
     conversation: Annotated[Printable, StringConstraints(max_length=200)] | None = Field(
-        default=None, description="A name under which the cost is counted, too."
+        default=None, description="Name under which the cost is counted, too."
     )
 
     @model_validator(mode="after")
@@ -53,27 +53,27 @@ class SanitizedView(BaseModel):
     """A text that may leave."""
 
     text: str
-    tokens: int = Field(description="With `whole_rr` one.")
+    tokens: int = Field(description="Number of tokens; with `whole_rr` one.")
     epsilon_token: float
     epsilon_text: float = Field(description="The sum of ε over its words. Kept tokens and numbers cost nothing.")
 
 
 class TextLedgerView(BaseModel):
-    """What your key's texts cost. Texts sanitised before are free."""
+    """Cost of your key's texts. Texts sanitised before are free."""
 
     charged: float = Field(description="ε of those of these texts that are new.")
     epsilon: float = Field(description="ε of all your key's texts so far.")
     conversation_epsilon: float | None = Field(**ABSENT, description="ε of this conversation's texts so far.")
-    cap: float | None = Field(description="The most that `epsilon` may be.")
+    cap: float | None = Field(description="Largest `epsilon` allowed; null: any.")
 
 
 class SanitizedTexts(BaseModel):
-    """Texts that may leave, with what is promised. Nothing says which words were changed."""
+    """Texts that may leave, with their guarantee. The changed words are not marked."""
 
     items: list[SanitizedView]
     guarantee: str
     released_as_public: list[str]
-    artifact: dict[str, Any] = Field(description="All that the law of the outputs depends on, by SHA-256; its audit.")
+    artifact: dict[str, Any] = Field(description="All that the outputs' law depends on, by SHA-256; its audit.")
     ledger: TextLedgerView
 
 

@@ -31,19 +31,19 @@ from service.settings import Settings
 
 
 class Apart(Protocol):
-    """Another process, which reads whole knowledge bases so that this one does not: that shows in requests' time."""
+    """Another process, which reads whole knowledge bases: such work in this process would show in requests' times."""
 
     def make(self, task: str) -> None:
-        """As :data:`service.answering.plans.signing.Make`."""
+        """Make a task's one-time release; as :data:`service.answering.plans.signing.Make`."""
 
 
 class SanitizersMissingError(ValueError):
-    """An engine's questions are to be sanitised, and there is nothing to do it."""
+    """An engine's questions are to be sanitised, and the settings provide no sanitiser."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The records together with what answers queries."""
+    """The records, together with everything that answers queries."""
 
     records: Records
     engine: Engine
@@ -58,15 +58,15 @@ class Services:
 
 
 def check_sanitizers(settings: Settings, sanitize: SanitizeConfig | None) -> Sequence[str]:
-    """Whether questions can be sanitised if they are to be.
+    """Check that questions can be sanitised, if they are to be.
 
     Returns:
         The public texts, if the settings name any.
 
     Raises:
-        SanitizersMissingError: they cannot.
+        SanitizersMissingError: questions are to be sanitised, and the settings provide no sanitiser for them.
         OSError: the public texts cannot be read.
-        ValueError: they are too few or too many.
+        ValueError: the public texts are too few or too many.
     """
     public_texts = () if settings.public_texts is None else read_public_texts(settings.public_texts)
     if sanitize is not None and not (public_texts if sanitize.mechanism == WHOLE else settings.sanitizer_words):
@@ -90,20 +90,20 @@ def open_services(
     """Put an engine and an embedder beside the records.
 
     Args:
-        records: opened.
-        engine: what answers.
-        embedder: sentence embeddings.
-        sanitize: how questions are sanitised before the engine sees them, if they are.
-        local: then answers slots instead of the engine.
-        realign: then fits released texts to questions as they were asked.
-        steerer: answers redacted texts by the bundles that it has.
-        apart: then reads whole knowledge bases instead of this process.
+        records: opened records.
+        engine: engine that answers.
+        embedder: embedder of texts.
+        sanitize: sanitiser of questions, which the engine sees only sanitised; None: it sees them as asked.
+        local: engine beside the service that answers slots of sanitised questions instead; None: the engine does.
+        realign: model that fits released texts to questions as they were asked; None: they stay as released.
+        steerer: engine that answers redacted texts, by the bundles that it has; None: no engine can be steered.
+        apart: process that reads whole knowledge bases; None: this process does.
 
     Raises:
-        SanitizersMissingError: questions are to be sanitised, and the settings say that there are no sanitisers.
+        SanitizersMissingError: questions are to be sanitised, and the settings provide no sanitiser for them.
         OSError: the public texts cannot be read.
-        ValueError: they are too few or too many; or the settings do not say where the witness is, or that there is
-            none.
+        ValueError: the public texts are too few or too many; or the settings neither name the witness nor declare that
+            there is none.
     """
     settings = records.settings
     check_witness(settings)

@@ -1,8 +1,8 @@
-"""Who is signed in. A session is a row, so every replica knows it, and it ends when its key is revoked.
+"""Sessions of the dashboard. A session is a row, so every replica knows it, and it ends when its key is revoked.
 
-The cookie holds 256 random bits and the database their SHA-256 alone, as with API keys: a stolen database signs nobody
-in. A session lasts a working day from its sign-in, used or not, so that looking at a page writes nothing. Whoever
-signs in has a key, or is a person whom the provider of the settings vouches for.
+The cookie holds 256 random bits and the database only their SHA-256, as with API keys: a thief of the database cannot
+sign in with it. A session lasts a working day from its sign-in, used or not, so that looking at a page writes nothing.
+People sign in with a key, or at the provider that the settings name.
 """
 
 import secrets
@@ -27,13 +27,13 @@ _BROWSE = [role for role in MAY if may(role, Right.BROWSE)]
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody whom a provider vouches for.
+    """A person whom a provider vouches for.
 
     Attributes:
-        issuer: the provider.
-        subject: who they are to it, for ever.
-        name: what people call them.
-        role: what they may.
+        issuer: issuer of the provider, an address.
+        subject: identifier of the person at the provider, which never changes.
+        name: name for people.
+        role: name of their role, which determines their rights.
     """
 
     issuer: str
@@ -43,18 +43,18 @@ class Person:
 
     @property
     def by(self) -> str:
-        """What names them in the audit trail."""
+        """The person's identifier in the audit trail."""
         return f"{self.subject} at {self.issuer}"
 
 
 @dataclass(frozen=True)
 class Session:
-    """Somebody who is signed in.
+    """A session of a person who is signed in.
 
     Attributes:
-        actor: who: with a key, or a person whom the provider vouches for.
-        csrf: what their forms must carry.
-        expires_at: when they must sign in again.
+        actor: the actor, who has a key, or is a person whom the provider vouches for.
+        csrf: token that the session's forms must carry.
+        expires_at: time from which the actor must sign in again.
     """
 
     actor: Actor
@@ -67,9 +67,9 @@ class Sessions:
     """The sessions in the database.
 
     Attributes:
-        database: from :func:`service.records.database.open_database`.
-        issuer: the provider whose people may be signed in; None: nobody is without a key.
-        clock: returns the present as an aware datetime.
+        database: database opened by :func:`service.records.database.open_database`.
+        issuer: issuer of the provider whose people may be signed in; None: sessions need a key.
+        clock: function that returns the present as an aware datetime.
     """
 
     database: sa.Engine
@@ -77,13 +77,13 @@ class Sessions:
     clock: Callable[[], datetime] = field(default=partial(datetime.now, UTC), kw_only=True)
 
     def start(self, whose: StoredKey | Person) -> str:
-        """Sign somebody in.
+        """Sign in the owner of a key, or a person.
 
         Returns:
             The token for the cookie. It cannot be recovered.
 
         Raises:
-            ValueError: their role may not.
+            ValueError: the role may not use the dashboard.
         """
         if whose.role not in _BROWSE:
             raise ValueError(f"{whose.name!r}: {why_not(whose.role, Right.BROWSE)}")
@@ -103,7 +103,8 @@ class Sessions:
         return token
 
     def find(self, token: str) -> Session | None:
-        """The session of a cookie, or None: unknown, over, signed out, or its key was revoked or has expired."""
+        """The session of a cookie; None: it is unknown, has ended or was signed out, or its key was revoked or has
+        expired."""
         now = self.clock()
         held = admin_sessions.c
         query = (

@@ -20,25 +20,25 @@ from service.records.records import Records
 from service.records.signed import read_signed
 
 AnswersLeft = int | dict[str, int]
-"""Of a task, or by topic if it has topics."""
+"""Number of a task's answers left, or numbers by topic if it has topics."""
 
 
 class LatencyView(BaseModel):
-    """How long the task's answers take, in seconds, as it was measured with made-up exemplars."""
+    """Times that the task's answers take, in seconds, measured with made-up exemplars."""
 
     typical_s: float | None = Field(
-        description="Work with slots of an ordinary length, asked of a language model; null for other engines."
+        description="Time of work on slots of ordinary length by a language model; null: another engine answers."
     )
-    largest_s: float = Field(description="Work with the largest slots that there can be.")
-    grain_s: float = Field(description="Answers leave after this, or a multiple.")
-    kept_blocks: int = Field(description="Blocks that are read ahead, where the task draws blocks.")
+    largest_s: float = Field(description="Time of work on the largest possible slots.")
+    grain_s: float = Field(description="Answers leave after this time, or a multiple.")
+    kept_blocks: int = Field(description="Number of blocks that are read ahead, where the task draws blocks.")
     cold: str | None = Field(
-        description="Why blocks are not read ahead, and what to do; null if they are, or are none."
+        description="Reason why blocks are not read ahead, and the remedy; null: they are, or the task draws no blocks."
     )
 
     @classmethod
     def of(cls, measured: Measured) -> LatencyView:
-        """What was measured, as it may be shown."""
+        """A measurement as it may be shown."""
         return cls(
             typical_s=measured.typical_s or None,
             largest_s=measured.work_s,
@@ -49,39 +49,39 @@ class LatencyView(BaseModel):
 
 
 class TaskView(BaseModel):
-    """What a caller needs to know about a task."""
+    """A task as callers need to know it."""
 
     task: str = Field(examples=["support.queue@1"])
     kind: str
     mechanism: str
-    labels: list[str] = Field(description="Empty where the answer is free text.")
+    labels: list[str] = Field(description="The task's labels; empty where the answer is free text.")
     query_fields: list[str]
     abstain_below: float | None = Field(
         **ABSENT,
-        description="If set: answers with a lower score are shown as abstentions, unless a request says otherwise.",
+        description="Score below which answers are shown as abstentions, unless a request sets another threshold.",
     )
     fitted_to: int | None = Field(
         **ABSENT,
-        description="To how many labelled public rows the task was fitted: its answers carry a `probability`. Absent "
-        "where it was not: they carry a `score`, or neither.",
+        description="Number of labelled public rows that the task was fitted to: its answers carry a `probability`. "
+        "Absent where it was not fitted: they carry a `score`, or neither.",
     )
     answers: int | None = Field(
-        description="On each topic, if it has topics; null: any number, from a release that is made once."
+        description="Number of answers, on each topic if it has topics; null: any number, from a one-time release."
     )
     answers_left: int | None
     topics: dict[str, int] | None = Field(
         **ABSENT, description="Answers left on each topic, if it has topics; `answers_left` is their sum."
     )
-    latency: LatencyView | None = Field(**ABSENT, description="Once it was measured.")
+    latency: LatencyView | None = Field(**ABSENT, description="Times of its answers, once they were measured.")
 
     @classmethod
     def of(cls, address: str, task: ClassifyTask | GenerateTask, left: AnswersLeft) -> TaskView:
         """A task as it may be shown.
 
         Args:
-            address: the task's.
-            task: as signed.
-            left: answers.
+            address: address of the task.
+            task: the task as signed.
+            left: answers left.
         """
         topics = left if isinstance(left, dict) else None
         answers_left = sum(left.values()) if isinstance(left, dict) else left
@@ -104,9 +104,9 @@ class ListedTask:
     """A task beside others.
 
     Attributes:
-        name: under which it is listed: without a version, the task of the newest plan.
-        knowledge_base: name of the one it draws on.
-        signed_at: when its plan was signed.
+        name: name under which it is listed: without a version, the task of the newest plan.
+        knowledge_base: name of the knowledge base that it draws on.
+        signed_at: time of its plan's signature.
         view: description for callers.
     """
 
@@ -125,7 +125,7 @@ class ListedTask:
 
 @command(Right.SEE)
 def describe(_actor: Actor, records: Records, task: str, grains: Grains) -> TaskView:
-    """A task, with how long its answers take once that was measured.
+    """A task, with the times that its answers take once they were measured.
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: no task has this address.
@@ -141,7 +141,7 @@ def describe(_actor: Actor, records: Records, task: str, grains: Grains) -> Task
 
 @command(Right.SEE)
 def find(_actor: Actor, records: Records, task: str) -> ListedTask:
-    """A task, under the name that it is asked for by.
+    """A task, under the name by which it was requested.
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: no task has this address.
@@ -152,7 +152,7 @@ def find(_actor: Actor, records: Records, task: str) -> ListedTask:
 
 @command(Right.SEE)
 def list_(actor: Actor, records: Records) -> list[ListedTask]:
-    """Every task that the actor may ask, by name; a task that a newer plan replaced, with its version."""
+    """Every task that the actor may ask, by name; the name of a task that a newer plan replaced has its version."""
     tasks = [
         task
         for status in records.ledger.budgets.statuses()
@@ -162,7 +162,7 @@ def list_(actor: Actor, records: Records) -> list[ListedTask]:
 
 
 def query_fields(records: Records, task: str) -> tuple[str, tuple[str, ...]]:
-    """A task's address with its version, and the fields that a query of it brings.
+    """A task's address with its version, and the fields that a query of it has.
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: no task has this address.
@@ -176,7 +176,7 @@ def _left(ledger: Ledger, signed: SignedTask) -> AnswersLeft:
 
 
 def _left_by_task(status: BudgetStatus) -> dict[str, AnswersLeft]:
-    """By the task's address."""
+    """Answers left, by the task's address."""
     left: dict[str, AnswersLeft] = {}
     topics: dict[str, dict[str, int]] = defaultdict(dict)
     for counted in status.tasks:

@@ -29,7 +29,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class Trying(BaseModel):
-    """What to try a task on."""
+    """A query and public exemplars for a trial of a task."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -40,7 +40,9 @@ class Trying(BaseModel):
         description="Exemplars that you declare public by sending them: nothing protects them, and a remote engine "
         "sees them. Each has the fields that the task's prompt shows; others are ignored.",
     )
-    repeats: int = Field(default=20, ge=1, le=MAX_REPEATS, description="How many times noise is drawn, for `agreeing`.")
+    repeats: int = Field(
+        default=20, ge=1, le=MAX_REPEATS, description="Number of times that noise is drawn, for `agreeing`."
+    )
 
 
 class Said(BaseModel):
@@ -58,31 +60,35 @@ class Said(BaseModel):
 
 
 class StandIn(BaseModel):
-    """How far the exemplars supplied can stand in for a knowledge base."""
+    """Size of the supplied exemplars compared with the knowledge base that they stand in for."""
 
     supplied: int
-    public_size: int = Field(description="Exemplars that the knowledge base declares.")
-    expected_per_answer: int = Field(description="Exemplars that an answer draws on average.")
+    public_size: int = Field(description="Number of exemplars that the knowledge base declares.")
+    expected_per_answer: int = Field(description="Number of exemplars that an answer draws on average.")
     caution: str
 
 
 class TrialView(Said):
-    """An answer as the mechanism gave it, with the plan's noise, and what may be told since nothing here is private."""
+    """An answer of the mechanism with the plan's noise, with details that may be shown since nothing here is
+    private."""
 
     preview: Literal[True] = True
     task: str = Field(examples=["support.queue@1"])
     noiseless: Said = Field(description="The answer of the same slots without noise.")
-    support: dict[str, float] = Field(description="Support for it and for the others by `measure`, largest first.")
+    support: dict[str, float] = Field(
+        description="Support for `noiseless` and for other answers by `measure`, largest first."
+    )
     measure: Literal["votes", "slots", "mean similarity"] = Field(
-        description="Votes by label; slots by word; or by candidate its mean similarity to the slots' answers."
+        description="Unit of `support`: votes by label, slots by word, or mean similarity of a candidate to the slots' "
+        "answers."
     )
     repeats: int
     agreeing: float = Field(description="Share of the repeats, each with its own noise, that gave `noiseless`.")
     falling_back: float | None = Field(
-        **ABSENT, description="Of a mechanism that may fall back: share of the repeats that did."
+        **ABSENT, description="Share of the repeats that fell back; absent if the mechanism never does."
     )
-    slots: int = Field(description="Slots drawn.")
-    answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")
+    slots: int = Field(description="Number of slots drawn.")
+    answered: int = Field(description="Number of slots that gave an output; the others were empty, or abstained.")
     exemplars: StandIn
     engine: EngineView
 
@@ -123,7 +129,7 @@ async def try_(
 ) -> Trial:
     """Try a plan's task; arguments and errors as of :meth:`service.answering.trials.trials.Trials.try_task`.
 
-    Nothing is remembered of what an account on the machine asks an engine of its own.
+    Trials of an account on the machine, with an engine of its own, are not remembered.
     """
     return await trials.try_task(
         calibrated,
@@ -139,11 +145,11 @@ async def try_(
 
 @command(Right.TRY)
 async def try_signed(actor: Actor, services: Services, task: str, trying: Trying) -> TrialView:
-    """Try a signed task, which the actor must be for.
+    """Try a signed task that is in the actor's scope.
 
     Raises:
-        service.operations.roles.OutOfScopeError: they are not.
-        accounting.ledger.errors.UnknownTaskError: there is none at this address.
+        service.operations.roles.OutOfScopeError: the task is out of scope.
+        accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
     actor.require_task(task)
     signed, described = await asyncio.to_thread(_signed, services.records, task)
