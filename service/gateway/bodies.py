@@ -1,4 +1,4 @@
-"""Which endpoints read their request's body themselves: each says so where it is defined, the gate asks here."""
+"""Bodies of requests. Endpoints that read them themselves are marked where they are defined; the gate asks here."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,13 +12,13 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 def streams_body(endpoint: Endpoint) -> Endpoint:
-    """Declare that an endpoint reads the body as it comes, after authentication, up to a limit of its own."""
+    """Mark an endpoint that reads the body as it comes, after authentication, up to a limit of its own."""
     setattr(endpoint, _MARK, True)
     return endpoint
 
 
 def reads_body_itself(endpoint: Callable[..., Any]) -> bool:
-    """Whether an endpoint does (:func:`streams_body`)."""
+    """Whether an endpoint reads the body itself, as marked by :func:`streams_body`."""
     return hasattr(endpoint, _MARK)
 
 
@@ -26,7 +26,7 @@ async def body_within(request: Request, limit: int, refusal: Exception) -> bytes
     """The body, kept in memory: private text is never written to disk in the clear.
 
     Raises:
-        Exception: ``refusal``, it has more than ``limit`` bytes.
+        Exception: the body has more than ``limit`` bytes; raises ``refusal``.
     """
     body = bytearray()
     async for chunk in request.stream():
@@ -37,7 +37,7 @@ async def body_within(request: Request, limit: int, refusal: Exception) -> bytes
 
 
 def streamed(routes: Sequence[BaseRoute], scope: Scope) -> bool:
-    """Whether a request goes to such an endpoint."""
+    """Whether a request goes to an endpoint that reads the body itself."""
     for route in routes:
         match, inner = route.matches(scope)
         if match is Match.FULL:

@@ -37,7 +37,7 @@ AbstainBelow = Annotated[
 
 
 class Question(BaseModel):
-    """What to answer: a text, or an object with the fields of the task's query template."""
+    """A query to answer: a text, or an object with the fields of the task's query template."""
 
     model_config = inputs(query="I was charged twice for my subscription in March.")
     query: str | dict[str, str]
@@ -46,19 +46,19 @@ class Question(BaseModel):
 
 @dataclass(frozen=True)
 class Asking:
-    """Asks on behalf of the key that calls: the one way from an endpoint to a charge, with the caller's headers."""
+    """Asks on behalf of the calling key: the one way from an endpoint to a charge, with the caller's headers."""
 
     caller: AnalystKey
     response: Response
     idempotency_key: Annotated[
         str | None,
-        Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
+        Header(min_length=1, max_length=255, description="Your name for this question; refused for another question."),
     ] = None
 
     async def __call__(
         self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
     ) -> AnswerView:
-        """Ask; see :func:`service.operations.answers.ask`."""
+        """Ask a question; arguments and errors as of :func:`service.operations.answers.ask`."""
         actor, services, name = self.caller.actor, self.caller.services, self.idempotency_key
         answer = await answers.ask(actor, services, task, query, idempotency_key=name, abstain_below=abstain_below)
         # Repeating is harmless, but nothing should ask again by itself after a charge.
@@ -83,7 +83,7 @@ ASKING_RESPONSES = may_meet(
     ProblemKind.ENGINE_UNAVAILABLE,
     ProblemKind.UNUSABLE_REPLY,
 )
-"""What a question may meet."""
+"""Refusals that a question may meet, as responses of the OpenAPI document."""
 
 
 @router.post("/tasks/{task}/answers", summary="Ask", responses=ASKING_RESPONSES)
@@ -110,7 +110,7 @@ async def ask_task(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerV
     ),
 )
 async def preview_task(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:
-    """See what a task makes of a query, on exemplars that are public.
+    """Try a task on a query, with public exemplars.
 
     The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you
     send, dealt to slots of the sizes that a knowledge base of the declared size would give. Nothing is charged, no
@@ -121,5 +121,5 @@ async def preview_task(task: TaskAddress, body: Trying, caller: TrialKey) -> Tri
 
 @router.get("/tasks/{task}", summary="Describe a task", responses=NO_TASK)
 async def get_task(task: TaskAddress, caller: AnyKey) -> TaskView:
-    """What it gives, the fields a query brings, and the answers left."""
+    """Description of a task, with the fields of its queries, and the answers left."""
     return await caller.do(tasks.describe, task, caller.services.grains)

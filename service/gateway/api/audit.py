@@ -35,9 +35,9 @@ async def list_events(
     caller: AuditKey,
     window: Paging,
     kind: Annotated[list[str] | None, Query(max_length=20, description="Only events of these kinds.")] = None,
-    knowledge_base: Annotated[str | None, Query(max_length=64, description="Only what names it.")] = None,
+    knowledge_base: Annotated[str | None, Query(max_length=64, description="Only events that name it.")] = None,
 ) -> Page[EventView]:
-    """What was granted, spent, released and refused; `after` is a sequence number. Nothing in it is private."""
+    """Grants, charges, releases and refusals; `after` is a sequence number. Nothing in it is private."""
     if window.after is not None and not (window.after.isascii() and window.after.isdigit() and len(window.after) < 18):
         raise Problem(ProblemKind.UNKNOWN_CURSOR, f"after: {window.after!r} is not an event's sequence number")
     events = await caller.do(
@@ -56,7 +56,7 @@ async def list_events(
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "One event a line; the last line says where the trail ended.",
+            "description": "One event a line; the last line shows where the trail ended.",
             "content": {NDJSON: {"schema": {"type": "string"}}},
         }
     },

@@ -1,4 +1,4 @@
-"""Lifetime budgets: what was promised, spent, and is left; of cohorts, and shared by groups of knowledge bases."""
+"""Lifetime budgets of knowledge bases, cohorts and groups: promised, spent and free."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ _JOINING = may_meet(ProblemKind.UNKNOWN_GROUP, ProblemKind.UNKNOWN_KNOWLEDGE_BAS
 
 @router.get("/budgets", summary="Budgets of all knowledge bases")
 async def get_budgets(caller: AnyKey) -> BudgetsView:
-    """Lifetime budget, what plans promise of it, what is free, and the answers left to each task."""
+    """Lifetime budgets, the parts promised to plans and still free, and the answers left to each task."""
     return await caller.do(budgets.read)
 
 
@@ -32,15 +32,15 @@ async def get_budgets(caller: AnyKey) -> BudgetsView:
 async def open_cohort(
     knowledge_base: KnowledgeBaseName, body: NewCohort, caller: Admin, confirmed: Confirmed
 ) -> CohortView:
-    """Whoever arrives for the first time from now on belongs to it, for ever. Open it when a calendar or a contract
-    says so, not when you see who has arrived.
+    """People who arrive for the first time from now on belong to it, permanently. Open it at a time set by a calendar
+    or a contract, not when you see who has arrived.
     """
     return await caller.do(budgets.open_cohort, knowledge_base, body, confirmed)
 
 
 @router.get(_COHORTS, summary="List the cohorts", responses=NO_KNOWLEDGE_BASE)
 async def list_cohorts(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: Paging) -> Page[CohortView]:
-    """Each with its budget, and what is left of it; the last one is the one that people arrive to."""
+    """Cohorts with their budgets, and what is left of them; people who arrive belong to the last one."""
     listed = await caller.do(budgets.list_cohorts, knowledge_base)
     return window.cut(listed, lambda cohort: str(cohort.cohort))
 
@@ -49,19 +49,19 @@ async def list_cohorts(knowledge_base: KnowledgeBaseName, caller: AnyKey, window
 async def close_cohort(
     knowledge_base: KnowledgeBaseName, cohort: Annotated[int, Path(ge=1, examples=[1])], caller: Admin
 ) -> CohortView:
-    """No further plan draws on it, for ever. Plans that are signed go on. The newest cannot be closed."""
+    """No further plan draws on it, permanently. Plans that are signed go on. The newest cohort cannot be closed."""
     return await caller.do(budgets.close_cohort, knowledge_base, cohort)
 
 
 @router.post("/groups", status_code=201, summary="Make a group with its lifetime budget", responses=_TAKEN)
 async def make_group(body: NewGroup, caller: Admin) -> GroupBudget:
-    """Then put knowledge bases into it. Its budget can never be changed."""
+    """Its budget can never be changed. Put knowledge bases into it afterwards."""
     return await caller.do(budgets.make_group, body)
 
 
 @router.get("/groups", summary="List the groups")
 async def list_groups(caller: AnyKey, window: Paging) -> Page[GroupBudget]:
-    """Each with its knowledge bases, its budget, and what is left of it."""
+    """Groups with their knowledge bases, their budgets, and what is left of them."""
     return window.cut(await caller.do(budgets.list_groups), lambda group: group.group)
 
 
@@ -69,5 +69,5 @@ async def list_groups(caller: AnyKey, window: Paging) -> Page[GroupBudget]:
 async def join_group(
     group: Annotated[str, Path(examples=["care"])], knowledge_base: KnowledgeBaseName, caller: Admin
 ) -> GroupBudget:
-    """A knowledge base joins for ever, with every plan that it has signed. Its own budgets stay as they are."""
+    """A knowledge base joins permanently, with every plan signed for it. Its own budgets stay as they are."""
     return await caller.do(budgets.join_group, group, knowledge_base)

@@ -1,4 +1,4 @@
-"""What endpoints ask for: the services, and the key that calls."""
+"""Dependencies of endpoints: the services, and the caller with the right that the endpoint needs."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl k
 
 
 async def get_services(request: Request) -> Services:  # not async, it would be called in a thread
-    """The services the app was built with."""
+    """The services that the app was built with."""
     return request.app.state.services
 
 
@@ -31,10 +31,10 @@ TheServices = Annotated[Services, Depends(get_services)]
 
 
 async def given_once(request: Request) -> None:
-    """Of a parameter given twice, the framework would take the last and say nothing of the others.
+    """Refuse a parameter given twice, of which the framework would silently take the last value.
 
     Raises:
-        Problem: 422, unless the parameter takes several.
+        Problem: 422, unless the parameter takes several values.
     """
     given = request.query_params
     if len(given) == len(given.multi_items()):
@@ -56,7 +56,7 @@ async def authenticate(
     """The caller, with a key of any role.
 
     Raises:
-        Problem: 401 without a valid key; 429 when it sends more requests than it may.
+        Problem: 401, there is no valid key; 429, it sends more requests than it may.
     """
     challenge = {"WWW-Authenticate": "Bearer"}
     if credentials is None:
@@ -75,7 +75,7 @@ async def authenticate(
 
 
 def _tell_limits(request: Request, admitted: Admitted) -> None:
-    """Show a key with limits what it has left (draft-ietf-httpapi-ratelimit-headers)."""
+    """Report what a key with limits has left, in headers (draft-ietf-httpapi-ratelimit-headers)."""
     key, rate = admitted.key, admitted.rate
     policies, states = [], []
     if key.quota is not None:
@@ -91,19 +91,19 @@ def _tell_limits(request: Request, admitted: Admitted) -> None:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever calls, with a right that the endpoint needs; does commands on the services' records."""
+    """The caller, who has the right that the endpoint needs; does commands on the services' records."""
 
     actor: Actor
     services: Services
 
     async def do(self, command: OnRecords[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do a command beside the event loop; see :meth:`service.operations.command.Command.aside`."""
+        """Do a command beside the event loop, as :meth:`service.operations.command.Command.aside` does."""
         return await command.aside(self.actor, self.services.records, *args, **kwargs)
 
 
 def _with(right: Right) -> Callable[[Actor, Services], Awaitable[Caller]]:
     async def check(actor: Annotated[Actor, Depends(authenticate)], services: TheServices) -> Caller:
-        actor.require(right)  # before anything is said of the request's body
+        actor.require(right)  # before the request's body is judged
         return Caller(actor, services)
 
     return check
@@ -118,7 +118,8 @@ Admin = Annotated[Caller, Depends(_with(Right.DECIDE))]
 
 async def _confirmed(
     confirm: Annotated[
-        list[Confirmation], Query(max_length=10, description="What you confirm, if the request was refused without it.")
+        list[Confirmation],
+        Query(max_length=10, description="Consequences that you confirm, named by an earlier refusal."),
     ] = [],  # noqa: B006
 ) -> frozenset[Confirmation]:
     return frozenset(confirm)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, finished: what FastAPI cannot know of responses is said once, for every operation."""
+"""The OpenAPI document, finished: responses that FastAPI cannot know of are described here, for all operations."""
 
 import json
 from typing import Any
@@ -12,10 +12,10 @@ from service.operations import written_plans
 
 _REFERENCE = "#/components/schemas/{model}"
 PLAN = {"$ref": _REFERENCE.format(model="Plan")}
-"""The schema of a plan, for bodies that are read as they come."""
+"""Schema of a plan, for bodies that FastAPI does not parse."""
 
 _REQUEST_ID = {
-    "description": "This request's name in the service's log.",
+    "description": "Name of this request in the service's log.",
     "schema": {"type": "string", "pattern": "^[0-9A-Za-z-]{1,64}$"},
 }
 _ANY = {
@@ -58,14 +58,14 @@ def _finish(document: dict[str, Any]) -> None:
 
 
 def _further() -> dict[str, dict[str, Any]]:
-    """Schemas of what bodies hold that FastAPI does not make or read, by name."""
+    """Schemas of bodies that FastAPI neither makes nor reads, by name."""
     made: tuple[type[BaseModel], ...] = (ProblemDocument, ChatCompletionChunk)
     further = {one.__name__: one.model_json_schema(ref_template=_REFERENCE, mode="serialization") for one in made}
     return {**further, "Plan": written_plans.schema(_REFERENCE)}
 
 
 def _tell_default(member: dict[str, Any]) -> None:
-    """Say in words what is an object where it is left out: few generators of clients take that as a default."""
+    """Describe a default in words if it is an object: few generators of clients take an object as a default."""
     if isinstance(member.get("default"), dict):
         told = f"Left out: `{json.dumps(member.pop('default'))}`."
         member["description"] = f"{member.get('description', '')} {told}".strip()

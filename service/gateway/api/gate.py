@@ -1,6 +1,6 @@
-"""The outermost layer of the API: names requests, lets them in, tells limits, bounds bodies, lets no exception out.
+"""The outermost layer of the API: names requests, lets them in, reports limits, bounds bodies, lets no exception out.
 
-A plain ASGI middleware. What it catches is answered with a problem document and logged by its kind alone: the servers
+A plain ASGI middleware. Exceptions are answered with a problem document and logged by their kind alone: the servers
 around it would print a traceback, and with it perhaps private text.
 """
 
@@ -24,7 +24,8 @@ log = structlog.get_logger()
 MAX_HEADER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024
 BODY_WITHIN_S = 30.0
-"""A body that drips in holds a connection and some memory, though no place. In a flood all bodies come late."""
+"""Time limit of a body: a slow one holds a connection and some memory, though no place. In a flood all bodies come
+late."""
 _NAME = re.compile(rb"[0-9A-Za-z-]{1,64}")
 _ALIVE = "/healthz"
 _OUTSIDE = frozenset({_ALIVE, "/readyz", "/metrics"})
@@ -32,13 +33,13 @@ _OUTSIDE = frozenset({_ALIVE, "/readyz", "/metrics"})
 
 
 class Doors:
-    """Whether requests may come in, and how many are there. Belongs to one event loop.
+    """Admits and counts requests. Belongs to one event loop.
 
-    They are turned away here, at little cost, and not before: Ray Serve's router queues what exceeds
-    `max_ongoing_requests`, and after a burst lets that go one by one.
+    Requests are refused here, at little cost, and not before: Ray Serve's router queues requests beyond
+    `max_ongoing_requests`, and after a burst releases them one by one.
 
     Args:
-        places: how many requests may be inside at once.
+        places: number of requests that may be inside at once.
     """
 
     def __init__(self, places: float = math.inf) -> None:
@@ -48,13 +49,13 @@ class Doors:
         self._left = asyncio.Event()
 
     def check(self, path: str) -> None:
-        """Return if a request to this path may come in.
+        """Check that a request to this path may come in.
 
         Raises:
             service.gateway.api.problems.Problem: 503, after which the same request reaches another replica or cluster;
                 429, all places are taken.
         """
-        if self._closed and path != _ALIVE:  # that the process lives it says to the end
+        if self._closed and path != _ALIVE:  # liveness is reported to the end
             raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)
         if self.inside >= self._places and path not in _OUTSIDE:
             raise Problem(ProblemKind.BUSY, "the service is busy; retry in a second", retry_after_s=1)
@@ -64,7 +65,7 @@ class Doors:
         """Take a place until the block ends.
 
         Raises:
-            service.gateway.api.problems.Problem: see :meth:`check`.
+            service.gateway.api.problems.Problem: the request may not come in, as of :meth:`check`.
         """
         self.check(path)
         self.inside += 1
@@ -75,7 +76,7 @@ class Doors:
             self._left.set()
 
     async def close(self) -> None:
-        """Refuse new requests, and return when all that are there are answered."""
+        """Refuse new requests, and return when all requests inside are answered."""
         self._closed = True
         while self.inside:
             self._left.clear()
@@ -83,13 +84,13 @@ class Doors:
 
 
 class Gate:
-    """Wraps the application.
+    """The application with this layer around it.
 
     Args:
-        app: what is wrapped.
-        doors: where a request comes in once its body is there.
-        proxy_answers_name: whether a proxy around us names requests and says so in the response: Ray Serve's does, and
-            a second header would be one too many.
+        app: the application.
+        doors: doors by which a request comes in once its body is there.
+        proxy_answers_name: whether a proxy in front already sends ``x-request-id`` with the response, as Ray Serve's
+            does; a second header would be one too many.
     """
 
     def __init__(self, app: ASGIApp, *, doors: Doors, proxy_answers_name: bool = False):
@@ -123,7 +124,7 @@ class Gate:
                     raise Problem(
                         ProblemKind.HEADERS_TOO_LARGE, f"headers are at most {MAX_HEADER_BYTES} bytes together"
                     )
-                self._doors.check(scope["path"])  # before its body is waited for: under a flood that comes late
+                self._doors.check(scope["path"])  # before waiting for its body, which under a flood comes late
                 if not streamed(scope["app"].routes, scope):
                     receive = await _bounded(receive)
                 with self._doors.enter(scope["path"]):
@@ -141,16 +142,19 @@ _FAILED = "the service failed; if this was a question, asking it again is free s
 
 
 def _name(scope: Scope) -> str:
-    """The name a caller or a proxy gave the request, if it can do no harm in a log; else one of our own."""
+    """The name that a caller or a proxy gave the request, if it is harmless in a log; else a new name."""
     given = next((value for header, value in scope["headers"] if header == b"x-request-id"), b"")
     return given.decode() if _NAME.fullmatch(given) else uuid.uuid4().hex
 
 
 async def _bounded(receive: Receive) -> Receive:
-    """The body read up to the limit, to be received again.
+    """Read the body up to the limit.
+
+    Returns:
+        A function that receives the same body again.
 
     Raises:
-        Problem: 413, the body is larger; 408, it does not come.
+        Problem: 413, the body is larger; 408, it does not arrive in time.
     """
     messages: list[Message] = []
     try:

@@ -1,4 +1,4 @@
-"""API keys: made, listed and revoked by admins."""
+"""API keys: created, listed, limited, rotated and revoked by admins."""
 
 import asyncio
 from typing import Annotated

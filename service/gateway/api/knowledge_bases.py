@@ -1,4 +1,4 @@
-"""Knowledge bases: created with a lifetime budget, filled in bulk, and made to forget."""
+"""Knowledge bases: created with a lifetime budget, filled in bulk, archived and deleted; and units, forgotten."""
 
 from email.message import Message
 from typing import Annotated
@@ -25,7 +25,7 @@ NO_KNOWLEDGE_BASE = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE)
 _JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 _CSV = "text/csv"
 _ANY_FILE = "application/octet-stream"
-"""What clients send that name no kind of file."""
+"""Media type that clients send if they do not name the kind of file."""
 _ROWS = '{"unit_id": "customer-17", "text": "I was charged twice.", "label": "Billing"}\n'
 _LINES = "JSON Lines: an object with strings a line."
 _TABLE = "CSV with a header: UTF-8, unless it has a byte order mark or `Content-Type` names a charset."
@@ -50,7 +50,7 @@ _UPLOAD = {
 
 
 class Forgotten(BaseModel):
-    """What was deleted."""
+    """Number of exemplars deleted."""
 
     exemplars: int
 
@@ -66,13 +66,13 @@ async def create_knowledge_base(body: NewKnowledgeBase, caller: Admin, confirmed
 
 @router.get("", summary="List the knowledge bases")
 async def list_knowledge_bases(caller: AnyKey, window: Paging) -> Page[KnowledgeBaseView]:
-    """What is public of each, by name."""
+    """The public facts of all knowledge bases, by name."""
     return window.cut(await caller.do(knowledge_bases.list_), lambda view: view.name)
 
 
 @router.get("/{knowledge_base}", summary="Describe a knowledge base", responses=NO_KNOWLEDGE_BASE)
 async def get_knowledge_base(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBaseView:
-    """What is public of it."""
+    """The public facts of a knowledge base."""
     return await caller.do(knowledge_bases.describe, knowledge_base)
 
 
@@ -82,18 +82,18 @@ async def get_knowledge_base(knowledge_base: KnowledgeBaseName, caller: AnyKey) 
 async def change_knowledge_base(
     knowledge_base: KnowledgeBaseName, body: KnowledgeBaseChange, caller: Admin
 ) -> KnowledgeBaseView:
-    """Holds from the next query on; what a remote language model was shown before cannot be taken back."""
+    """Holds from the next query on; exemplars that a remote language model was shown before cannot be taken back."""
     return await caller.do(knowledge_bases.change, knowledge_base, body)
 
 
 _ARCHIVING = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_BASE_ARCHIVED, ProblemKind.UNCONFIRMED)
 
 
-@router.post("/{knowledge_base}/archive", summary="Archive a knowledge base, for ever", responses=_ARCHIVING)
+@router.post("/{knowledge_base}/archive", summary="Archive a knowledge base permanently", responses=_ARCHIVING)
 async def archive_knowledge_base(
     knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin, confirmed: Confirmed
 ) -> KnowledgeBaseView:
-    """It takes no plan, cohort or exemplar any more, and this cannot be undone. Plans that are signed go on, units can
+    """It takes no further plan, cohort or exemplar, and this cannot be undone. Plans that are signed go on, units can
     be forgotten, and its ledger and audit trail stay.
     """
     return await caller.do(knowledge_bases.archive, knowledge_base, confirmed)
@@ -106,8 +106,8 @@ async def archive_knowledge_base(
     responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_BASE_NOT_EMPTY),
 )
 async def delete_knowledge_base(knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin) -> Response:
-    """Only while it is empty: no plan was ever signed, no exemplar uploaded, and it is in no group. Its name is free
-    then, and the audit trail keeps both events.
+    """Possible only while it is empty: no plan was ever signed, no exemplar uploaded, and it is in no group. Its name
+    becomes free, and the audit trail keeps both events.
     """
     await caller.do(knowledge_bases.delete, knowledge_base)
     return Response(status_code=204)
@@ -140,12 +140,12 @@ async def upload_exemplars(
     """
     sent = Message()
     sent["Content-Type"] = header = request.headers.get("content-type", "")
-    media_type = header.partition(";")[0].strip().lower()  # of no header Message makes text/plain
+    media_type = header.partition(";")[0].strip().lower()  # without a header, Message assumes text/plain
     if media_type not in (known := (*_JSON_LINES, _CSV, _ANY_FILE)):
         raise Problem(
             ProblemKind.UNSUPPORTED_MEDIA_TYPE, f"send one of {', '.join(known)}, not {media_type or 'nothing'}"
         )
-    # Before its body is read, so that what cannot be stored is not sent in vain.
+    # Before its body is read, so that nothing is sent that cannot be stored.
     await caller.do(knowledge_bases.describe, knowledge_base)
     limit = caller.services.records.settings.max_upload_bytes
     too_large = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"

@@ -1,8 +1,8 @@
 """``Idempotency-Key`` on every POST that changes something: the same request, sent again, gets the same response.
 
-A router's ``route_class`` is :class:`OnceRoute`, and endpoints that change nothing say so. An endpoint that reads its
-body itself calls :func:`once` when it has it. Questions have a mechanism of their own: a stored answer is free to
-everybody (:mod:`accounting.ledger.charges`).
+A router's ``route_class`` is :class:`OnceRoute`, and endpoints that change nothing are marked by
+:func:`changes_nothing`. An endpoint that reads its body itself calls :func:`once` afterwards. Questions have a
+mechanism of their own: a stored answer is free to all callers (:mod:`accounting.ledger.charges`).
 """
 
 import asyncio
@@ -28,13 +28,14 @@ _MEETS = may_meet(ProblemKind.IDEMPOTENCY_CONFLICT, ProblemKind.REQUEST_IN_PROGR
 
 
 def changes_nothing(endpoint: Endpoint) -> Endpoint:
-    """Declare that a POST changes nothing that is kept, or has a mechanism of its own for repeats."""
+    """Mark an endpoint whose POST changes nothing that is kept, or has a mechanism of its own for repeats."""
     setattr(endpoint, _FREE, True)
     return endpoint
 
 
 def shown_once(endpoint: Endpoint) -> Endpoint:
-    """Declare that a response holds a secret that is never stored: a repeat is refused, and names the object's id."""
+    """Mark an endpoint whose response holds a secret that is never stored: the refusal of a repeat has the object's
+    id."""
     setattr(endpoint, _SHOWN_ONCE, True)
     return endpoint
 
@@ -70,9 +71,9 @@ async def once(request: Request, body: bytes) -> None:
     """Begin a request that has an Idempotency-Key, or end it with the response that it had before.
 
     Raises:
-        Problem: it was done, and its response is not kept.
-        service.records.requests_once.InProgressError: it is being done.
-        accounting.ledger.charges.IdempotencyConflictError: the key stands for another request.
+        Problem: the request was done, and its response is not kept.
+        service.records.requests_once.InProgressError: the request is being done.
+        accounting.ledger.charges.IdempotencyConflictError: the Idempotency-Key stands for another request.
     """
     if (named := _named_request(request)) is None:
         return
@@ -101,7 +102,7 @@ class OnceRoute(APIRoute):
     """A route that takes an ``Idempotency-Key`` if it is a POST that changes something.
 
     Attributes:
-        once: whether it is.
+        once: whether it takes the header.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -114,7 +115,7 @@ class OnceRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Handler:
-        """What answers a request."""
+        """The function that answers a request."""
         handle = super().get_route_handler()
         return _finished(handle) if self.once else handle
 

@@ -1,4 +1,4 @@
-"""Lists, page by page: the same three members everywhere, and the same two parameters."""
+"""Lists, page by page: the same three members in all responses, and the same two parameters in all requests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class Page(BaseModel, Generic[T]):
 
 @dataclass(frozen=True)
 class Window:
-    """Which page is wanted: a dependency of every endpoint that lists.
+    """The requested part of a list: a dependency of every endpoint that lists.
 
     Attributes:
-        request: whose address the next page has, but for ``after``.
-        after: the last entry of the page before, None for the first page.
-        limit: how many entries a page has at most.
+        request: request, whose address the next page has except for ``after``.
+        after: name of the last entry of the page before; None: the first page is requested.
+        limit: largest number of entries on a page.
     """
 
     request: Request
@@ -38,11 +38,11 @@ class Window:
     limit: Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50
 
     def page(self, entries: Sequence[T], name: Callable[[T], str]) -> Page[T]:
-        """The page, from its entries and one more if there is one.
+        """The page, made from its entries and the next one if there is one.
 
         Args:
-            entries: what was read behind ``after``: up to ``limit + 1`` entries.
-            name: what ``after`` calls an entry.
+            entries: entries behind ``after``, up to ``limit + 1`` of them.
+            name: function that returns the name of an entry for ``after``.
         """
         data = list(entries[: self.limit])
         has_more = len(entries) > self.limit
@@ -50,10 +50,10 @@ class Window:
         return Page(data=data, has_more=has_more, next=further and f"{further.path}?{further.query}")
 
     def cut(self, everything: Sequence[T], name: Callable[[T], str]) -> Page[T]:
-        """The page, from a list that was read whole.
+        """The page, made from the whole list.
 
         Raises:
-            Problem: 422, no entry is called ``after``.
+            Problem: 422, no entry has the name ``after``.
         """
         start = 0
         if self.after is not None:

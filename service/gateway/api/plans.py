@@ -1,4 +1,4 @@
-"""Plans: previewed for free, signed for ever."""
+"""Plans: previewed for free, and signed irrevocably."""
 
 import asyncio
 from typing import Annotated, Any
@@ -61,16 +61,15 @@ async def sign_plan(
         Query(
             ge=1,
             lt=2**31,
-            description="Take the budget of a plan that is signed already once more: the version of the newest signed "
-            "plan that is the same.",
+            description="Version of the newest signed plan that equals this one, to take its budget once more.",
         ),
     ] = None,
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
 
     A plan that is signed already is refused and takes nothing, unless `again` names it.
-    Releases that are made once are made before this answers, which takes a second or more, and minutes where an engine
-    writes texts.
+    One-time releases are made before this answers, which takes a second or more, and minutes where an engine writes
+    texts.
     """
     records = caller.services.records
     text = await _text(request)

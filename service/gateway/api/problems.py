@@ -1,6 +1,6 @@
 """Errors as RFC 9457 problem details that also carry an OpenAI ``error`` object, and pages that explain their kinds.
 
-A problem says what to do. It never says anything of private data: after a charge every failure looks the same, and
+A problem names the remedy. It never reveals anything of private data: after a charge every failure looks the same, and
 nothing invites a blind retry (``x-should-retry: false``).
 """
 
@@ -29,7 +29,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class OpenAIError(BaseModel):
-    """The same as OpenAI's clients expect it."""
+    """The error in the form that OpenAI's clients expect."""
 
     message: str
     type: str = Field(examples=["insufficient_quota"])
@@ -42,12 +42,12 @@ class ProblemDocument(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(
-        examples=["/problems/answers-exhausted"], description="Names the kind of problem, and leads to its explanation."
+        examples=["/problems/answers-exhausted"], description="Name of the kind of problem; leads to its explanation."
     )
     title: str = Field(examples=[ProblemKind.ANSWERS_EXHAUSTED.title])
     status: int = Field(examples=[ProblemKind.ANSWERS_EXHAUSTED.status])
-    detail: str = Field(description="What is wrong, and what to do.")
-    problems: list[str] = Field(default=[], description="One by one, where several things are wrong.")
+    detail: str = Field(description="The cause and the remedy.")
+    problems: list[str] = Field(default=[], description="Each cause, where there are several.")
     error: OpenAIError
 
 
@@ -56,11 +56,11 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """An error of a kind.
 
     Attributes:
-        kind: what callers can act on.
-        detail: what is wrong and what to do.
-        status: HTTP status code; unless given, the kind's.
+        kind: kind of problem, on which callers can act.
+        detail: sentence with the cause and the remedy.
+        status: HTTP status code; 0: the kind's.
         retry_after_s: whole seconds after which the same request may succeed.
-        headers: further ones of the response.
+        headers: further headers of the response.
         extra: further public members of the problem document.
     """
 
@@ -79,7 +79,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         """The problem document.
 
         Args:
-            base: what ``type`` begins with (:attr:`service.settings.Settings.problem_base`).
+            base: beginning of ``type`` (:attr:`service.settings.Settings.problem_base`).
         """
         code = self.kind.slug.replace("-", "_")
         openai_type = "server_error" if self.status >= 500 else _OPENAI_TYPES.get(self.status, "invalid_request_error")
@@ -93,7 +93,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         }
 
     def response(self, scope: Scope) -> JSONResponse:
-        """The problem as an HTTP response to this request, whose state then has its slug as ``problem``."""
+        """The problem as an HTTP response to this request; sets ``problem`` of the request's state to its slug."""
         scope.setdefault("state", {})["problem"] = self.kind.slug
         base = scope["app"].state.services.records.settings.problem_base
         headers = dict(self.headers or {})
@@ -105,7 +105,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 
 
 def may_meet(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
-    """What the OpenAPI document says of an operation that may be refused for these reasons."""
+    """Responses of an operation that may be refused for these reasons, for the OpenAPI document."""
     explained: dict[int | str, list[str]] = {}
     for kind in kinds:
         explained.setdefault(kind.status, []).append(kind.explanation)
@@ -116,8 +116,8 @@ class ProblemKindView(BaseModel):
     """A kind of problem."""
 
     title: str
-    status: int | None = Field(description="HTTP status code; null for several.")
-    explanation: str = Field(description="What is wrong, whether anything was charged or changed, and what to do.")
+    status: int | None = Field(description="HTTP status code; null: several.")
+    explanation: str = Field(description="The cause, whether anything was charged or changed, and the remedy.")
 
 
 _KINDS = {kind.slug: kind for kind in ProblemKind}
@@ -126,7 +126,7 @@ _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no s
 
 @router.get("/{kind}", summary="Explain a kind of problem", responses=_UNKNOWN)
 async def explain_problem(kind: Annotated[str, Path(examples=["answers-exhausted"])]) -> ProblemKindView:
-    """For everybody, without a key."""
+    """Needs no key."""
     if (known := _KINDS.get(kind)) is None:
         raise Problem(ProblemKind.NOT_FOUND, f"there is no kind of problem named {kind!r}")
     return ProblemKindView(title=known.title, status=known.status or None, explanation=known.explanation)
@@ -144,7 +144,7 @@ _FRAMEWORKS_OWN = {
     404: ProblemKind.NOT_FOUND,
     405: ProblemKind.METHOD_NOT_ALLOWED,
 }
-"""Its refusals by status."""
+"""Kinds of problem of the web framework's own refusals, by status."""
 
 
 def install(app: FastAPI) -> None:
@@ -184,7 +184,7 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 def _nowhere(request: Request) -> str:
-    """What to do about an address that does not exist."""
+    """Advice about an address that does not exist."""
     path = request.url.path
     if _routes(request, f"/v1{path}"):
         return f"there is no {path}, but there is /v1{path}: let the base URL end in /v1"
@@ -199,13 +199,13 @@ def _routes(request: Request, path: str) -> list[BaseRoute]:
 
 
 def _allowed(request: Request) -> str:
-    """The methods of all routes at this address: the framework names those of the first one."""
+    """The methods of all routes at this address: the framework names only those of the first."""
     here = _routes(request, request.url.path)
     return ", ".join(sorted({method for route in here for method in getattr(route, "methods", None) or ()}))
 
 
 def _invalid(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors: where, and what is wrong (in our own words where a validator of ours says it)."""
+    """One of pydantic's errors, with its place; in our own words if one of our validators raised it."""
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {error['ctx']['error']} at character {error['loc'][1] + 1}"
     if error["loc"] == ("body",):

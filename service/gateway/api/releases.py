@@ -1,4 +1,4 @@
-"""What left the service: public, and free to read."""
+"""Releases: public, and free to read."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ async def list_releases(
         str | None, Query(pattern=f"^{NAME}$", examples=["support"], description="Only of this knowledge base.")
     ] = None,
 ) -> Page[ReleaseView]:
-    """What left, the newest first. Queries are not kept, so none is shown."""
+    """Releases, the newest first. Queries are not kept, so none is shown."""
     listed = await caller.do(
         answers.list_releases,
         task=task,

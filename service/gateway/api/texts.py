@@ -1,6 +1,6 @@
-"""Texts in, texts that may leave out; redacted texts in, answers out; and the bundles that clients redact with.
+"""Texts to sanitise, answers to redacted texts, and the bundles with which clients redact.
 
-Texts to sanitise come in clear: they have to trust this service, and the way to it.
+Texts to sanitise arrive in clear: their owners have to trust this service, and the connection to it.
 """
 
 from typing import Annotated
@@ -55,7 +55,7 @@ async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> Sanitized
 )
 @changes_nothing
 async def answer_redacted_text(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:
-    """Answer as if the spans that were taken out had been what the profile says.
+    """Answer a redacted text as if the spans that were taken out had been those of the profile.
 
     Redact and draw with the Python client or `dpicl restore ask`, where the text is: this service never sees the spans.
     """
@@ -72,7 +72,7 @@ async def list_bundles(caller: AnyKey) -> Bundles:
     "/restore/bundles/{bundle}", summary="Get a bundle", responses={404: {"description": "There is no such bundle."}}
 )
 async def get_bundle(bundle: Annotated[str, Path(examples=["clinic@1"], max_length=80)], caller: AnyKey) -> BundleView:
-    """The bundle as it was signed. Its vectors stay here: clients need none."""
+    """A bundle as it was signed. Its vectors stay in the service: clients do not need them."""
     try:
         return BundleView.of(await restoring.bundle.aside(caller.actor, caller.services.restoring, bundle))
     except NOT_THERE as error:
