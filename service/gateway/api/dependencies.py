@@ -119,7 +119,7 @@ Admin = Annotated[Caller, Depends(_with(Right.DECIDE))]
 async def _confirmed(
     confirm: Annotated[
         list[Confirmation],
-        Query(max_length=10, description="Consequences that you confirm, named by an earlier refusal."),
+        Query(max_length=10, description="Consequences to confirm, named by an earlier refusal."),
     ] = [],  # noqa: B006
 ) -> frozenset[Confirmation]:
     return frozenset(confirm)

@@ -1,1 +1,1 @@
-"""How requests were answered, as operators see it: counts and traces. Public quantities only."""
+"""Counts and traces of responses, for operators. Public quantities only."""

@@ -1,4 +1,4 @@
-"""How the API and the dashboard answered, counted by status, for Prometheus.
+"""Responses of the API and the dashboard, counted by status, for Prometheus.
 
 Each replica counts its own responses, from 0 when it starts, under a name of its own: a scrape shows the replica that
 it reached, and Prometheus adds them up.
@@ -14,10 +14,11 @@ from service.gateway.telemetry.routes import concerns_exemplars, route_pattern
 from service.problem_kinds import ProblemKind
 
 _SURFACES = {"/v1/": "api", "/admin/": "dashboard"}
-"""What is counted. Who asks for health or metrics is no caller, and asks all the time."""
+"""Surface by beginning of the path; other paths are not counted. Probes of health and metrics are not callers, and
+frequent."""
 
 Kind = tuple[str, int, str]
-"""Surface, status, and the slug of the problem that the response tells of ('' for none)."""
+"""Tuple (surface, HTTP status, slug of the problem that the response reports, empty for none)."""
 
 _WATCHED = (
     ProblemKind.INVALID_KEY,
@@ -31,14 +32,14 @@ _FROM_THE_START: tuple[Kind, ...] = (
     ("dashboard", 401, ""),
     ("dashboard", 429, ""),
 )
-"""Told as 0 before they happen: Prometheus sees no increase in a counter that begins at its first event."""
+"""Reported as 0 before they happen: Prometheus sees no increase in a counter that begins at its first event."""
 
 
 class Responses:
     """Counts of one replica.
 
     Attributes:
-        replica: its name among all replicas, drawn at random.
+        replica: name of the replica among all replicas, drawn at random.
     """
 
     def __init__(self) -> None:
@@ -52,13 +53,13 @@ class Responses:
             self._counts[kind] += 1
 
     def counts(self) -> dict[Kind, int]:
-        """Responses since the replica started."""
+        """Numbers of responses since the replica started."""
         with self._lock:
             return dict(sorted((dict.fromkeys(_FROM_THE_START, 0) | self._counts).items()))
 
 
 class Counted:
-    """An ASGI middleware around everything that answers."""
+    """An ASGI middleware that counts responses."""
 
     def __init__(self, app: ASGIApp, *, responses: Responses) -> None:
         self._app = app
@@ -73,7 +74,7 @@ class Counted:
             return
 
         async def noted_send(message: Message) -> None:
-            # How uploads and deletions end depends on what is stored; that a key is wrong does not.
+            # The result of an upload or a deletion depends on what is stored; the refusal of a key does not.
             if message["type"] == "http.response.start" and (
                 message["status"] == 401 or not concerns_exemplars(route_pattern(scope))
             ):

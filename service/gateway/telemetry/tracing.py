@@ -1,9 +1,9 @@
 """Optional traces, by OpenTelemetry: one span per HTTP request, and none within.
 
-A span says which route was asked by which method, how it ended, and how long the caller waited. Spans of a query's
-stages would tell how long the engine took over a private sample; the request's own time is padded. No address, no
-header, no text and no exception goes into a span. Uploads and deletions have none: how they end and how long they take
-depends on what is stored.
+A span shows the route, the method, the status of the response, and the time that the caller waited. Spans of a query's
+stages would reveal the time that the engine took over a private sample; the request's own time is padded. No address,
+no header, no text and no exception goes into a span. Uploads and deletions have no spans: their results and their times
+depend on what is stored.
 
 Active where ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set; the other ``OTEL_...`` variables are OpenTelemetry's own.
 """
@@ -35,7 +35,7 @@ class Tracing:
     """Makes and sends spans.
 
     Args:
-        provider: OpenTelemetry's.
+        provider: provider of tracers.
     """
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -49,9 +49,9 @@ class Tracing:
         """Make the span of a request that has been answered.
 
         Args:
-            scope: the request's, routed.
-            status: of the response.
-            started_ns: when it came, in nanoseconds since 1970.
+            scope: ASGI scope of the request, routed.
+            status: HTTP status of the response.
+            started_ns: time of its arrival, in nanoseconds since 1970.
         """
         from opentelemetry.trace import SpanKind, StatusCode
 
@@ -66,7 +66,7 @@ class Tracing:
             attributes["dpicl.request_id"] = name
         span = self._tracer.start_span(
             f"{method} {route}" if route else method,
-            # The caller's `tracestate` stays out: it is text of theirs.
+            # The caller's `tracestate` stays out: it is the caller's text.
             self._propagator.extract({"traceparent": Headers(scope=scope).get("traceparent", "")}),
             SpanKind.SERVER,
             attributes,
@@ -77,12 +77,12 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Send what was not sent yet."""
+        """Send the spans that were not sent yet."""
         self._provider.shutdown()
 
 
 class Traced:
-    """The outermost ASGI middleware, where traces are wanted."""
+    """The outermost ASGI middleware, if traces are requested."""
 
     def __init__(self, app: ASGIApp, *, tracing: Tracing):
         self._app = app
@@ -109,7 +109,7 @@ class Traced:
 
 
 def open_tracing() -> Tracing | None:
-    """What the environment asks for; None: no traces.
+    """Traces as the environment requests them; None: it requests none.
 
     Raises:
         TracingNotInstalledError: OpenTelemetry is missing.
@@ -128,7 +128,7 @@ def open_tracing() -> Tracing | None:
 
 
 def check_tracing() -> bool:
-    """Whether traces are asked for.
+    """Whether the environment requests traces.
 
     Raises:
         TracingNotInstalledError: traces are asked for, and OpenTelemetry is missing.
