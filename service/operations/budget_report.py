@@ -79,8 +79,7 @@ class CohortBudget(BaseModel):
 
 
 class GroupBudget(BaseModel):
-    """A budget that knowledge bases share: all of it, the part promised to a person in all of them, and the part
-    free."""
+    """A budget that knowledge bases share: all of it, the part promised to a person in all of them, and the rest."""
 
     group: str
     knowledge_bases: list[str]

@@ -115,8 +115,7 @@ def describe(_actor: Actor, records: Records, name: str) -> KnowledgeBaseView:
 
 @command(Right.DECIDE)
 def change(actor: Actor, records: Records, name: str, wanted: KnowledgeBaseChange) -> KnowledgeBaseView:
-    """Allow or forbid a remote engine from the next query on. Exemplars that it was shown before cannot be taken
-    back."""
+    """Allow or forbid a remote engine from the next query on. Exemplars that it saw before cannot be taken back."""
     records.allow_remote_engine(name, wanted.remote_engine, by=actor.id)
     return describe(actor, records, name)
 

@@ -198,8 +198,7 @@ def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list
 
 @command(Right.DECIDE, private=True)
 def release(_actor: Actor, records: Records, task: str, *, stages: Stages | None = None) -> Release:
-    """Make a task's one-time release, if signing could not; errors as of
-    :func:`service.answering.plans.signing.release`."""
+    """Make a task's one-time release, if signing could not, as :func:`service.answering.plans.signing.release` does."""
     return signing.release(records, task, stages=stages)
 
 

@@ -103,8 +103,7 @@ class Sessions:
         return token
 
     def find(self, token: str) -> Session | None:
-        """The session of a cookie; None: it is unknown, has ended or was signed out, or its key was revoked or has
-        expired."""
+        """The session of a cookie; None: unknown, ended or signed out, or its key was revoked or has expired."""
         now = self.clock()
         held = admin_sessions.c
         query = (

@@ -69,8 +69,7 @@ class StandIn(BaseModel):
 
 
 class TrialView(Said):
-    """An answer of the mechanism with the plan's noise, with details that may be shown since nothing here is
-    private."""
+    """An answer with the plan's noise, and details that may be shown since nothing here is private."""
 
     preview: Literal[True] = True
     task: str = Field(examples=["support.queue@1"])

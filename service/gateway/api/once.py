@@ -34,8 +34,7 @@ def changes_nothing(endpoint: Endpoint) -> Endpoint:
 
 
 def shown_once(endpoint: Endpoint) -> Endpoint:
-    """Mark an endpoint whose response holds a secret that is never stored: the refusal of a repeat has the object's
-    id."""
+    """Mark an endpoint whose response has a secret that is never stored: a repeat is refused, with the object's id."""
     setattr(endpoint, _SHOWN_ONCE, True)
     return endpoint
 

@@ -1,4 +1,4 @@
-"""The dashboard as one ASGI application, to be mounted."""
+"""The dashboard as one ASGI application, to be mounted in another."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def dashboard(services: Services) -> ASGIApp:
 
 
 def open_provider(settings: Settings) -> Provider | None:
-    """What people sign in with; None: with keys alone.
+    """The provider at which people sign in; None: they sign in with keys alone.
 
     Raises:
-        ValueError: its library is not installed, or its secret or certificates cannot be read.
+        ValueError: the provider's library is not installed, or its secret or certificates cannot be read.
     """
     if settings.oidc_issuer is None:
         return None

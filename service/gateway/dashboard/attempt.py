@@ -1,4 +1,4 @@
-"""A sign-in between its two halves: what the browser keeps while a provider asks who it is."""
+"""A sign-in between its two halves: the data that the browser keeps while a provider identifies the person."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import quote, unquote
 
 
 class SignInRefusedError(Exception):
-    """The provider, or what it says, lets nobody in; the message is for the person who wanted in.
+    """A sign-in failed; the message is for the person who tried it.
 
     Attributes:
-        status: of the page that says so.
-        wait_s: how long to wait before the next attempt.
+        status: HTTP status of the page that shows the message.
+        wait_s: seconds to wait before the next attempt.
     """
 
     def __init__(self, message: str, status: int = 403, wait_s: float = 0.0) -> None:
@@ -22,13 +22,13 @@ class SignInRefusedError(Exception):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A sign-in that was begun here and goes on at a provider: what only this browser has, to finish it with.
+    """A sign-in that was begun here and goes on at a provider: data to finish it with, which only this browser has.
 
     Attributes:
-        state: tells the provider's answer from one that somebody else asked for.
-        nonce: ties the provider's word to this attempt.
-        verifier: shows the provider that who asked is who fetches its word.
-        going: where to go then.
+        state: secret that distinguishes the provider's answer from an answer to another person's attempt.
+        nonce: secret that ties the provider's ID token to this attempt.
+        verifier: secret that proves to the provider that the token is fetched for this attempt.
+        going: path in the dashboard to go to afterwards.
     """
 
     state: str
@@ -38,10 +38,13 @@ class Attempt:
 
     @classmethod
     def read(cls, kept: str) -> Attempt:
-        """From what :attr:`kept` was.
+        """Read an attempt from its cookie.
+
+        Args:
+            kept: earlier value of :attr:`Attempt.kept`.
 
         Raises:
-            SignInRefusedError: it is nothing, or something else.
+            SignInRefusedError: the cookie is missing, or has another form.
         """
         match kept.split(".", 3):
             case [state, nonce, verifier, going] if state and nonce and verifier:
@@ -50,5 +53,5 @@ class Attempt:
 
     @property
     def kept(self) -> str:
-        """For a cookie."""
+        """The attempt as the value of a cookie."""
         return ".".join((self.state, self.nonce, self.verifier, quote(self.going, safe="")))

@@ -24,7 +24,7 @@ _replays = Computations("audit-replay", kept=20)
 
 @pages.get("/audit", needs=Right.AUDIT)
 async def audit(visit: Visit) -> Response:
-    """Events, the newest first, and what can be done with all of them."""
+    """Events, the newest first, with links to the export and the replay of the trail."""
     filters = {name: visit.asked(name) for name in ("kind", "knowledge_base", "key", "day")}
     day = None
     try:
@@ -59,7 +59,7 @@ async def audit(visit: Visit) -> Response:
 
 @pages.get("/audit/export", needs=Right.AUDIT)
 async def export(visit: Visit) -> Response:
-    """The whole trail, a line of JSON each: `dpicl audit verify` replays it anywhere."""
+    """The whole trail, an event of JSON per line: `dpicl audit verify` replays it anywhere."""
     named = f'attachment; filename="dpicl-audit-{datetime.now(UTC):%Y-%m-%d}.ndjson"'
     return StreamingResponse(
         commands.export(visit.actor, visit.services.records),
@@ -76,7 +76,7 @@ async def verify(visit: Visit) -> Response:
 
 @pages.post("/audit/verify", needs=Right.AUDIT, again=verify)
 async def replay(visit: Visit) -> Response:
-    """Replay the trail as it is now; while that takes long, say so, and be asked again for the same replay."""
+    """Replay the trail as it is now; until that is done, show so, and let the page ask again for the same replay."""
     heads = visit.field("heads").split()
     if len(heads) > _MOST_HEADS or any(len(head) != 64 or set(head) - set("0123456789abcdef") for head in heads):
         why = f"a hash is 64 of the characters 0-9 and a-f. Give at most {_MOST_HEADS}, with spaces between them"

@@ -1,4 +1,4 @@
-"""Bundles that are served: what their publisher measured, what is restored and what is told, at equal true ε."""
+"""Bundles that are served, with their publisher's report: answers restored and answers revealed, at equal true ε."""
 
 from collections import defaultdict
 from typing import Any
@@ -17,14 +17,14 @@ pages = Pages()
 
 @pages.get("/bundles", needs=Right.BROWSE)
 async def bundles(visit: Visit) -> Response:
-    """All of them."""
+    """All bundles."""
     listed = await commands.list_bundles.aside(visit.actor, visit.services.restoring)
     return visit.page("bundles.html", here="bundles", addresses=listed.items)
 
 
 @pages.get("/bundles/{bundle}", needs=Right.BROWSE)
 async def bundle(visit: Visit) -> Response:
-    """One, with its report."""
+    """One bundle, with its report."""
     address = visit.request.path_params["bundle"]
     bundle = await commands.bundle.aside(visit.actor, visit.services.restoring, address)
     report = bundle.manifest.report
@@ -39,7 +39,7 @@ async def bundle(visit: Visit) -> Response:
 
 
 def charts(report: dict[str, Any]) -> list[Chart]:
-    """Answers right, and answers that an attacker learns, against true ε, beside what needs no release at all."""
+    """Shares of right answers, and of answers an attacker learns, against true ε, beside texts without a release."""
     controls = report["controls"]
     restored = [Mark("the whole text", y=controls["full"]), Mark("the redacted text", y=controls["redacted"])]
     told = [Mark("the redacted text alone", y=controls["redacted_attacker"])]

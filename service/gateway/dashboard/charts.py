@@ -1,7 +1,7 @@
 """Charts as plain SVG, drawn here: no script, and text that keeps its size on a phone.
 
-A chart is what the macro ``figure`` in ``templates/chart.html`` draws: the lines stretch with the page,
-the labels are HTML around them. Below each chart its numbers are a table, for readers without pictures.
+The macro ``figure`` in ``templates/chart.html`` draws a chart: its lines stretch with the page, its labels are HTML
+around them. Below each chart its numbers are a table, for readers without pictures.
 """
 
 import math
@@ -14,7 +14,7 @@ from service.operations import wording
 
 WIDTH, HEIGHT = 1000, 400
 STYLES = 6
-"""How many series can be told apart, by colour and by dashes."""
+"""Number of series that can be distinguished, by colour and by dashes."""
 
 _MOST_ROWS = 60
 _T = TypeVar("_T")
@@ -25,12 +25,12 @@ class Axis:
     """One axis.
 
     Attributes:
-        label: what it measures, with its unit.
-        low: where it begins.
-        high: where it ends.
+        label: quantity with its unit.
+        low: lower end.
+        high: upper end.
         log: whether it is logarithmic (both ends above 0).
-        words: how a number on it is written.
-        ticks: how many labels to aim for.
+        words: function that writes a number of the axis.
+        ticks: number of labels.
     """
 
     label: str
@@ -41,7 +41,7 @@ class Axis:
     ticks: int = 5
 
     def share(self, value: float) -> float:
-        """Where a value lies between the ends: 0 to 1, never outside."""
+        """The place of a value between the ends, from 0 to 1; values outside are moved to the nearer end."""
         low, high, value = self.low, self.high, max(value, self.low)
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(value)
@@ -84,13 +84,20 @@ def clock(label: str, first: datetime, last: datetime) -> Axis:
 
 
 def place(moment: datetime) -> float:
-    """A moment in UTC on an axis of days: the day's ordinal, and how much of the day has gone."""
+    """A moment in UTC on an axis of days: the day's ordinal, plus the part of the day that has passed."""
     return moment.toordinal() + (moment - moment.replace(hour=0, minute=0, second=0, microsecond=0)) / timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series of (x, y); ``foretold`` for what is expected rather than known, ``style`` 1 to 6 to be told apart."""
+    """A series of points.
+
+    Attributes:
+        name: name in the legend.
+        points: pairs (x, y).
+        style: number of its colour and dashes, from 1 to :data:`STYLES`.
+        foretold: whether the points are expected rather than known.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -100,7 +107,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on an axis that means something, such as where a budget ends."""
+    """A place on an axis to be marked, such as the end of a budget."""
 
     name: str
     x: float | None = None
@@ -112,8 +119,8 @@ class LineChart:
     """Lines over two axes.
 
     Attributes:
-        title: what it shows, above it.
-        summary: what it says, in a sentence: this is what a screen reader reads.
+        title: title above it.
+        summary: content in a sentence, for screen readers.
         lines: the series.
         x: horizontal axis.
         y: vertical axis.
@@ -145,12 +152,12 @@ class LineChart:
 
     @property
     def header(self) -> list[str]:
-        """Of the table of its numbers."""
+        """Header of the table of its numbers."""
         return ["Series", self.x.label, self.y.label]
 
     @property
     def rows(self) -> list[list[str]]:
-        """Of that table."""
+        """Rows of the table of its numbers."""
         return [
             [line.name, self.x.words(x), self.y.words(y)]
             for line in self.lines
@@ -163,11 +170,11 @@ class BarChart:
     """Stacked bars, side by side.
 
     Attributes:
-        title: as of :class:`LineChart`.
-        summary: as of :class:`LineChart`.
-        label: what a bar stands for.
-        names: of each bar.
-        series: (name, a height for each bar); at most :data:`STYLES` of them.
+        title: title above it.
+        summary: content in a sentence, for screen readers.
+        label: meaning of a bar.
+        names: names of the bars.
+        series: pairs (name, heights of the bars); at most :data:`STYLES` of them.
         y: vertical axis, from 0.
     """
 
@@ -185,7 +192,7 @@ class BarChart:
 
     @property
     def paths(self) -> list[str]:
-        """Each series as SVG draws it, on top of those before."""
+        """Each series as SVG draws it, on top of the series before."""
         wide = WIDTH / len(self.names)
         gap = min(0.25 * wide, 12)
         paths, tops = [], [0.0] * len(self.names)
@@ -201,12 +208,12 @@ class BarChart:
 
     @property
     def header(self) -> list[str]:
-        """Of the table of its numbers."""
+        """Header of the table of its numbers."""
         return [self.label, *(name for name, _ in self.series)]
 
     @property
     def rows(self) -> list[list[str]]:
-        """Of that table."""
+        """Rows of the table of its numbers, without bars of height 0."""
         columns = zip(*(heights for _, heights in self.series), strict=True)
         return [
             [name, *map(self.y.words, column)] for name, column in zip(self.names, columns, strict=True) if any(column)
@@ -217,7 +224,7 @@ Chart = LineChart | BarChart
 
 
 def _evenly(values: Sequence[_T], most: int) -> list[_T]:
-    """At most so many of the values, evenly, the first and the last among them."""
+    """At most ``most`` of the values, evenly spaced, including the first and the last."""
     if len(values) <= most:
         return list(values)
     return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]

@@ -1,7 +1,7 @@
-"""What takes seconds, beside the event loop: one at a time, shared by all who ask for the same, and kept.
+"""Computations that take seconds, beside the event loop: one at a time, shared by visitors, their results kept.
 
-A result depends on its key alone, so any replica may compute it anew. Whoever asks for something else gives up what
-they waited for, unless it has begun: a form that is still being typed in leaves no queue behind.
+A result depends on its key alone, so any replica may compute it anew. A visitor who asks for another result gives up
+the one before, unless its computation has begun: a form that is still being typed in leaves no queue behind.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ _GLANCE_S = 0.03
 
 
 class Computations:
-    """Computes in a thread of its own, so that answers never wait for one. May be shared by threads.
+    """Computes in a thread of its own, so that answers never wait for a computation. May be shared by threads.
 
     Args:
-        name: of the thread.
-        kept: results to keep, the least recently asked for are dropped first.
+        name: name of the thread.
+        kept: number of results to keep; the least recently requested are dropped first.
     """
 
     def __init__(self, name: str, *, kept: int = 200):
@@ -33,15 +33,15 @@ class Computations:
         self._lock = Lock()
 
     def ask(self, who: str, key: Hashable, compute: Callable[[], T]) -> Future[T]:
-        """Have something computed.
+        """Request a result.
 
         Args:
-            who: asks; what the same one asked for before is not begun any more.
-            key: of the result.
-            compute: makes it.
+            who: identifier of the visitor, whose request before is given up if its computation has not begun.
+            key: key of the result.
+            compute: function that computes it.
 
         Returns:
-            What will hold the result, or the error it ended with.
+            A future of the result, or of the error that the computation ended with.
         """
         with self._lock:
             before, self._wanted_by[who] = self._wanted_by.get(who), key
@@ -54,7 +54,7 @@ class Computations:
             return self._futures[key]
 
     def leave(self, who: str) -> None:
-        """Want nothing any more."""
+        """Give up a visitor's last request."""
         with self._lock:
             self._give_up(self._wanted_by.pop(who, None))
 
@@ -65,15 +65,18 @@ class Computations:
     async def result(
         self, who: str, key: Hashable, compute: Callable[[], T], wait_s: float, *, insist: bool
     ) -> T | None:
-        """What :meth:`ask` asks for, or the error it ended with; None if it is not there in time.
+        """Request a result as :meth:`ask` does, and wait for it, or raise the error that the computation ended with.
 
         Args:
-            who: asks.
-            key: of the result.
-            compute: makes it.
-            wait_s: the longest wait.
-            insist: ask again for what another page of the same asker gives up meanwhile. A page that asks again by
-                itself need not.
+            who: identifier of the visitor.
+            key: key of the result.
+            compute: function that computes it.
+            wait_s: longest wait, in seconds.
+            insist: whether to request it again if another page of the same visitor gives it up meanwhile. A page that
+                asks again by itself need not insist.
+
+        Returns:
+            The result; None: it is not there in time.
         """
         until = time.monotonic() + wait_s
         future = self.ask(who, key, compute)

@@ -1,4 +1,4 @@
-"""Errors as pages a person can go on from."""
+"""Errors as pages with a way to go on."""
 
 from collections.abc import Callable
 from functools import partial

@@ -15,10 +15,10 @@ NOT_OURS = "this form does not come from your open dashboard, so nothing was don
 
 
 class FormError(ValueError):
-    """The form is not taken; says why.
+    """The form is refused; the message gives the reason.
 
     Attributes:
-        status: of the page that says so.
+        status: HTTP status of the page that shows the message.
     """
 
     def __init__(self, why: str, status: int = 413):
@@ -27,13 +27,13 @@ class FormError(ValueError):
 
 
 def check_ours(request: Request) -> None:
-    """Whether a form was sent from a page of ours, by what the browser says of its origin.
+    """Check that a form was sent from a page of ours, by the origin that the browser reports.
 
     Browsers that reach us over HTTPS or on localhost send ``Sec-Fetch-Site``, which no page can forge and no proxy
     confuses; others at least ``Origin``. A request with neither is refused.
 
     Raises:
-        FormError: it was not.
+        FormError: it was sent from elsewhere, or the browser reports no origin.
     """
     headers = request.headers
     ours = headers.get("sec-fetch-site") == "same-origin"
@@ -47,11 +47,11 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     """The form of a request, URL-encoded or multipart.
 
     Args:
-        request: whose body was not read yet.
-        max_bytes: of the whole body.
+        request: request whose body was not read yet.
+        max_bytes: largest size of the whole body.
 
     Raises:
-        FormError: too large, or no form.
+        FormError: the body is too large, or is not a form.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = _bounded(request, max_bytes)

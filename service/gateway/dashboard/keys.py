@@ -1,4 +1,4 @@
-"""API keys: made, limited, rotated and revoked. A token is shown once, in the answer to the form that made it."""
+"""API keys: created, limited, rotated and revoked. A token is shown once, in the response to the form that made it."""
 
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ async def keys(visit: Visit) -> Response:
 
 @pages.post("/keys", again=keys)
 async def create(visit: Visit) -> Response:
-    """Make a key, and show its token in this answer alone: no address leads to it, and no browser keeps it."""
+    """Create a key, and show its token in this response alone: no address leads to it, and no browser keeps it."""
     key = await visit.do(commands.create, visit.read(NewKey))
     example = await visit.do(commands.example, key)
     return visit.page("key_created.html", 201, here="keys", key=key, example=example)
@@ -36,7 +36,7 @@ async def create(visit: Visit) -> Response:
 
 @pages.get("/keys/{id}")
 async def key(visit: Visit) -> Response:
-    """One key: its limits, and its end."""
+    """One key, with forms to limit, rotate and revoke it."""
     standing = await visit.do(commands.standing, visit.path("id"))
     ended = standing.key.status(datetime.now(UTC)) != "valid"
     return visit.page("key.html", here="keys", standing=standing, key=standing.key, ended=ended)
@@ -51,7 +51,7 @@ async def limit(visit: Visit) -> Response:
 
 @pages.post("/keys/{id}/rotate", again=key, about="overlap_hours")
 async def rotate(visit: Visit) -> Response:
-    """Give a key another token, and show it in this answer alone; the same form sent twice does it once."""
+    """Give a key another token, and show it in this response alone; the same form sent twice rotates the key once."""
     wanted = visit.read(Rotation)
     standing = await visit.do(commands.standing, visit.path("id"))
     commands.check_shown(standing.key, visit.field("rotated_at"))

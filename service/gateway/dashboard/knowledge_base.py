@@ -1,4 +1,4 @@
-"""A knowledge base's pages: how it is created, its budget, plans, usage, releases, exemplars and settings."""
+"""A knowledge base's pages: creation, budget, plans, usage, releases, exemplars and settings."""
 
 from typing import Any, Literal
 
@@ -29,13 +29,13 @@ _CHANGES = 12
 
 @pages.get("/new-knowledge-base")
 async def blank(visit: Visit) -> Response:
-    """The form."""
+    """The form that creates a knowledge base."""
     return visit.page("new_knowledge_base.html", here="overview")
 
 
 @pages.post("/new-knowledge-base", again=blank, about="name")
 async def create(visit: Visit) -> Response:
-    """Create a knowledge base with its lifetime budget, or say what is wrong, field by field."""
+    """Create a knowledge base with its lifetime budget, or show the problems, field by field."""
     wanted = visit.read(NewKnowledgeBase)
     await visit.do(knowledge_bases.create, wanted, visit.confirmed)
     done = f"“{wanted.name}” was created with its lifetime budget. Next: upload its exemplars."
@@ -44,7 +44,7 @@ async def create(visit: Visit) -> Response:
 
 @pages.get(HOME, needs=Right.BROWSE)
 async def budget(visit: Visit) -> Response:
-    """What is promised, used and free, and how long the answers last."""
+    """Budget promised, used and free, and a forecast of the answers left."""
     summary = await visit.do(overview.read_one, visit.path("name"))
     listed = await visit.do(budgets.list_groups)
     return await tab(
@@ -60,7 +60,7 @@ async def budget(visit: Visit) -> Response:
 @pages.get(HOME + "/plans", needs=Right.BROWSE)
 @pages.get(HOME + "/plans/{version:number}", needs=Right.BROWSE)
 async def signed_plans(visit: Visit) -> Response:
-    """A signed plan and what it gives; the newest unless the address names one."""
+    """A signed plan with its preview; the newest unless the address names one."""
     name = visit.path("name")
     return await tab(
         visit,
@@ -81,7 +81,7 @@ async def usage(visit: Visit) -> Response:
 
 @pages.get(HOME + "/releases", needs=Right.AUDIT)
 async def releases(visit: Visit) -> Response:
-    """Answers that left, newest first."""
+    """Released answers, newest first."""
     name, after = visit.path("name"), visit.asked("after") or None
     listed = await visit.do(answers.list_releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
     older = listed[_RELEASES - 1].id if len(listed) > _RELEASES else None
@@ -90,7 +90,7 @@ async def releases(visit: Visit) -> Response:
 
 @pages.get(HOME + "/exemplars", needs=Right.AUDIT)
 async def exemplars(visit: Visit) -> Response:
-    """Files are uploaded here; what is stored is never shown, only what was done."""
+    """Upload of files, and changes of the exemplars; the exemplars themselves are never shown."""
     changes = await visit.do(audit.describe, kinds=audit.CHANGES, knowledge_base=visit.path("name"), limit=_CHANGES)
     return await tab(visit, "exemplars", changes=changes)
 
@@ -112,7 +112,7 @@ async def upload(visit: Visit) -> Response:
 
 @pages.post(HOME + "/forget", again=exemplars, about="unit")
 async def forget(visit: Visit) -> Response:
-    """Delete a unit, once the admin has confirmed; neither the answer nor the audit trail says which."""
+    """Delete a unit, once the admin has confirmed; neither the response nor the audit trail names it."""
     name, unit = visit.path("name"), visit.field("unit")
     if not unit or visit.field("sure") != "yes":
         raise FieldError("unit", "enter the unit’s id, and tick the box")
@@ -123,7 +123,7 @@ async def forget(visit: Visit) -> Response:
 
 @pages.get(HOME + "/settings", needs=Right.BROWSE)
 async def settings(visit: Visit) -> Response:
-    """How it was created, and its end."""
+    """The settings of its creation, with forms to change, archive and delete it."""
     return await tab(visit, "settings")
 
 
@@ -140,7 +140,7 @@ async def change_remote_engine(visit: Visit) -> Response:
 
 @pages.post(HOME + "/archive", again=settings, about="name")
 async def archive(visit: Visit) -> Response:
-    """Take nothing new any more, once its name is typed."""
+    """Archive a knowledge base, once its name is typed."""
     name = visit.path("name")
     if visit.field("name") != name:
         raise FieldError("name", f"to archive it, write its name, {name}, exactly")
@@ -150,19 +150,19 @@ async def archive(visit: Visit) -> Response:
 
 @pages.post(HOME + "/delete", again=settings)
 async def delete(visit: Visit) -> Response:
-    """Delete it, if it is empty."""
+    """Delete a knowledge base, if it is empty."""
     name = visit.path("name")
     await visit.do(knowledge_bases.delete, name)
     return visit.redirect("/", done=f"“{name}” is deleted, and its name is free.")
 
 
 async def tab(visit: Visit, name: str, **context: Any) -> Response:
-    """One of the pages, with what all of them show.
+    """One of a knowledge base's pages, with the parts that all of them share.
 
     Args:
-        visit: whose path names the knowledge base.
-        name: of its template.
-        context: what this page shows.
+        visit: visit, whose path names the knowledge base.
+        name: name of the page's template.
+        context: further values that the template shows.
     """
     described = await visit.do(knowledge_bases.describe, visit.path("name"))
     return visit.page(f"knowledge_base/{name}.html", here="overview", tab=name, kb=described, **context)

@@ -25,7 +25,7 @@ _STEPS = {
 
 @pages.get("/", needs=Right.BROWSE)
 async def overview(visit: Visit) -> Response:
-    """The page one starts from, what needs attention first; for htmx the part of it that changes."""
+    """The start page, with matters that need attention first; for htmx the part of it that changes."""
     shown = await visit.do(commands.read)
     summaries = shown.summaries
     pages = max(1, -(-len(summaries) // _PER_PAGE))
@@ -48,18 +48,18 @@ async def overview(visit: Visit) -> Response:
 
 
 def next_step(matter: Matter) -> tuple[str, str]:
-    """What to do about a matter, and where."""
+    """Words for a matter's next step, and the path of its page."""
     words, path = _STEPS[matter.step]
     return words, path.format(name=matter.knowledge_base, version=matter.version)
 
 
 def over_time(summary: Summary) -> Chart | None:
-    """The answers left of a knowledge base; None while no plan is signed."""
+    """Chart of a knowledge base's answers left; None: no plan is signed yet."""
     return burn_down(summary.name, summary.courses, summary.at)
 
 
 def _to_do(steps: FirstSteps, summaries: list[Summary]) -> list[tuple[bool, str, str]]:
-    """Whether each step is done, its words, and where. Empty once all are."""
+    """Tuples (whether the step is done, its words, path of its page); empty once all are done."""
     new, home, plan = "/new-knowledge-base", "/new-knowledge-base", "/plans"
     if summaries:
         home, plan = f"/knowledge-bases/{summaries[0].name}", f"/plans?knowledge_base={summaries[0].name}"

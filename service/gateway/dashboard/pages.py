@@ -1,8 +1,8 @@
-"""What every page shares: its routes, who looks at it, and what came of its forms.
+"""Common parts of all pages: routes, visits, and results of forms.
 
-A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. Anybody not signed in never
-reaches one, and neither does a form that was not sent from our own page by the one who is signed in. A page is for
-admins alone unless it says which lesser right it needs.
+A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. They are called only for people who
+are signed in, and for forms that the signed-in person sent from our own page. A page is for admins alone unless it
+declares another right.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _NOTICE = "dpicl_notice"
 
 
 class _Number(IntegerConvertor):
-    """Of a plan or a cohort: few enough digits for a database's integer."""
+    """Number of a plan or a cohort, with few enough digits for a database's integer."""
 
     regex = "[0-9]{1,9}"
 
@@ -53,14 +53,14 @@ register_url_convertor("number", _Number())
 
 
 class NotSignedInError(Exception):
-    """Nobody is, or not any more."""
+    """There is no session, or it has ended."""
 
 
 class WrongFieldsError(ValueError):
     """Nothing was done.
 
     Attributes:
-        problems: what is wrong, a sentence for each field.
+        problems: problems, a sentence for each field.
     """
 
     def __init__(self, problems: dict[str, str]):
@@ -69,16 +69,16 @@ class WrongFieldsError(ValueError):
 
 
 class Visit:
-    """One request, of somebody who is signed in (``session``), or on the sign-in page (None).
+    """One request of a visitor.
 
     Attributes:
-        request: as it came.
-        signed_in: the session, if there is one.
-        form: of a POST, checked to come from our page.
-        problems: what is wrong with its fields, a sentence each.
-        doubts: what has to be confirmed, a sentence each.
-        refused: why nothing was done, without its end; of the form as a whole.
-        status: of the page that says so.
+        request: the request.
+        signed_in: the visitor's session; None: on the sign-in page.
+        form: form of a POST, checked to come from our page.
+        problems: problems of the form's fields, a sentence each.
+        doubts: reasons to ask for a confirmation, a sentence each.
+        refused: reason why nothing was done, for the form as a whole; a sentence without its full stop.
+        status: HTTP status of the page that shows them.
     """
 
     def __init__(self, request: Request, session: Session | None):
@@ -92,28 +92,32 @@ class Visit:
 
     @property
     def services(self) -> Services:
-        """The services the application was built with."""
+        """The services that the application was built with."""
         return self.request.app.state.services
 
     @property
     def session(self) -> Session:
-        """Who is signed in."""
+        """The visitor's session.
+
+        Raises:
+            LookupError: the visitor is not signed in.
+        """
         if self.signed_in is None:
             raise LookupError("nobody is signed in here")
         return self.signed_in
 
     @property
     def actor(self) -> Actor:
-        """Whoever is signed in."""
+        """The actor who is signed in."""
         return self.session.actor
 
     async def do(self, command: OnRecords[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do a command on the services' records; see :meth:`service.operations.command.Command.aside`."""
+        """Do a command on the services' records, as :meth:`service.operations.command.Command.aside` does."""
         return await command.aside(self.actor, self.services.records, *args, **kwargs)
 
     @property
     def decides(self) -> bool:
-        """Whether the signed-in person may change things; what changes something is left out for others."""
+        """Whether the signed-in person may change things; forms that change something are left out for others."""
         return self._may(Right.DECIDE)
 
     @property
@@ -131,7 +135,7 @@ class Visit:
 
     @cached_property
     def root(self) -> str:
-        """Where the dashboard is mounted, without the final slash."""
+        """The path at which the dashboard is mounted, without the final slash."""
         return str(self.request.scope.get("root_path", "")).rstrip("/")
 
     @property
@@ -147,14 +151,14 @@ class Visit:
         """The address of a page of the dashboard.
 
         Args:
-            path: such as ``/keys``; quote names in it with :func:`urllib.parse.quote`.
-            query: what follows the question mark; None is left out.
+            path: path in the dashboard, such as ``/keys``; quote names in it with :func:`urllib.parse.quote`.
+            query: parameters after the question mark; None is left out.
         """
         given = {name: value for name, value in query.items() if value is not None}
         return f"{self.root}{path}" + (f"?{urlencode(given)}" if given else "")
 
     def asked(self, name: str) -> str:
-        """What the address says after the question mark; empty where it does not."""
+        """A parameter after the question mark of the address; empty if it is absent."""
         return self.request.query_params.get(name, "")
 
     def field(self, name: str, default: str = "") -> str:
@@ -167,14 +171,14 @@ class Visit:
         return [value for value in self.form.getlist(name) if isinstance(value, str)]
 
     def read(self, model: type[M], **given: Any) -> M:
-        """The form as an input. An empty field is left out, or null where it must be said; a list has commas or spaces.
+        """Read the form as an input. Empty fields are left out, or null if required; commas or spaces part a list.
 
         Args:
-            model: the input.
-            given: fields that the form writes in another way.
+            model: model of the input.
+            given: values of fields that the form writes in another way.
 
         Raises:
-            WrongFieldsError: it is none.
+            WrongFieldsError: the form is not such an input.
         """
         for name, field in model.model_fields.items():
             if name in given:
@@ -193,10 +197,10 @@ class Visit:
 
     @contextmanager
     def refusals(self, about: str = "") -> Iterator[None]:
-        """Note what is refused within, for a page that shows the form again.
+        """Note refusals raised within the block, for a page that shows the form again.
 
         Args:
-            about: the field that a refusal is about which names none; empty: the form as a whole.
+            about: field to which a refusal without a field belongs; empty: the form as a whole.
         """
         try:
             yield
@@ -213,23 +217,23 @@ class Visit:
 
     @property
     def confirmed(self) -> set[Confirmation]:
-        """What the form confirms."""
+        """The confirmations of the form."""
         return {confirmation for confirmation in Confirmation if confirmation in self.fields("confirm")}
 
     @property
     def theme(self) -> str:
-        """What was chosen: auto, light or dark."""
+        """The chosen theme: auto, light or dark."""
         theme = self.request.cookies.get(THEME, "auto")
         return theme if theme in THEMES else "auto"
 
     @cached_property
     def notice(self) -> tuple[str, str] | None:
-        """What came of the form sent before: ("done" or "refused", sentence)."""
+        """Result of the form sent before: ("done" or "refused", sentence)."""
         kind, _, sentence = unquote(self.request.cookies.get(_NOTICE, "")).partition(":")
         return (kind, sentence) if kind in ("done", "refused") and sentence else None
 
     def page(self, template: str, status: int | None = None, **context: Any) -> Response:
-        """Render a template. A part of a page, for htmx, has no other status than 200, or htmx would not show it."""
+        """Render a template. A part of a page, for htmx, always has the status 200, or htmx would not show it."""
         status = status or (200 if self.is_htmx else self.status)
         response = HTMLResponse(render(template, visit=self, url=self.url, **context), status)
         if self.notice and not self.is_htmx:
@@ -237,10 +241,10 @@ class Visit:
         return response
 
     def redirect(self, path: str, *, done: str | None = None, refused: str | None = None) -> Response:
-        """Send the browser to a page (by GET), which shows a sentence on what came of it."""
+        """Send the browser to a page (by GET), which shows the result of the form in a sentence."""
         response = RedirectResponse(self.url(path), 303)
         if sentence := done or refused:
-            # A cookie and not the address, so that nobody can word a notice by sending a link.
+            # A cookie and not the address, so that an attacker cannot word a notice by sending a link.
             self.keep(response, _NOTICE, quote(f"{'done' if done else 'refused'}:{sentence}"), 60)
         return response
 
@@ -254,7 +258,7 @@ class Visit:
         path: str | None = None,
         samesite: Literal["lax", "strict"] = "strict",
     ) -> None:
-        """Have the browser keep a cookie, without ``max_age`` until it is closed."""
+        """Set a cookie, which the browser keeps for ``max_age`` seconds, or until it is closed."""
         response.set_cookie(
             name,
             value,
@@ -266,12 +270,12 @@ class Visit:
         )
 
     def forget(self, response: Response) -> None:
-        """Take back the cookies of the session."""
+        """Delete the cookies of the session."""
         response.delete_cookie(COOKIE, path=self.root or "/")
         response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
 
     def inside(self, address: str) -> str | None:
-        """The path within the dashboard that an address of it leads to, with its query; None for any other address."""
+        """The path in the dashboard that an address leads to, with its query; None: it leads elsewhere."""
         parts = urlsplit(address)
         if parts.scheme or parts.netloc or "\\" in address or not parts.path.startswith(f"{self.root}/"):
             return None
@@ -279,7 +283,7 @@ class Visit:
 
 
 def whole(written: str, digits: int = 9) -> int | None:
-    """A whole number, if it is one that a database's integers hold."""
+    """A whole number as written; None: it is not one, or too long for a database's integer."""
     return int(written) if written.isascii() and written.isdigit() and len(written) <= digits else None
 
 
@@ -290,18 +294,18 @@ class Pages:
     """Routes of a page.
 
     Attributes:
-        routes: for the application, in the order they were added.
+        routes: routes for the application, in the order in which they were added.
     """
 
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
     def get(self, path: str, *, needs: Right = Right.DECIDE) -> Callable[[Handler], Handler]:
-        """A page.
+        """Declare a page.
 
         Args:
-            path: where it is.
-            needs: what the signed-in person must be able to do.
+            path: path of the page.
+            needs: right that the signed-in person needs.
         """
 
         def add(handler: Handler) -> Handler:
@@ -322,14 +326,14 @@ class Pages:
         about: str = "",
         uploads: bool = False,
     ) -> Callable[[Handler], Handler]:
-        """What a form does, for somebody signed in who sent it from our page.
+        """Declare the handler of a form, which the signed-in person sent from our page.
 
         Args:
-            path: where it is sent.
-            needs: what the signed-in person must be able to do.
-            again: the page that shows the form again, with what was wrong with it.
-            about: as of :meth:`Visit.refusals`.
-            uploads: whether it brings a file, and may be larger than the gate in front of the application lets in.
+            path: path that the form is sent to.
+            needs: right that the signed-in person needs.
+            again: page that shows the form again, with its problems; None: errors are raised.
+            about: field to which a refusal without a field belongs, as in :meth:`Visit.refusals`.
+            uploads: whether it brings a file, and may be larger than the gate in front of the application admits.
         """
 
         def add(handler: Handler) -> Handler:

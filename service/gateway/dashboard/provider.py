@@ -1,7 +1,8 @@
 """Signing in with an OpenID Connect provider: the authorization code flow, with PKCE and a nonce, by Authlib's client.
 
-Not by its ``authorize_redirect`` and ``authorize_access_token``: they keep an attempt in Starlette's session, for which
-all replicas would share a secret, and take an error from the address before they look whether the state is ours.
+Authlib's ``authorize_redirect`` and ``authorize_access_token`` are not used: they keep an attempt in Starlette's
+session, for which all replicas would share a secret, and take an error from the address before they check that the
+state is ours.
 The provider's description and keys are fetched anew for each sign-in: sign-ins are rare, and providers change keys.
 Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
 RP-Initiated Logout 1.0, section 2.
@@ -35,7 +36,7 @@ class Provider:
     """The provider that the settings name.
 
     Args:
-        settings: with ``oidc_issuer``.
+        settings: settings with ``oidc_issuer``.
 
     Raises:
         ValueError: the secret or the certificates of authorities cannot be read.
@@ -52,14 +53,17 @@ class Provider:
             raise ValueError(f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from None
 
     async def begin(self, redirect_uri: str, going: str) -> tuple[str, Attempt]:
-        """Where the browser goes to sign in, and what it must keep meanwhile.
+        """Begin a sign-in.
 
         Args:
-            redirect_uri: where the provider sends the browser back to.
-            going: where it goes then.
+            redirect_uri: address to which the provider sends the browser back.
+            going: path in the dashboard to which the browser goes afterwards.
+
+        Returns:
+            The provider's address for the browser, and the attempt, which the browser must keep meanwhile.
 
         Raises:
-            SignInRefusedError: the provider cannot be reached, or is another.
+            SignInRefusedError: the provider cannot be reached, or has another issuer.
         """
         with _refusals():
             client = await self._client()
@@ -67,15 +71,16 @@ class Provider:
         return begun["url"], Attempt(begun["state"], begun["nonce"], begun["code_verifier"], going)
 
     async def person(self, attempt: Attempt, answer: Mapping[str, str], redirect_uri: str) -> tuple[Person, str]:
-        """Who signed in, once the provider sent the browser back, and the ID token that says so.
+        """The person who signed in, once the provider sent the browser back, and the ID token that shows it.
 
         Args:
-            attempt: as it was begun.
-            answer: what the provider added to the address.
-            redirect_uri: as given before.
+            attempt: attempt from :meth:`begin`.
+            answer: parameters that the provider added to the address.
+            redirect_uri: address given to :meth:`begin`.
 
         Raises:
-            SignInRefusedError: it is nobody who may.
+            SignInRefusedError: the answer is invalid or belongs to another attempt, the provider cannot be reached, or
+                the person has no role here.
         """
         if not secrets.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise SignInRefusedError("This answer belongs to another sign-in. Start again.")
@@ -94,14 +99,14 @@ class Provider:
         return self._person(claims), tokens["id_token"]
 
     async def sign_out_address(self, id_token: str | None, back: str) -> str | None:
-        """Where the browser goes to sign out at the provider, too; None if it has no such place.
+        """The address at which the browser signs out at the provider, too; None: the provider has none.
 
         Args:
-            id_token: of the sign-in, by which the provider knows who it is; None: it asks them.
-            back: where the provider sends the browser then, if it knows that address.
+            id_token: ID token of the sign-in, by which the provider recognises the person; None: it asks them.
+            back: address to which the provider sends the browser afterwards, if it knows that address.
 
         Raises:
-            SignInRefusedError: the provider cannot be reached, or is another.
+            SignInRefusedError: the provider cannot be reached, or has another issuer.
         """
         with _refusals():
             client = await self._client()
@@ -111,7 +116,7 @@ class Provider:
         return leaving["url"]
 
     async def _client(self) -> StarletteOAuth2App:
-        """Authlib's, which knows the provider as it describes itself now."""
+        """Authlib's client, with the provider's present description."""
         client = OAuth().register(
             "provider",
             client_id=self._client_id,
@@ -136,7 +141,7 @@ class Provider:
         offered = described.get("token_endpoint_auth_methods_supported", _METHODS)
         ours = [method for method in _METHODS if method in offered] or _METHODS
         described["token_endpoint_auth_method"] = ours[0]
-        # Nor may it say that a public key serves as a secret, or that nothing need be signed.
+        # The description must not make a public key serve as a secret, or allow unsigned tokens.
         algorithms = _ASYMMETRIC & {*described.get("id_token_signing_alg_values_supported", ["RS256"])}
         described["id_token_signing_alg_values_supported"] = sorted(algorithms)
         return client
@@ -153,7 +158,7 @@ class Provider:
         return person
 
     def _role(self, claims: Mapping[str, Any]) -> PersonRole:
-        """The role that may the most of those that the claims give."""
+        """The most privileged of the roles that the claims give."""
         roles_given = set()
         for claim, roles in self._roles.items():
             said = claims.get(claim, [])
@@ -170,7 +175,7 @@ class Provider:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What goes wrong with a provider, in words. What it says of errors may be private, so only their kind is told."""
+    """Failures of a provider in words: only the kinds of errors, since the provider's descriptions may be private."""
     try:
         yield
     except httpx2.HTTPStatusError as error:

@@ -1,4 +1,4 @@
-"""A sentence sanitised as ε moves: what becomes of its words, and what an attacker could tell. Nothing is stored."""
+"""A sentence sanitised at a chosen ε: the chances of its words, and of an attacker. Nothing is stored."""
 
 from starlette.responses import Response
 
@@ -14,7 +14,7 @@ _EXAMPLE = "My landlord in Boston keeps the deposit of 1,250 dollars."
 @pages.get("/sanitising")
 @pages.post("/sanitising")
 async def sanitising(visit: Visit) -> Response:
-    """The page, with an example or another sentence; htmx gets the part that shows what comes of it."""
+    """The page, with an example or another sentence; htmx gets the part that shows the result."""
     sanitizers, text = visit.services.sanitizers, visit.field("text", _EXAMPLE)[:MOST_CHARACTERS]
     try:
         epsilon = min(max(LEAST, float(visit.field("epsilon"))), LARGEST)  # in this order, NaN becomes the least

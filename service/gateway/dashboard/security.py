@@ -1,11 +1,11 @@
-"""What the service tells browsers, and what it believes of what they send."""
+"""Security headers for browsers, and detection of HTTPS."""
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope, Send
 
-# No inline script or style anywhere: what an attacker might get into a page is text.
+# No inline script or style anywhere: an attacker's words in a page stay text.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -24,7 +24,7 @@ _HEADERS = {
 
 
 class SecurityHeaders:
-    """ASGI middleware: every response of the dashboard carries them, and is kept by nobody unless it says so."""
+    """ASGI middleware: every response of the dashboard has these headers, and forbids caches unless it allows them."""
 
     def __init__(self, app: Starlette):
         self._app = app
@@ -44,7 +44,7 @@ class SecurityHeaders:
 
 
 def is_https(connection: HTTPConnection) -> bool:
-    """Whether the browser speaks HTTPS, to us or to a proxy that says so.
+    """Whether the browser speaks HTTPS, to us or to a proxy that reports it.
 
     Such a header can be forged, but that only makes the forger's own cookie stricter.
     """

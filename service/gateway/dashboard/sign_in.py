@@ -1,4 +1,4 @@
-"""Signing in with a key or a provider, signing out, and how the pages look."""
+"""Signing in with a key or a provider, signing out, and the choice of light or dark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OVERALL = {"per_minute": 120, "burst": 60}
 
 
 def _open_to_all(method: str, path: str) -> Callable[[Handler], Handler]:
-    """A page for people who are not signed in; who is refused sees the sign-in page again, which says why."""
+    """Declare a page for people who are not signed in; a refusal shows the sign-in page again, with the reason."""
 
     def add(handler: Handler) -> Handler:
         async def endpoint(request: Request) -> Response:
@@ -102,13 +102,13 @@ async def to_provider(visit: Visit) -> Response:
 
 @_open_to_all("GET", _CALLBACK)
 async def from_provider(visit: Visit) -> Response:
-    """Sign in the person who comes back from the provider with its word for it."""
+    """Sign in a person who comes back from the provider."""
     provider, request = _provider(visit), visit.request
     await asyncio.to_thread(_check_rate, visit)
     attempt = Attempt.read(request.cookies.get(_ATTEMPT, ""))
     person, id_token = await provider.person(attempt, request.query_params, _absolute(visit, _CALLBACK))
     token = await asyncio.to_thread(request.app.state.sessions.start, person)
-    # Not by a redirect: the provider began this navigation, so the browser would keep the cookie back.
+    # Not by a redirect: the provider began this navigation, so the browser would not send the cookie.
     response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
     visit.keep(response, COOKIE, token)
     if len(id_token) <= _LONGEST_COOKIE:
@@ -121,7 +121,7 @@ async def from_provider(visit: Visit) -> Response:
 
 @_open_to_all("POST", "/theme")
 async def theme(visit: Visit) -> Response:
-    """Choose light or dark, or what the system has; kept for a year."""
+    """Choose light, dark, or the system's theme; kept for a year."""
     response = visit.redirect(visit.inside(visit.field("back")) or "/")
     chosen = visit.field("theme")
     visit.keep(response, THEME, chosen if chosen in THEMES else "auto", 365 * 24 * 3600)
@@ -130,7 +130,7 @@ async def theme(visit: Visit) -> Response:
 
 @pages.post(SIGN_OUT, needs=Right.BROWSE)
 async def sign_out(visit: Visit) -> Response:
-    """End the session; of somebody who came from the provider, there too if it lets people sign out."""
+    """End the session; a person who signed in at the provider is signed out there, too, if it offers that."""
     cookies = visit.request.cookies
     await asyncio.to_thread(visit.request.app.state.sessions.end, cookies[COOKIE])
     response, elsewhere = visit.redirect("/sign-in", done="You are signed out."), None
@@ -148,7 +148,7 @@ async def sign_out(visit: Visit) -> Response:
 
 
 def _keep_attempt(visit: Visit, response: Response, attempt: str) -> None:
-    """Keep what a sign-in that was begun must be finished with until the provider sends the browser back."""
+    """Keep an attempt in a cookie until the provider sends the browser back; empty: delete it."""
     visit.keep(response, _ATTEMPT, attempt, 600 if attempt else 0, path=visit.url(_CALLBACK), samesite="lax")
 
 
@@ -160,12 +160,12 @@ def _provider(visit: Visit) -> Provider:
 
 
 def _absolute(visit: Visit, path: str) -> str:
-    """An address that the provider sends the browser back to; it knows the right ones, and refuses any other."""
+    """An address to which the provider sends the browser back; it knows the right ones, and refuses any other."""
     return visit.origin + visit.url(path)
 
 
 def _check_rate(visit: Visit) -> None:
-    """Whether there were few attempts from this address and from all.
+    """Check that there were few attempts from this address, and from all addresses.
 
     Raises:
         SignInRefusedError: there were too many.

@@ -40,9 +40,9 @@ def render(template: str, *, visit: Any, **context: Any) -> str:
     """A template as HTML.
 
     Args:
-        template: file in ``templates/``.
+        template: name of a file in ``templates/``.
         visit: the :class:`service.gateway.dashboard.pages.Visit`.
-        context: whatever else it shows; everything is escaped.
+        context: further values that it shows; everything is escaped.
     """
     session = visit.signed_in
     return _environment.get_template(template).render(
@@ -56,7 +56,7 @@ def render(template: str, *, visit: Any, **context: Any) -> str:
 
 
 def render_text(template: str, **context: Any) -> str:
-    """A template as it is: nothing is escaped."""
+    """A template as plain text: nothing is escaped."""
     return _environment.get_template(template).render(context)
 
 

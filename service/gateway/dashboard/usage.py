@@ -1,4 +1,4 @@
-"""Answers charged and left over time, in charts. All of it is public: charges, not what was drawn for them."""
+"""Answers charged and left over time, in charts. All of it is public: charges, not the exemplars drawn for them."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from service.operations.wording import number, percent
 
 
 def charged_by_day(charged: DailyCharges) -> Chart | None:
-    """Answers charged on each of the last days; None if there were none."""
+    """Chart of the answers charged on each of the last days; None: there were none."""
     if not charged.series:
         return None
     days = charged.days
@@ -39,7 +39,7 @@ def charged_by_day(charged: DailyCharges) -> Chart | None:
 
 
 def _drawn(series: Sequence[tuple[str, Sequence[int]]]) -> Sequence[tuple[str, Sequence[int]]]:
-    """The busiest; those beyond what can be told apart are added up."""
+    """The busiest series; the others, for which there are no further styles, are added up."""
     if len(series) <= STYLES:
         return series
     rest = [sum(column) for column in zip(*(heights for _, heights in series[STYLES - 1 :]), strict=True)]
@@ -47,11 +47,11 @@ def _drawn(series: Sequence[tuple[str, Sequence[int]]]) -> Sequence[tuple[str, S
 
 
 def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> Chart | None:
-    """The shares of answers left, over time, with what is foretold.
+    """Chart of the shares of answers left, over time, with their forecasts; None: there are no courses.
 
     Args:
-        knowledge_base: its name.
-        courses: of its tasks; those with the least left are drawn.
+        knowledge_base: name of the knowledge base.
+        courses: courses of its tasks; those with the least left are drawn.
         now: the present, in UTC.
     """
     if not courses:
@@ -59,7 +59,7 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> 
     drawn = sorted(courses, key=lambda one: one.forecast.left / one.forecast.answers)[:STYLES]
     first = min(one.signed_at for one in drawn)
     known = max(now - first, timedelta(days=1))
-    # As far ahead as is known already, at least a month: a forecast for years would squeeze what happened into a line.
+    # As far ahead as the past shown, at least a month: a forecast for years would squeeze the past into a line.
     horizon = now + min(max(known, timedelta(days=30)), timedelta(days=365))
     ends = [one.forecast.runs_out for one in drawn if one.forecast.runs_out]
     last = min(max(ends), horizon) + timedelta(days=1) if ends else now + timedelta(days=1)

@@ -1,4 +1,4 @@
-"""What a plan would give, drawn: how agreement makes a release good, and what other ε or answers would change."""
+"""Charts of a plan: chances of a good release by agreement, and slots needed with other ε or numbers of answers."""
 
 from collections.abc import Callable
 

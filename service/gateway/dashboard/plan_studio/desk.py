@@ -1,4 +1,4 @@
-"""The desk a plan is written at: the draft in the form, worked out beside the event loop and kept by its content."""
+"""The desk of the plan studio: the draft in the form, computed beside the event loop and kept by its content."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -20,9 +20,9 @@ _computations = Computations("calibration")
 
 
 async def open_desk(visit: Visit, *, patiently: bool = False) -> Draft:
-    """The plan in the form, for the knowledge base that the address names; it is computed.
+    """The draft in the form, computed, for the knowledge base that the address names; without a form an empty draft.
 
-    Waits for that, unless ``patiently``, not for long where the page asks again by itself.
+    Waits for the computation; unless ``patiently``, only briefly where the page asks again by itself.
     """
     name = visit.path("name")
     if visit.request.method == "GET":
@@ -38,7 +38,7 @@ async def open_desk(visit: Visit, *, patiently: bool = False) -> Draft:
 
 
 async def compute(visit: Visit, key: Hashable, job: Callable[[], T], *, patiently: bool = False) -> T | None:
-    """What takes seconds, or None while it is being computed; arguments as of :func:`open_desk`."""
+    """The result of a job that takes seconds; None: not computed yet. Waits as :func:`open_desk` does."""
     polls = visit.is_htmx and not patiently
     return await _computations.result(visit.actor.id, key, job, _POLL_S if polls else _WAIT_S, insist=not polls)
 

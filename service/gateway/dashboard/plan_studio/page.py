@@ -1,4 +1,4 @@
-"""The plan studio: write a plan, see what it would give, try it and sign it."""
+"""The plan studio: write a plan, preview it, try it and sign it."""
 
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +19,7 @@ _PLANS = "/knowledge-bases/{name}/plans"
 
 @pages.get("/plans")
 async def choose(visit: Visit) -> Response:
-    """Which knowledge base the plan is for."""
+    """Choice of the plan's knowledge base."""
     if name := visit.asked("knowledge_base"):
         return visit.redirect(HOME.format(name=quote(name, safe="")))
     listed = await visit.do(budgets.read)
@@ -40,13 +40,13 @@ async def write(visit: Visit) -> Response:
 
 @pages.post(HOME)
 async def see(visit: Visit) -> Response:
-    """What the plan as written would give; htmx gets the part of the page that says so, and asks again by itself."""
+    """Preview of the plan as written; htmx gets this part of the page, and asks again by itself."""
     return await _part(visit, "plan_preview.html", await open_desk(visit))
 
 
 @pages.post(HOME + "/curves")
 async def curves(visit: Visit) -> Response:
-    """What the same budget would give otherwise, and what more or less ε, and more or fewer answers, would give."""
+    """Other uses of the same budget, and curves over ε and over the number of answers."""
     desk, varied = await open_desk(visit), None
     if desk.outcome is not None:
         varied = await compute(visit, ("otherwise", desk.outcome.calibrated.digest), desk.vary)
@@ -59,7 +59,7 @@ async def curves(visit: Visit) -> Response:
 
 @pages.post(HOME + "/try")
 async def try_it(visit: Visit) -> Response:
-    """One query on public examples: nothing is charged, and nothing private is read."""
+    """Try a task with one query on public exemplars: nothing is charged, and nothing private is read."""
     desk, trial = await open_desk(visit, patiently=True), None
     with visit.refusals():
         trial = await plan_drafts.try_(
@@ -75,7 +75,7 @@ async def try_it(visit: Visit) -> Response:
 
 @pages.post(HOME + "/confirm")
 async def confirm(visit: Visit) -> Response:
-    """What signing would do for ever, and the form that does it."""
+    """The irrevocable effects of signing, and the form that signs."""
     desk = await open_desk(visit)
     if desk.outcome is not None:
         desk.find_unfinished()
@@ -88,7 +88,7 @@ async def confirm(visit: Visit) -> Response:
 
 @pages.post(HOME + "/sign")
 async def sign(visit: Visit) -> Response:
-    """Sign what was shown: it must come out the same, and follow the same plan, as on the page before."""
+    """Sign the plan that was shown: it must be the same, and follow the same newest plan, as on the page before."""
     desk = await open_desk(visit)
     if desk.outcome is None:
         return await studio(visit, desk)
@@ -114,7 +114,7 @@ async def _sign(visit: Visit, outcome: Outcome) -> str:
 
 
 async def _part(visit: Visit, template: str, desk: Draft, **context: Any) -> Response:
-    """For htmx the part of the page that changed, else all of it."""
+    """The part of the page that changed for htmx, else the whole page."""
     if visit.is_htmx:
         return part(visit, template, desk, **context)
     return await studio(visit, desk, **context)
