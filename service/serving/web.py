@@ -28,7 +28,7 @@ from service.gateway.api import (
 from service.gateway.api.dependencies import given_once
 from service.gateway.api.gate import Doors, Gate
 from service.gateway.dashboard.app import dashboard
-from service.gateway.openai import surface
+from service.gateway.openai import responses, surface
 from service.gateway.telemetry.responses import Counted
 from service.gateway.telemetry.tracing import Traced, open_tracing
 from service.operations.services import Services
@@ -45,7 +45,8 @@ _API = APIRouter(dependencies=[Depends(given_once)], generate_unique_id_function
 Operations are called like the functions that do them, so that generated clients have names to read and to rely on.
 """
 
-for face in (answers, surface, texts, releases, budgets, knowledge_bases, plans, keys, audit, health, problems):
+_ASKING = (answers, surface, responses, texts, releases)
+for face in (*_ASKING, budgets, knowledge_bases, plans, keys, audit, health, problems):
     _API.include_router(face.router)
 
 _ASK_ENGINE_EVERY_S = 1.0
