@@ -26,9 +26,9 @@ class Admitted:
 
 
 def admit(records: Records, token: str) -> Admitted | None:
-    """Count a request of the key that a token belongs to; None if it is unknown, was revoked or has expired.
+    """Count a request of the key that a token belongs to; None: the key is unknown, was revoked or has expired.
 
-    It may come too soon, which :attr:`Admitted.rate` shows.
+    The request may come too soon, which :attr:`Admitted.rate` shows.
     """
     key = records.keys.authenticate(token)
     if key is None:

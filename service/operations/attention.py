@@ -65,7 +65,7 @@ class Matter:
 
     @property
     def rank(self) -> int:
-        """The more pressing, the lower."""
+        """Number by which matters are ordered; the most pressing have 0."""
         return get_args(Urgency).index(self.urgency)
 
 
@@ -76,7 +76,7 @@ def matters(
     settings: Settings,
     now: datetime,
 ) -> list[Matter]:
-    """Of a knowledge base, by the newest plan of each task; nothing of one that is archived.
+    """Matters of a knowledge base, by the newest plan of each task; none if it is archived.
 
     Args:
         budget: budget of the knowledge base.
@@ -120,9 +120,10 @@ def matters(
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
-    """Of each task that answers, or each of its topics: the version it answers with, and its budget.
+    """The newest plan of each task, or of each of its topics.
 
-    By name, the newest plan first.
+    Returns:
+        Pairs (version of the plan, budget of the task) by address without version, those of the newest plan first.
     """
     latest: dict[str, tuple[int, TaskBudget]] = {}
     versions: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How fast a task's answers are spent, and until when they last at that rate.
+"""Forecasts of a task's answers: the rate at which they are spent, and the day on which they run out.
 
 The rate is the mean of today, as far as it has gone, and the six days before; for a task that was first asked later, of
 the days since. Less than a day of asking gives no rate, and then no forecast.
@@ -13,7 +13,7 @@ from service.operations import wording
 
 WINDOW = timedelta(days=7)
 HISTORY = timedelta(days=400)
-"""How far back charges are read."""
+"""Length of the past from which charges are read."""
 RULE = (
     "The rate is the mean of today and the six days before, or of the days since the first answer if those are "
     "fewer. There is none on a task's first day."
@@ -23,14 +23,14 @@ _FAR = timedelta(days=5 * 365)
 
 @dataclass(frozen=True)
 class Forecast:
-    """A task's answers, and how long they last.
+    """A task's answers, and the time for which they last.
 
     Attributes:
         task: address with version.
-        answers: granted by the plan.
-        left: not yet spent.
-        per_day: rate; None: not enough history.
-        runs_out: when, at this rate; None: not known, or beyond five years.
+        answers: number of answers granted by the plan.
+        left: number of answers not yet spent.
+        per_day: rate, in answers per day; None: not enough history.
+        runs_out: time at which they run out at this rate; None: not known, or beyond five years.
     """
 
     task: str
@@ -47,7 +47,7 @@ class Forecast:
 
     @property
     def sentence(self) -> str:
-        """What an admin wants to know."""
+        """The forecast for an admin, a sentence."""
         if not self.left:
             return "All answers are spent. Repeated questions are still answered."
         left = (
@@ -65,12 +65,12 @@ class Forecast:
 
 
 def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datetime) -> Forecast:
-    """How long a task's answers last.
+    """Forecast a task's answers.
 
     Args:
         task: address with version.
-        answers: granted by the plan.
-        left: not yet spent.
+        answers: number of answers granted by the plan.
+        left: number of answers not yet spent.
         days: answers spent by day, oldest first; other tasks' are ignored.
         now: the present, in UTC.
     """

@@ -8,16 +8,16 @@ from service.records.records import Records
 from service.records.requests_once import KEPT, Answered, Attempt
 
 KEPT_DAYS = KEPT.days
-"""For how long a name stands for its request."""
+"""Number of days for which a name stands for its request."""
 
 
 class NamedRequest:
-    """One attempt at such a request.
+    """One attempt at a request with a name.
 
     Args:
-        records: opened.
-        caller: the sender.
-        name: the sender's name for it, at most 255 characters.
+        records: opened records.
+        caller: sender of the request.
+        name: sender's name for the request, at most 255 characters.
     """
 
     def __init__(self, records: Records, caller: Actor, name: str) -> None:
@@ -27,17 +27,17 @@ class NamedRequest:
         self._attempt: Attempt | None = None
 
     async def begin(self, content: bytes) -> Answered | None:
-        """Begin it: what the calling task changes from here on is noted as done by it.
+        """Begin the request: changes by the calling task from here on are noted as done by it.
 
         Args:
-            content: everything that makes it this request.
+            content: everything that distinguishes this request from others.
 
         Returns:
-            What it was answered, if it was done before.
+            The response that it had before; None: it was not done before.
 
         Raises:
-            service.records.requests_once.InProgressError: it is being done.
-            service.records.requests_once.DoneBeforeError: it was done, and its response is not kept.
+            service.records.requests_once.InProgressError: the request is being done.
+            service.records.requests_once.DoneBeforeError: the request was done, and its response is not kept.
             accounting.ledger.charges.IdempotencyConflictError: the name stands for another request.
         """
         begun = await asyncio.to_thread(self._requests.begin, self._caller.id, self._name, content)
@@ -48,11 +48,11 @@ class NamedRequest:
         return None
 
     async def keep(self, status: int, body: str) -> None:
-        """Keep what it was answered, if it was begun."""
+        """Keep the response of the request, if it was begun."""
         if self._attempt is not None:
             await asyncio.to_thread(self._requests.keep, self._attempt, status, body)
 
     async def refused(self) -> None:
-        """Forget it if it was begun and changed nothing, so that it may be sent again."""
+        """Forget the request if it was begun and changed nothing, so that it may be sent again."""
         if self._attempt is not None:
             await asyncio.to_thread(self._requests.refused, self._attempt)

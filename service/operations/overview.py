@@ -1,4 +1,4 @@
-"""Every knowledge base at a glance: its budget, how long its answers last, and what needs attention."""
+"""Every knowledge base at a glance: its budget, forecasts of its answers, and matters that need attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from service.records.records import Records
 
 @dataclass(frozen=True)
 class Summary:
-    """A knowledge base's budget and how long it lasts.
+    """A knowledge base's budget, with forecasts of its answers.
 
     Attributes:
-        budget: lifetime, promised, free, and by plan.
-        used_epsilon: ε of the charges so far, over all plans of the cohort that the budget is of; for information.
+        budget: budget, in all and by plan.
+        used_epsilon: ε of the charges so far, over all plans of the budget's cohort; for information.
         tasks: each task's budget by its address, the newest plan's first, and its forecast if its answers are counted.
         matters: matters that need an admin's attention, the most pressing first.
         courses: courses of the tasks whose answers are counted.
@@ -38,11 +38,11 @@ class Summary:
 
     @property
     def name(self) -> str:
-        """The knowledge base's."""
+        """Name of the knowledge base."""
         return self.budget.knowledge_base
 
     def of(self, task: str) -> list[tuple[TaskBudget, Forecast | None]]:
-        """A task by its address with version; of one with topics each topic, the busiest first."""
+        """Budget and forecast of a task, by its address with version; of each of its topics, the busiest first."""
         named, _, version = task.partition("@")
         within = f"{named}{SEPARATOR}"
         return [
@@ -53,10 +53,11 @@ class Summary:
 
     @property
     def listed(self) -> list[tuple[TaskBudget, Forecast | None, bool]]:
-        """Tasks with their forecasts: those that an address without a version leads to, and what older plans left.
+        """Tasks that an address without a version leads to, and then replaced tasks with answers left.
 
-        The last of each is whether a newer plan replaced it: its answers are paid for, and given to who names its
-        version.
+        Returns:
+            Triples (budget, forecast, whether a newer plan replaced the task). A replaced task's answers are paid for,
+            and given to callers who name its version.
         """
         current = [task.task for _, task in newest(self.budget).values()]
         unused = [
@@ -91,7 +92,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class FirstSteps:
-    """From nothing to a first answer: whether each step is done, by the audit trail."""
+    """Steps to a first answer: whether each is done, by the audit trail."""
 
     created: bool
     ingested: bool
@@ -123,7 +124,7 @@ def read_one(_actor: Actor, records: Records, name: str) -> Summary:
 
 @command(Right.DECIDE)
 def first_steps(_actor: Actor, records: Records, summaries: Sequence[Summary]) -> FirstSteps:
-    """How far the way to a first answer was gone."""
+    """Steps to a first answer, done or not."""
 
     def happened(particulars: type[Particulars]) -> bool:
         return bool(records.audit.events(kinds=[particulars.kind], limit=1))
@@ -138,18 +139,18 @@ def first_steps(_actor: Actor, records: Records, summaries: Sequence[Summary]) -
 
 
 def _pressing(summary: Summary) -> tuple[bool, int, str]:
-    """Orders by what needs attention, what is archived last."""
+    """Key that orders summaries: the most pressing first, archived ones last."""
     urgent = min((matter.rank for matter in summary.matters), default=9)
     return summary.budget.archived_at is not None, urgent, summary.name
 
 
 def summarise(records: Records, now: datetime, only: str | None = None) -> list[Summary]:
-    """Every knowledge base, or only one.
+    """Summaries of every knowledge base, or of only one.
 
     Args:
         records: opened records.
         now: the present, in UTC.
-        only: name of the one.
+        only: name of the only one; None: all.
     """
     days = History(records.database).charges_per_day(knowledge_base=only, since=now - HISTORY)
     return [

@@ -1,7 +1,7 @@
-"""Which kind of problem each refusal is, for the API and the dashboard alike.
+"""The kind of problem of each refusal, for the API and the dashboard alike.
 
-The service's own errors name it themselves. Those of the packages below it, which know nothing of problems, have it
-here, and so have the database's.
+The service's own errors name their kind themselves. The errors of the packages below, which know nothing of problems,
+and of the database, are listed here with their kinds.
 """
 
 from collections.abc import Mapping
@@ -52,10 +52,10 @@ _OF_PACKAGES: dict[type[Exception], ProblemKind] = {
 }
 
 REFUSALS: tuple[type[Exception], ...] = (RefusalError, *_OF_PACKAGES)
-"""What a face explains in the error's own words."""
+"""Errors that a face explains in their own words."""
 
 OUTAGES: tuple[type[Exception], ...] = UNAVAILABLE
-"""What a face logs, and explains in words of its own: those of the database's errors may quote what is private."""
+"""Errors that a face logs, and explains in words of its own: the database's words may quote private data."""
 
 NOT_THERE: tuple[type[Exception], ...] = (
     errors.UnknownPlanError,
@@ -68,7 +68,7 @@ _KINDS = {**_OF_PACKAGES, **dict.fromkeys(OUTAGES, ProblemKind.DATABASE_UNAVAILA
 
 
 def kind_of(error: Exception) -> ProblemKind:
-    """The kind of problem that an error is: an internal error, unless it is one of :data:`REFUSALS` or an outage."""
+    """The kind of problem of an error: an internal error, unless it is one of :data:`REFUSALS` or :data:`OUTAGES`."""
     if isinstance(error, RefusalError):
         return error.kind
     return next((_KINDS[one] for one in type(error).__mro__ if one in _KINDS), ProblemKind.INTERNAL_ERROR)

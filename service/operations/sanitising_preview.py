@@ -17,9 +17,9 @@ from service.operations.command import command
 from service.operations.roles import Actor, Right
 
 LEAST, LARGEST, STEP = 0.5, 16.0, 0.5
-"""Of ε; in steps, or moving it would make tables without end."""
+"""Bounds and step of ε: without a step, each movement of the slider would make another table."""
 MOST_TEXTS = 100
-"""That are listed of those that can come out."""
+"""Number of possible texts that are listed, at most."""
 _USUAL = "medoid_rr"
 _SHOWN = (*RESPONSES, WHOLE)
 
@@ -101,7 +101,7 @@ def show(
 
 
 def _words(sanitizer: TextSanitizer, laws: Sequence[tuple[str, FloatArray]]) -> list[tuple[str, float, str, float]]:
-    """Each word once, with the chance that it stays, and what it most probably becomes, with the chance of that."""
+    """Tuples (word, chance that it stays, its likeliest replacement, chance of that), each word once."""
     outputs = sanitizer.served.channel.outputs
     words = []
     for lower, (word, law) in {word.lower(): (word, law) for word, law in laws}.items():

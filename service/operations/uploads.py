@@ -24,7 +24,7 @@ from service.sources.uploads import rows_of
 _ENDINGS = ("csv", "jsonl", "ndjson")
 _ADVICE = "save the file as UTF-8, or use `dpicl kb ingest` with --encoding"
 _BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
-"""Marks of encodings, and white space: what may stand before a file's first character."""
+"""Marks of encodings, and white space, which may stand before a file's first character."""
 
 
 class NotTextError(RefusalError, ValueError):
@@ -38,10 +38,10 @@ class SentFile:
     """A file as a program sends it.
 
     Attributes:
-        content: all of it.
+        content: bytes of the file.
         json_lines: whether it is JSON Lines rather than CSV; None: not known, and it is JSON Lines if it begins
             with ``{``.
-        encoding: an encoding's name from the sender; None: not named.
+        encoding: name of the encoding from the sender; None: not named.
         advice: help for senders whose text is neither UTF-8 nor marked.
     """
 
@@ -51,10 +51,12 @@ class SentFile:
     advice: str
 
     def rows(self) -> Callable[[Layout], Iterable[Row]]:
-        """Gives the rows, given what is in which column; raises :class:`exemplar_store.BadRowError` for a bad one.
+        """Function that yields the rows, given the layout of their columns.
+
+        It raises :class:`exemplar_store.BadRowError` for a bad row.
 
         Raises:
-            NotTextError: it is not text, or not in the encoding that is named.
+            NotTextError: the content is not text, or not in the encoding that is named.
         """
         json_lines = self.json_lines
         if json_lines is None:
@@ -72,7 +74,7 @@ def ingest_file(
     """Store all rows of a file, or none; arguments as of :func:`service.operations.exemplars.ingest`.
 
     Raises:
-        FieldError: it cannot be read, or a row cannot be stored.
+        FieldError: the file cannot be read, or a row cannot be stored.
         accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
     """
     ending = file_name.rpartition(".")[2].lower()
@@ -94,6 +96,6 @@ def ingest_sent(actor: Actor, records: Records, name: str, file: SentFile, uploa
     """Store all rows of a file that was sent, or none; errors also as of :func:`service.operations.exemplars.ingest`.
 
     Raises:
-        NotTextError: it is not text, or not in the encoding that is named.
+        NotTextError: the file is not text, or not in the encoding that is named.
     """
     return exemplars.ingest(actor, records, name, file.rows(), upload, embed)

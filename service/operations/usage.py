@@ -15,7 +15,7 @@ from service.operations.roles import Actor, Right
 from service.records.records import Records
 
 DAYS = 30
-"""How far back it goes, today among them."""
+"""Number of days shown, including today."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DailyCharges:
 
     Attributes:
         days: the last :data:`DAYS`, in UTC.
-        series: (name, answers charged on each of the days), the busiest first; none if nothing was charged.
+        series: pairs (name, answers charged on each of the days), the busiest first; none if nothing was charged.
     """
 
     days: Sequence[date]
@@ -37,7 +37,7 @@ class UsageView:
 
     Attributes:
         charged: daily charges by task or by key.
-        totals: (key, task, answers) of the same days, the most first.
+        totals: triples (key, task, answers charged on these days), the most answers first.
         fallbacks: numbers of fallbacks, for each task that may fall back.
         refusals: questions refused without a charge.
         key_names: names of keys by id, no two alike.

@@ -10,17 +10,17 @@ from markupsafe import Markup
 
 
 def number(value: float) -> str:
-    """With separators of thousands: 12,345."""
+    """A number with separators of thousands: ``12,345``."""
     return f"{value:,.0f}"
 
 
 def plural(count: int, singular: str, many: str | None = None) -> str:
-    """``1 answer``, ``2 answers``."""
+    """A count with its noun: ``1 answer``, ``2 answers``."""
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def figure(value: float | Decimal) -> str:
-    """Up to three significant digits, without trailing zeros: 0.25, 12, 3.14, 2e-4."""
+    """A number with up to three significant digits, without trailing zeros: 0.25, 12, 3.14, 2e-4."""
     value = float(value)
     if value == 0 or abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -45,7 +45,7 @@ def one_in(delta: float | Decimal) -> str:
 
 
 def percent(share: float) -> str:
-    """``37 %``; never 0 or 100 unless it is."""
+    """A share as a percentage, ``37 %``; 0 and 100 only if exact."""
     rounded = round(100 * share)
     if rounded == 0 and share > 0:
         return "under 1 %"
@@ -55,7 +55,7 @@ def percent(share: float) -> str:
 
 
 def day(moment: datetime | date) -> str:
-    """``14 March 2027``, in UTC."""
+    """A day in UTC, ``14 March 2027``."""
     if isinstance(moment, datetime):
         moment = moment.astimezone(UTC).date()
     return f"{moment.day} {moment:%B %Y}"

@@ -1,4 +1,4 @@
-"""How a plan is written: its schema, and examples."""
+"""Plans as people write them: their schema, and examples."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -53,7 +53,7 @@ def _unexpected(request: Request, error: Exception) -> Response:
 
 
 def _to_sign_in(request: Request, _error: Exception) -> Response:
-    """To the sign-in page, and back to where the browser was: for a form, to the page that had it."""
+    """Send the browser to the sign-in page, and from there back to its page, or the page of the form that it sent."""
     visit = Visit(request, None)
     address = str(request.url)
     if request.method == "POST" or visit.is_htmx:

@@ -179,7 +179,7 @@ def _check_rate(visit: Visit) -> None:
 
 
 def _neighbourhood(host: str) -> str:
-    """Whose attempts count as one's: of IPv6 a network of 64 bits, since one machine may have all of its addresses."""
+    """Addresses whose attempts count together: in IPv6 a network of 64 bits, of which one machine may have all."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
