@@ -129,7 +129,7 @@ def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Con
         accounting.ledger.errors.KnowledgeBaseArchivedError: it is archived already.
     """
     records.store.get(name)
-    doubt = f"{name} will take no plan, cohort or exemplar any more, for ever. Signed plans go on."
+    doubt = f"{name} will take no further plan, cohort or exemplar, permanently. Signed plans go on."
     check_confirmed(Confirmation.FOR_EVER, [doubt], confirmed)
     records.ledger.cohorts.archive(name, by=actor.id)
     return describe(actor, records, name)

@@ -18,7 +18,7 @@ CONTROLS = {
     "own_profile": "Redacted; its own profile, no noise",
     "own_profile_as_text": "Redacted; its own profile's spans as text, no noise",
     "redacted": "Redacted",
-    "constant": "Redacted; one vector tuned for everybody",
+    "constant": "Redacted; one vector tuned for all people",
     "another": "Redacted; another person's vector",
     "redacted_attacker": "An attacker who sees redacted texts only",
     "option_prior": "The commonest answer, always",

@@ -98,7 +98,7 @@ class TrialView(Said):
             **trial.answer,
             task=task,
             noiseless=Said(**trial.consensus.answer),
-            # No last digits: where what shares a batch on a GPU may move them, they could tell of other queries.
+            # No last digits: where what shares a batch on a GPU may move them, they could reveal other queries.
             support={answer: round(speaks, 2) for answer, speaks in trial.consensus.support.items()},
             measure=trial.consensus.measure,
             repeats=trial.repeats,

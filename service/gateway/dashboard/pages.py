@@ -103,7 +103,7 @@ class Visit:
             LookupError: the visitor is not signed in.
         """
         if self.signed_in is None:
-            raise LookupError("nobody is signed in here")
+            raise LookupError("the visitor is not signed in")
         return self.signed_in
 
     @property

@@ -133,7 +133,7 @@ class Provider:
         if described.get("issuer") != self.issuer:
             raise SignInRefusedError(
                 f"The provider calls itself {described.get('issuer')!r}, not {self.issuer!r}; DPICL_OIDC_ISSUER must "
-                "say exactly that.",
+                "be exactly that.",
                 502,
             )
         if missing := [name for name in _ENDPOINTS if not described.get(name)]:
