@@ -1,4 +1,4 @@
-"""Bodies of requests. Endpoints that read them themselves are marked where they are defined; the gate asks here."""
+"""Bodies of requests: endpoints that read them themselves are marked where they are defined; the gate asks here."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

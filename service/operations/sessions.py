@@ -1,4 +1,4 @@
-"""Sessions of the dashboard. A session is a row, so every replica knows it, and it ends when its key is revoked.
+"""Sessions of the dashboard: rows, which every replica knows, and which end when their key is revoked.
 
 The cookie holds 256 random bits and the database only their SHA-256, as with API keys: a thief of the database cannot
 sign in with it. A session lasts a working day from its sign-in, used or not, so that looking at a page writes nothing.

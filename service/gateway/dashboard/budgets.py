@@ -25,7 +25,7 @@ async def open_cohort(visit: Visit) -> Response:
     """Open a cohort with its lifetime budget, or show the problems, field by field."""
     name = visit.path("name")
     opened = await visit.do(commands.open_cohort, name, visit.read(NewCohort), visit.confirmed)
-    done = f"Cohort {opened.cohort} is open: people who arrive for the first time from now on belong to it, permanently."
+    done = f"Cohort {opened.cohort} is open: people who arrive for the first time from now on belong to it for good."
     return visit.redirect(_COHORTS.format(name=name), done=done)
 
 
