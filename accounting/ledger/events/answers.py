@@ -64,6 +64,7 @@ class AnswerReleased(Particulars, kind="release", words="Answer released"):
     answer_sha256: str
 
     says = "An answer of {task} was released."
+    binds = False
 
     def replay(self, past: Replayed) -> Iterable[str]:
         yield from past.settle(self, "released", {"charged", "lost"})
@@ -80,6 +81,8 @@ class ChargeVoided(Particulars, kind="void", words="Charge taken back"):
     charge: str
     task: str
     reason: str
+
+    binds = False
 
     def sentence(self, named: Names) -> str:
         why = spaced(self.reason)
@@ -100,6 +103,7 @@ class ChargeLost(Particulars, kind="lost", words="Charge lost"):
     task: str
 
     says = "A charge of {task} ended without an answer. It stays spent."
+    binds = False
 
     def replay(self, past: Replayed) -> Iterable[str]:
         yield from past.settle(self, "lost", {"charged"})
@@ -112,6 +116,8 @@ class QueryRefused(Particulars, kind="refusal", words="Refused"):
     key: str
     reason: str
     times: int
+
+    binds = False
 
     def sentence(self, named: Names) -> str:
         times = "once" if self.times == 1 else f"{self.times:,} times"

@@ -52,6 +52,7 @@ class UnitForgotten(Particulars, kind="unit.forgotten", words="Unit forgotten"):
 
     says = "{by} deleted a unit of {knowledge_base}."
     lost = "a unit of {knowledge_base} was forgotten and is back: forget it again, before answering"
+    binds = False
 
     def replay(self, past: Replayed) -> Iterable[str]:
         yield from past.exists(self.knowledge_base)
@@ -65,6 +66,7 @@ class RemoteEngineChanged(Particulars, kind="remote_engine.changed", words="Engi
     by: str = ""
 
     lost = "the rule on remote engines of {knowledge_base} was changed: will be changed again"
+    binds = False
 
     def sentence(self, named: Names) -> str:
         did = "allowed" if self.allowed else "forbade"

@@ -59,7 +59,7 @@ class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"
     """An API key got another token; all else of it stays.
 
     Attributes:
-        token_sha256: hash of the new token, in hexadecimal. A token has 256 random bits, so the hash does not reveal it.
+        token_sha256: hash of the new token, in hexadecimal. It reveals nothing, since a token has 256 random bits.
         until: when the token before is refused (ISO 8601); None: at once, as are those before it.
     """
 

@@ -23,9 +23,10 @@ class Particulars(BaseModel):
     Attributes:
         kind: name of the kind in the trail, at most 40 characters.
         title: the kind in words.
-        says: sentence on the event, with its particulars in braces; ``by`` and ``key`` are replaced by names.
         lost: sentence for an admin on a restore that lost such an event, with its particulars in braces; None where
             it means nothing, or the charges show it.
+        binds: whether it promised or spent something, or brought units. A knowledge base that has such events in two
+            histories ends (:mod:`accounting.ledger.restoring`).
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -34,6 +35,7 @@ class Particulars(BaseModel):
     title: ClassVar[str]
     says: ClassVar[str]
     lost: ClassVar[str | None] = None
+    binds: ClassVar[bool] = True
 
     def __init_subclass__(cls, kind: str, words: str, **more: Any) -> None:
         super().__init_subclass__(**more)
