@@ -9,6 +9,7 @@ from operator import attrgetter
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import RedirectResponse
+from starlette.routing import Route
 
 from service.answering.measured_grains import REFUSED_FOR_S
 from service.engines.errors import EngineUnavailableError
@@ -28,6 +29,7 @@ from service.gateway.api import (
 from service.gateway.api.dependencies import given_once
 from service.gateway.api.gate import Doors, Gate
 from service.gateway.dashboard.app import dashboard
+from service.gateway.mcp import PATH, mcp_app, mcp_server
 from service.gateway.openai import responses, surface
 from service.gateway.telemetry.responses import Counted
 from service.gateway.telemetry.tracing import Traced, open_tracing
@@ -70,6 +72,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     """
 
     tracing = open_tracing()
+    agents = mcp_server(services)
     told = Metrics(services.records)
 
     @asynccontextmanager
@@ -80,7 +83,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         if services.records.witness is not None:
             work.append(keep_witnessed(services.records.witness))
         background = [asyncio.create_task(part) for part in work]
-        yield
+        async with agents.session_manager.run():
+            yield
         for task in background:
             task.cancel()
         await services.answering.drain()
@@ -112,6 +116,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     def home() -> RedirectResponse:
         return RedirectResponse("admin/")  # relative: a proxy may serve all this below a path
 
+    app.router.routes.append(Route(PATH, mcp_app(agents, services.records.settings.mcp_hosts)))
     app.mount("/admin", dashboard(services))
     return app
 

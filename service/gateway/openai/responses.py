@@ -195,7 +195,8 @@ async def create_response(
 
     With `stream` the answer comes as server-sent events, whole in one delta: it is released whole.
     """
-    messages = [Message(role="user", content=body.input)] if isinstance(body.input, str) else list(body.input)
+    given = body.input
+    messages: list[Message] = [Message(role="user", content=given)] if isinstance(given, str) else [*given]
     if body.instructions:
         messages.insert(0, Message(role="developer", content=body.instructions))
     text = newest_message(messages, ignore_context=x_dpicl_context == "ignore")
@@ -239,27 +240,23 @@ def _events(answered: OpenResponse) -> Iterator[str]:
     )
     started = message.model_copy(update={"status": "in_progress", "content": []})
     where = {"output_index": 0, "item_id": message.id, "content_index": 0}
-    if isinstance(part, OutputText):
-        kind, whole, scores = "output_text", {"text": part.text}, {"logprobs": []}
-        delta, empty = part.text, part.model_copy(update={"text": ""})
-    else:
-        kind, whole, scores = "refusal", {"refusal": part.refusal}, {}
-        delta, empty = part.refusal, part.model_copy(update={"refusal": ""})
+    name, scores = ("text", {"logprobs": []}) if isinstance(part, OutputText) else ("refusal", dict[str, Any]())
+    words = part.text if isinstance(part, OutputText) else part.refusal
     events: list[tuple[str, dict[str, Any]]] = [
         ("created", {"response": begun}),
         ("in_progress", {"response": begun}),
         ("output_item.added", {"output_index": 0, "item": started}),
-        ("content_part.added", {**where, "part": empty}),
-        (f"{kind}.delta", {**where, "delta": delta, **scores}),
-        (f"{kind}.done", {**where, **whole, **scores}),
+        ("content_part.added", {**where, "part": part.model_copy(update={name: ""})}),
+        (f"{part.type}.delta", {**where, "delta": words, **scores}),
+        (f"{part.type}.done", {**where, name: words, **scores}),
         ("content_part.done", {**where, "part": part}),
         ("output_item.done", {"output_index": 0, "item": message}),
         ("completed", {"response": answered}),
     ]
-    for number, (name, members) in enumerate(events):
-        data = {"type": f"response.{name}", "sequence_number": number}
+    for number, (kind, members) in enumerate(events):
+        data = {"type": f"response.{kind}", "sequence_number": number}
         data |= {
             key: one.model_dump(mode="json") if isinstance(one, BaseModel) else one for key, one in members.items()
         }
-        yield f"event: response.{name}\ndata: {json.dumps(data)}\n\n"
+        yield f"event: response.{kind}\ndata: {json.dumps(data)}\n\n"
     yield "data: [DONE]\n\n"
