@@ -1,7 +1,7 @@
 """The Model Context Protocol: agents list tasks, ask them and read budgets, by the same keys and rights as REST.
 
-Over streamable HTTP without sessions, one JSON object for each request, so that any replica answers. What tools are
-called and described as is the same for every key and knowledge base.
+Over streamable HTTP without sessions, one JSON object for each request, so that any replica answers. Names and
+descriptions of tools are the same for every key and knowledge base.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ def mcp_app(server: MCPServer, hosts: list[str]) -> Starlette:
 
 
 async def _done(work: Callable[[Actor], Awaitable[T]]) -> T:
-    """What an operation returns to the caller.
+    """The result of an operation for the caller.
 
     Raises:
         ToolError: it was refused, the key sends more requests than it may, or the service failed. No other error

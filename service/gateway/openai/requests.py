@@ -1,8 +1,8 @@
-"""What OpenAI's clients send, and the question in it.
+"""Requests of OpenAI's clients, and the question in them.
 
-What the API means and a signed plan cannot do is refused with a reason (several choices, tools, a system message that
-would have to change the prompt): an answer is charged, so a question that would be misread must not be asked. What
-only tunes a model's sampling changes nothing here and is accepted and ignored.
+Requests for something that a signed plan cannot do are refused with a reason (several choices, tools, a system message
+that would have to change the prompt): an answer is charged, so a question that would be misread must not be asked.
+Parameters that only tune a model's sampling change nothing here, and are accepted and ignored.
 """
 
 import json
@@ -18,11 +18,11 @@ from service.problem_kinds import ProblemKind
 
 
 class Only:
-    """Marks a parameter that is understood and cannot be granted: values that ask for nothing pass, others are refused.
+    """Marks a parameter that is known but not supported: values that request nothing pass, others are refused.
 
     Args:
-        neutral: what passes, besides None.
-        why: the reason, for callers that send something else.
+        neutral: values that pass, besides None.
+        why: reason for the refusal of other values.
     """
 
     def __init__(self, *neutral: Any, why: str):
@@ -83,7 +83,7 @@ class StrictBody(BaseModel):
 
 
 class Ignored(StrictBody):
-    """Parameters that are accepted and change nothing: the task's signed plan says how an answer comes about."""
+    """Parameters that are accepted and change nothing: the task's signed plan determines how answers are made."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -122,7 +122,7 @@ class Message(StrictBody):
 
 
 class StreamOptions(StrictBody):
-    """How to stream."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
@@ -169,8 +169,8 @@ def newest_message(messages: list[Message], *, ignore_context: bool) -> str:
     """The text of the newest message.
 
     Raises:
-        Problem: 422, there are others that would have to be ignored, and the caller did not allow it; or the newest is
-            not the user's, or not text.
+        Problem: 422, there are other messages, and the caller did not allow them to be ignored; or the newest message
+            is not the user's, or not text.
     """
     *context, newest = messages
     if newest.role != "user":
@@ -201,10 +201,10 @@ def _says_something(message: Message) -> bool:
 
 
 def query_in(text: str, fields: Sequence[str]) -> str | Mapping[str, str]:
-    """What a text asks of a task with these fields: itself, or of a task with several fields the object it writes.
+    """The query in a text: the text itself, or for a task with several fields the JSON object that it holds.
 
     Raises:
-        Problem: 422, there are several, and the text is not a JSON object of strings.
+        Problem: 422, the task has several fields, and the text is not a JSON object of strings.
     """
     if len(fields) == 1:
         return text

@@ -111,9 +111,9 @@ class OutputMessage(BaseModel):
 
 
 class ResponseUsage(BaseModel):
-    """Always zero: tokens are not what an answer costs here, and counts of private prompts would reveal something.
+    """Always zero: an answer does not cost tokens here, and counts of private prompts' tokens would reveal something.
 
-    Its cost is in `dp_icl.cost`.
+    The cost is in `dp_icl.cost`.
     """
 
     input_tokens: Literal[0] = 0
@@ -188,7 +188,7 @@ async def create_response(
     response: Response,
     x_dpicl_context: Annotated[
         Literal["refuse", "ignore"],
-        Header(description="What to do with instructions and earlier messages: a question is answered on its own."),
+        Header(description="Treatment of instructions and earlier messages, since a question is answered on its own."),
     ] = "refuse",
 ) -> OpenResponse | StreamingResponse:
     """The input is the query; a task that asks for several fields takes them as a JSON object in it.

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["openai"])
 
 
 class ReplyMessage(BaseModel):
-    """The label or the text; of an abstention neither, and `refusal` says so."""
+    """The label or the text; for an abstention neither, but a `refusal`."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None = Field(examples=["Billing"])
@@ -37,9 +37,9 @@ class Choice(BaseModel):
 
 
 class Usage(BaseModel):
-    """Always zero: tokens are not what an answer costs here, and counting those of private prompts would tell of them.
+    """Always zero: an answer does not cost tokens here, and counts of private prompts' tokens would reveal something.
 
-    What it cost is in `dp_icl.cost`.
+    The cost is in `dp_icl.cost`.
     """
 
     prompt_tokens: Literal[0] = 0
@@ -60,7 +60,7 @@ class ChatCompletion(BaseModel):
 
 
 class Delta(BaseModel):
-    """What a chunk adds to the message."""
+    """The addition of a chunk to the message."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -77,9 +77,7 @@ class ChunkChoice(BaseModel):
 
 
 class ChatCompletionChunk(BaseModel):
-    """The data of an event of a stream. `dp_icl` comes with the end, `usage` in a chunk of its own where it is asked
-    for.
-    """
+    """The data of an event of a stream. `dp_icl` comes with the end, `usage` in a chunk of its own on request."""
 
     id: str
     object: Literal["chat.completion.chunk"]
@@ -125,7 +123,7 @@ async def create_chat_completion(
     response: Response,
     x_dpicl_context: Annotated[
         Literal["refuse", "ignore"],
-        Header(description="What to do with earlier messages: a question is answered on its own."),
+        Header(description="Treatment of earlier messages, since a question is answered on its own."),
     ] = "refuse",
 ) -> ChatCompletion | StreamingResponse:
     """The newest user message is the query; a task that asks for several fields takes them as a JSON object in it.
@@ -188,13 +186,13 @@ class Model(BaseModel):
 
     id: str = Field(examples=["support.queue"])
     object: Literal["model"] = "model"
-    created: int = Field(description="When the plan was signed, in seconds since 1970.")
-    owned_by: str = Field(examples=["support"], description="The knowledge base.")
+    created: int = Field(description="Time of the plan's signature, in seconds since 1970.")
+    owned_by: str = Field(examples=["support"], description="Name of the knowledge base.")
     dp_icl: TaskView
 
 
 class Models(BaseModel):
-    """All of them: OpenAI's clients ask for no second page."""
+    """All tasks as models: OpenAI's clients do not request a second page."""
 
     object: Literal["list"] = "list"
     data: list[Model]
