@@ -99,6 +99,12 @@ class TaskView(BaseModel):
         )
 
 
+class TasksView(BaseModel):
+    """The tasks that a key may ask, by name."""
+
+    tasks: list[TaskView]
+
+
 @dataclass(frozen=True)
 class ListedTask:
     """A task beside others.
