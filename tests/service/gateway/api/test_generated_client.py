@@ -87,7 +87,7 @@ def test_every_operation_names_its_refusals_and_its_key(document: dict[str, Any]
     (scheme,) = document["components"]["securitySchemes"].items()
     assert (scheme[0], scheme[1]["type"], scheme[1]["scheme"]) == ("HTTPBearer", "http", "bearer")
     for place, operation in operations(document).items():
-        open_to_all = re.search("/healthz|/readyz|/problems/", place) is not None
+        open_to_all = re.search("/healthz|/readyz|/version|/problems/", place) is not None
         assert operation.get("security", []) == [] if open_to_all else [{"HTTPBearer": []}], place
         needed = {"400", "429", "431", "500", "503"} | (set() if open_to_all else {"401", "403"})
         needed |= {"408", "413", "422"} if "requestBody" in operation else set()

@@ -55,7 +55,7 @@ ELSEWHERE = {
     "/v1/sanitize": "test_sanitizing.py",
 }
 """Those that change something and take the key as the others do, and are shown to elsewhere."""
-QUESTIONS = {"/v1/tasks/{task}/answers", "/v1/chat/completions"}
+QUESTIONS = {"/v1/tasks/{task}/answers", "/v1/chat/completions", "/v1/responses"}
 """Their key stands for a question, and the stored answer is free to everybody."""
 NOTHING = {"/v1/tasks/{task}/preview", "/v1/restore/answers"}
 

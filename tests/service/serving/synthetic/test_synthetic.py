@@ -164,7 +164,7 @@ def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest
         monkeypatch.setenv(name, "")
     answering = """
         latency_grain_ms latency_unpadded query_timeout_s lease_s max_queries_in_flight
-        attention_percent attention_days max_upload_bytes problem_base embedding_model
+        attention_percent attention_days max_upload_bytes problem_base embedding_model mcp_hosts
         sanitizer_words public_texts restore_bundles text_epsilon_cap metrics_open
     """
     others = names - set_operators_aside().keys()
