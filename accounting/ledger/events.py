@@ -1,10 +1,9 @@
-"""What can happen to a ledger: each kind of audit event, with its name in the trail, its particulars and its words.
+"""The kinds of audit events, each with its name in the trail, its particulars and its words.
 
-Whoever appends an event, reads it, replays it or shows it uses these definitions. A trail outlives the version that
-wrote it: a kind keeps its name and its fields for ever, and a field that it gains has a default.
+All code that appends, reads, replays or shows events uses these definitions. A trail outlives the version that wrote
+it: a kind always keeps its name and its fields, and a field that it gains has a default.
 """
 
-# ruff: noqa: D102 - what a sentence is is said once, in Particulars
 from __future__ import annotations
 
 from collections import Counter
@@ -14,11 +13,12 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import override
 
 from accounting.ledger.entries import parts
 
 Names = Callable[[str], str]
-"""How to call the actor, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
+"""A function from the actor in the trail (a key's id, a person, a name of the command line, or nothing) to its name."""
 
 
 KINDS: dict[str, type[Particulars]] = {}
@@ -26,14 +26,14 @@ KINDS: dict[str, type[Particulars]] = {}
 
 
 class Particulars(BaseModel):
-    """What happened, in one kind of event: public quantities only.
+    """The particulars of one kind of event: public quantities only.
 
     Attributes:
-        kind: its name in the trail, at most 40 characters.
+        kind: name of the kind in the trail, at most 40 characters.
         title: the kind in words.
-        says: what happened, with its particulars in braces; ``by`` and ``key`` are told by their names.
-        lost: what a restore that lost such an event means for an admin, with its particulars in braces; None: nothing,
-            or the charges say it.
+        says: sentence of what happened, with its particulars in braces; names replace the ids of ``by`` and ``key``.
+        lost: consequence for an admin where a restore lost such an event, with its particulars in braces; None: no
+            consequence, or one that the charges show.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -49,12 +49,12 @@ class Particulars(BaseModel):
         KINDS[kind] = cls
 
     def sentence(self, named: Names) -> str:
-        """What happened, in a sentence: :attr:`says`, unless more is to be said."""
+        """A sentence of what happened: :attr:`says`, unless the kind has a longer one."""
         actors = {field: named(value) for field, value in self if field in ("by", "key")}
         return self.says.format(**{**dict(self), **actors})
 
     def if_lost(self) -> str | None:
-        """:attr:`lost`, of this event."""
+        """The consequence where a restore lost this event: :attr:`lost` with its particulars."""
         return self.lost and self.lost.format(**dict(self))
 
 
@@ -62,11 +62,11 @@ def read(kind: str, body: str) -> Particulars | None:
     """An event's particulars, or None for a kind that only a newer version knows.
 
     Args:
-        kind: its name in the trail.
-        body: from :func:`accounting.ledger.trail.canonical`.
+        kind: name of the kind in the trail.
+        body: the event's body, from :func:`accounting.ledger.trail.canonical`.
 
     Raises:
-        ValueError: the body is not one of this kind.
+        ValueError: the body does not fit this kind.
     """
     known = KINDS.get(kind)
     if known is None:
@@ -88,6 +88,7 @@ class BudgetOpened(Particulars, kind="budget.opened", words="Knowledge base crea
 
     lost = "knowledge base {knowledge_base} was created: create it again, with the same budget"
 
+    @override
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} created {self.knowledge_base} with {_budget(self)} for its whole life."
 
@@ -104,6 +105,7 @@ class CohortOpened(Particulars, kind="cohort.opened", words="Cohort opened"):
 
     lost = "cohort {cohort} of {knowledge_base} was opened: will be opened again"
 
+    @override
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} opened cohort {self.cohort} of {self.knowledge_base} with {_budget(self)} for life."
 
@@ -129,12 +131,13 @@ class GroupOpened(Particulars, kind="group.opened", words="Group made"):
 
     lost = "group {group} was made: will be made again"
 
+    @override
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} made the group {self.group} with {_budget(self)} for its whole life."
 
 
 class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put into a group"):
-    """A knowledge base shares the budget of a group, for ever."""
+    """A knowledge base joined a group, permanently, and shares its budget."""
 
     group: str
     knowledge_base: str
@@ -145,12 +148,12 @@ class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put in
 
 
 class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="Knowledge base archived"):
-    """A knowledge base takes no plan, cohort or exemplar any more; all its cohorts were closed just before."""
+    """A knowledge base no longer takes plans, cohorts or exemplars; all its cohorts were closed just before."""
 
     knowledge_base: str
     by: str
 
-    says = "{by} archived {knowledge_base}: it takes no plan, cohort or exemplar any more."
+    says = "{by} archived {knowledge_base}: it no longer takes plans, cohorts or exemplars."
     lost = "knowledge base {knowledge_base} was archived: will be archived again"
 
 
@@ -158,8 +161,8 @@ class KnowledgeBaseDeleted(Particulars, kind="knowledge_base.deleted", words="Kn
     """A knowledge base was deleted with its budget, of which nothing was ever promised; its name is free.
 
     Attributes:
-        cohorts: how many it had.
-        closed: how many of them were closed.
+        cohorts: number of its cohorts.
+        closed: number of those that were closed.
     """
 
     knowledge_base: str
@@ -176,9 +179,9 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
 
     Attributes:
         document: the calibrated plan as signed.
-        signed_by: who signed: a key's id, a person, or a name of the command line.
-        answers: by task; of one with topics, by the entry of each (:func:`accounting.ledger.entries.entry`).
-        cohorts: that it is charged to, and draws on.
+        signed_by: the actor that signed: a key's id, a person, or a name of the command line.
+        answers: number of answers by task, or by topic if a task has topics (:func:`accounting.ledger.entries.entry`).
+        cohorts: numbers of the cohorts that it is charged to, and draws on.
     """
 
     knowledge_base: str
@@ -193,6 +196,7 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
 
     lost = "plan {version} of {knowledge_base} was signed: will be signed again"
 
+    @override
     def sentence(self, named: Names) -> str:
         each = {
             parts(name)[0]: f"{_plural(count, 'answer')} of {parts(name)[0]}" for name, count in self.answers.items()
@@ -209,16 +213,17 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
 
 
 class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
-    """A key was charged an answer, or its plan a release that is made once; ``task`` is an address with a version.
+    """A key was charged an answer, or its plan a one-time release; ``task`` is an address with a version.
 
     Attributes:
-        key: its id; empty for a release that is made once.
+        key: id of the key; empty for a one-time release.
     """
 
     charge: str
     task: str
     key: str
 
+    @override
     def sentence(self, named: Names) -> str:
         if not self.key:
             return f"The one release of {self.task} was charged to its plan."
@@ -243,6 +248,7 @@ class ChargeVoided(Particulars, kind="void", words="Charge taken back"):
     task: str
     reason: str
 
+    @override
     def sentence(self, named: Names) -> str:
         why = _words(self.reason)
         return f"A charge of {self.task} was voided before anything private was read: {why}."
@@ -265,6 +271,7 @@ class QueryRefused(Particulars, kind="refusal", words="Refused"):
     reason: str
     times: int
 
+    @override
     def sentence(self, named: Names) -> str:
         times = "once" if self.times == 1 else f"{self.times:,} times"
         return f"{named(self.key)} was refused by {self.task} {times}: {_words(self.reason)}."
@@ -284,6 +291,7 @@ class KeyCreated(Particulars, kind="key.created", words="Key made"):
 
     lost = "key {name} ({key}) was made: make another"
 
+    @override
     def sentence(self, named: Names) -> str:
         scope = f", for {', '.join(self.scope)} only" if self.scope else ""
         until = f", until {self.expires_at[:10]}" if self.expires_at else ""
@@ -301,6 +309,7 @@ class KeyChanged(Particulars, kind="key.changed", words="Key’s limits changed"
 
     lost = "key {key} got other limits: will get them again"
 
+    @override
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} changed the limits of the key {named(self.key)}: {_limits(self)}."
 
@@ -309,8 +318,8 @@ class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"
     """An API key got another token; all else of it stays.
 
     Attributes:
-        token_sha256: of the new token, in hexadecimal. A token has 256 random bits, so this tells nobody what it is.
-        until: when the token before is refused (ISO 8601); None: at once, as are those before it.
+        token_sha256: SHA-256 of the new token, in hexadecimal. A token has 256 random bits, so this does not reveal it.
+        until: time from which the previous token is refused (ISO 8601); None: at once, as are all earlier ones.
     """
 
     key: str
@@ -320,6 +329,7 @@ class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"
 
     lost = "key {key} got another token: will get it again"
 
+    @override
     def sentence(self, named: Names) -> str:
         ends = f"until {self.until[:16].replace('T', ' ')}" if self.until else "no longer"
         return f"{named(self.by)} replaced the token of the key {named(self.key)}; the one before is valid {ends}."
@@ -336,7 +346,7 @@ class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
 
 
 class KeySignedIn(Particulars, kind="key.signed_in", words="Signed in"):
-    """A session on the dashboard began, by a key."""
+    """A session on the dashboard was begun with a key."""
 
     key: str
 
@@ -344,7 +354,7 @@ class KeySignedIn(Particulars, kind="key.signed_in", words="Signed in"):
 
 
 class KeySignedOut(Particulars, kind="key.signed_out", words="Signed out"):
-    """Whoever was signed in to the dashboard ended the session."""
+    """A session on the dashboard that was begun with a key was ended."""
 
     key: str
 
@@ -352,13 +362,14 @@ class KeySignedOut(Particulars, kind="key.signed_out", words="Signed out"):
 
 
 class PersonSignedIn(Particulars, kind="person.signed_in", words="Person signed in"):
-    """Somebody signed in to the dashboard, whom a provider vouches for; what they do then names them as ``by`` does."""
+    """A person whom a provider vouches for signed in to the dashboard; their later events name them as ``by`` does."""
 
     by: str
     issuer: str
     subject: str
     role: str
 
+    @override
     def sentence(self, named: Names) -> str:
         return f"{self.by} signed in to the dashboard as {self.role}."
 
@@ -368,15 +379,16 @@ class PersonSignedOut(Particulars, kind="person.signed_out", words="Person signe
 
     by: str
 
+    @override
     def sentence(self, named: Names) -> str:
         return f"{self.by} signed out of the dashboard."
 
 
 class ExemplarsIngested(Particulars, kind="exemplars.ingested", words="Exemplars uploaded"):
-    """Exemplars will be added, or none where that fails; how many is private. It is witnessed before they are stored.
+    """Exemplars will be added, or none if that fails; their number is private. It is witnessed before they are stored.
 
     Attributes:
-        upload: a random name, by which it is found to have ended.
+        upload: a random name, which its end bears, too (:class:`UploadEnded`).
     """
 
     knowledge_base: str
@@ -388,7 +400,7 @@ class ExemplarsIngested(Particulars, kind="exemplars.ingested", words="Exemplars
 
 
 class UploadEnded(Particulars, kind="upload.ended", words="Upload ended"):
-    """An upload stores nothing more: written with its exemplars, or once it has failed, which is private."""
+    """An upload stores nothing more. Appended with its exemplars, or after a failure; which of these is private."""
 
     knowledge_base: str
     upload: str
@@ -416,6 +428,7 @@ class RemoteEngineChanged(Particulars, kind="remote_engine.changed", words="Engi
 
     lost = "the rule on remote engines of {knowledge_base} was changed: will be changed again"
 
+    @override
     def sentence(self, named: Names) -> str:
         did = "allowed" if self.allowed else "forbade"
         return f"{named(self.by)} {did} engines outside the deployment for {self.knowledge_base}."
@@ -468,11 +481,11 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
     Attributes:
         common: sequence number of the newest event that backup and witness shared.
         witness: the newest event witnessed by then.
-        charges: how many lost charges were charged again.
-        ended: knowledge bases that answer nothing any more, since their promises could not be kept otherwise.
-        closed: groups that no knowledge base joins any more, for the same reason.
-        charged_twice: of those that ended, which were charged answers in two histories, they or others of their groups.
-        spent: addresses of topics that answer nothing any more, since nobody can tell which units were on them.
+        charges: number of lost charges that were charged again.
+        ended: knowledge bases that no longer answer, since their promises could not be kept otherwise.
+        closed: groups that no further knowledge base joins, for the same reason.
+        charged_twice: names of ended ones that were charged answers in two histories, they or others of their groups.
+        spent: addresses of topics that no longer answer, since it is not known which units were on them.
     """
 
     by: str
@@ -484,9 +497,10 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
     charged_twice: tuple[str, ...] = ()
     spent: tuple[str, ...] = ()
 
+    @override
     def sentence(self, named: Names) -> str:
-        ended = f" Nothing is answered any more from {', '.join(self.ended)}." if self.ended else ""
-        closed = f" No knowledge base joins any more: {', '.join(self.closed)}." if self.closed else ""
+        ended = f" These knowledge bases no longer answer: {', '.join(self.ended)}." if self.ended else ""
+        closed = f" These groups take no further knowledge base: {', '.join(self.closed)}." if self.closed else ""
         whole = sorted({f"{parts(one)[0]}@{one.rpartition('@')[2]}" for one in self.spent})
         spent = f" These tasks give no more answers on their topics: {', '.join(whole)}." if whole else ""
         return (
