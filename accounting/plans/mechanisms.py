@@ -41,8 +41,8 @@ class Mechanism(Strict):
     """A mechanism with its parameters.
 
     Attributes:
-        kind: of the tasks that may have it.
-        once: whether it is only released once, from the whole knowledge base, and then answers for ever.
+        kind: kind of the tasks that may have it.
+        once: whether it is only released once, from the whole knowledge base, and then answers without limit.
         dealt: whether units are dealt to slots even where it is released once.
     """
 
@@ -218,7 +218,7 @@ class RnmGaussianMechanism(LabelMechanism):
 
 
 class PrototypesMechanism(LabelMechanism):
-    """A noisy prototype of each label, made once: the one nearest to a question is its label."""
+    """A noisy prototype of each label, by one release: the label of a question is that of the nearest prototype."""
 
     once = True
     can_be_fitted = True

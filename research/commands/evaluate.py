@@ -30,11 +30,11 @@ ONCE: dict[str, Callable[[Dataset], Evaluator]] = {
     "prototypes": PrototypesEvaluator,
     "synthetic_exemplars": SyntheticExemplarsEvaluator,
 }
-"""By the mechanism, of labels from a release that is made once."""
+"""Evaluators of labels from a one-time release, by the mechanism."""
 
 
 def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
-    """That of the task's kind; the mechanisms are those to compare for free text."""
+    """The evaluator for the task's kind; the mechanisms are those to compare for free text."""
     if data.task.kind == "generate":
         if data.task.once:
             raise ValueError(f"{data.task_name} writes texts once: export them, and try a plan on them")
