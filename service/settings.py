@@ -73,6 +73,8 @@ class Settings(EmbeddingSettings):
     problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")
     """What the `type` of a problem begins with; its name follows. The service explains problems at `/problems/`. Set
     another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
+    mcp_hosts: list[str] = ["127.0.0.1:*", "localhost:*", "[::1]:*"]
+    """Host names by which agents reach `/mcp`, as JSON; `:*` stands for any port: `["dp-icl.example.org"]`."""
     sanitizer_words: int = Field(default=0, ge=0, le=21_000)
     """How many English words `/v1/sanitize` knows, such as 3000, and at least 50; 0 switches it off. They are embedded
     at the first start, and kept in `$XDG_CACHE_HOME/dpicl`."""

@@ -249,7 +249,7 @@ class Budgets:
         if row is not None and len(standing) > 1:
             raise errors.BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had several cohorts before its exemplars were lost in a restore, "
-                "and nobody can tell any more who belongs to which: choose another name"
+                "and it is no longer known who belongs to which: choose another name"
             )
         if row is not None and (row.epsilon, row.delta) != checked(epsilon, delta):
             raise errors.BudgetExistsError(

@@ -54,7 +54,7 @@ class KnowledgeBaseArchivedError(CohortError):
 
     def __init__(self, knowledge_base: str) -> None:
         super().__init__(
-            f"knowledge base {knowledge_base!r} is archived for ever: it takes no plan, cohort or exemplar any more; "
+            f"knowledge base {knowledge_base!r} is archived for ever: it no longer takes plans, cohorts or exemplars; "
             "create another"
         )
 

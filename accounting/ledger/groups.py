@@ -97,7 +97,7 @@ class Groups:
             group = _named(connection, name, locked=True)
             if any(name in one.closed for one in trail.restores(connection)):
                 raise GroupError(
-                    f"no knowledge base joins group {name!r} any more: it ended with a restore that found two "
+                    f"no further knowledge base joins group {name!r}: it ended with a restore that found two "
                     "histories of it; use another"
                 )
             paid, left = most_paid(connection.execute(plans_of(knowledge_base)).all()), left_by(connection, group)

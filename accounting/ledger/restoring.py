@@ -346,25 +346,12 @@ def _granted(opened: events.BudgetOpened | events.CohortOpened | events.GroupOpe
     return {"epsilon": exact(opened.epsilon), "delta": exact(opened.delta), "opened_at": at}
 
 
-_NEITHER_PROMISED_NOR_SPENT = (
-    events.AnswerReleased,
-    events.ChargeLost,
-    events.ChargeVoided,
-    events.QueryRefused,
-    events.RemoteEngineChanged,
-    events.UnitForgotten,
-)
-
-
 def _standing(some: Iterable[AuditEvent]) -> list[Particulars]:
-    """The events that promised or spent something, or brought people; without charges that were voided."""
+    """The events that promised or spent something, or brought units; without charges that were voided."""
     happened = [event.particulars for event in some if event.particulars is not None]
     voided = {one.charge for one in happened if isinstance(one, events.ChargeVoided)}
     return [
-        one
-        for one in happened
-        if not isinstance(one, _NEITHER_PROMISED_NOR_SPENT)
-        and not (isinstance(one, events.AnswerCharged) and one.charge in voided)
+        one for one in happened if one.binds and not (isinstance(one, events.AnswerCharged) and one.charge in voided)
     ]
 
 

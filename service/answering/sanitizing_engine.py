@@ -14,18 +14,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
-from exemplar_store import Slot
 from sanitization.text import TextError, TextSanitizer
 from sanitization.whole import NAME as WHOLE
 from sanitization.whole import kept
 from service.engines.configs import SanitizeConfig
 from service.engines.embedding.sanitizers import Sanitizers
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
+from service.engines.passing_on import Method, PassesOn
 from service.engines.private_threads import privately
-from service.engines.protocol import Engine, EngineInfo, WritesTogether
-from service.engines.task import Output, SanitizedQuery, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import Engine, EngineInfo
+from service.engines.task import SanitizedQuery, Sentence, TaskSpec, ZeroShot
 from service.records.text_ledger import TextBudgetExhaustedError, TextLedger
 
 
@@ -44,7 +44,7 @@ class _Context(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class SanitizingEngine:
+class SanitizingEngine(PassesOn):
     """An engine, behind its own protocol.
 
     Attributes:
@@ -79,25 +79,12 @@ class SanitizingEngine:
         slots = here or remote
         return replace(remote.zero_shot, embedded=slots.zero_shot.embedded, context=_Context(remote, slots))
 
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Sequence[Output | None]:
-        """See :meth:`service.engines.protocol.Engine.contributions`."""
-        seen: _Seen = zero_shot.context.slots
-        return await self.slots.contributions(task, seen.query, slots, seen.zero_shot)
-
-    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
-        """See :meth:`service.engines.protocol.SetsRoomAside.room`."""
-        return await cast(WritesTogether, self.slots).room(task, tokens, blocks, most)
-
-    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
-        """See :meth:`service.engines.protocol.WritesTogether.turn`."""
-        return await cast(WritesTogether, self.slots).turn(task, tokens, takes_s)
-
-    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
-        """See :meth:`service.engines.protocol.WritesTogether.write`."""
-        seen: _Seen = zero_shot.context.slots
-        return await cast(WritesTogether, self.slots).write(task, seen.query, slots, seen.zero_shot)
+    async def pass_on(self, method: Method, arguments: Mapping[str, Any]) -> Any:
+        """Ask what answers slots, about the question as it has seen it."""
+        if "query" in arguments:
+            seen: _Seen = arguments["zero_shot"].context.slots
+            arguments = {**arguments, "query": seen.query, "zero_shot": seen.zero_shot}
+        return await method.ask(self.slots, arguments)
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot

@@ -1,25 +1,36 @@
-"""An engine whose description says something of the deployment, which every answer, preview and budget then repeats."""
+"""An engine with a notice on the deployment in its description, which every answer, preview and budget repeats."""
 
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from typing_extensions import override
+
+from service.engines.passing_on import Method, PassesOn
 from service.engines.protocol import Engine, EngineInfo
 
 
-def with_notice(engine: Engine, notice: str) -> Engine:
-    """The engine with a notice put before its own."""
-    return cast(Engine, _WithNotice(engine, notice))
+@dataclass(eq=False, repr=False)
+class WithNotice(PassesOn):
+    """An engine with a notice.
 
+    Attributes:
+        engine: engine that answers.
+        notice: text put before the engine's own notice.
+    """
 
-class _WithNotice:
-    """All but its description is the engine's."""
+    engine: Engine
+    notice: str
 
-    def __init__(self, engine: Engine, notice: str) -> None:
-        self.engine, self._notice = engine, notice
+    @override
+    async def pass_on(self, method: Method, arguments: Mapping[str, Any]) -> Any:
+        return await method.ask(self.engine, arguments)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
+    @override
     async def describe(self) -> EngineInfo:
         told = await self.engine.describe()
-        return replace(told, notice=f"{self._notice} {told.notice}")
+        return replace(told, notice=f"{self.notice} {told.notice}")
+
+    @override
+    def close(self) -> None:
+        self.engine.close()

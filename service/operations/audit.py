@@ -35,7 +35,7 @@ def replay(
     recompute: bool = True,
     progress: Progress = lambda _plan: None,
 ) -> Report:
-    """See :func:`service.records.replaying.replay`."""
+    """Replay the whole trail; arguments and errors as of :func:`service.records.replaying.replay`."""
     return replaying.replay(records, heads=heads, recompute=recompute, progress=progress)
 
 

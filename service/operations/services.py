@@ -22,7 +22,7 @@ from service.engines.embedding.embedder import TextEmbedder
 from service.engines.embedding.sanitizers import Sanitizers, setting_for
 from service.engines.embedding.words import cache_folder
 from service.engines.protocol import Engine, Steerer
-from service.engines.with_notice import with_notice
+from service.engines.with_notice import WithNotice
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
 from service.records.telemetry.heartbeat import Heartbeat
@@ -112,7 +112,7 @@ def open_services(
     if sanitize is not None:
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
-        engine = with_notice(engine, " ".join(notices))
+        engine = WithNotice(engine, " ".join(notices))
     stages = Stages(engine, embedder, settings.query_timeout_s)
     blocks = KeptBlocks(stages, records.store, records.audit)
     grains = Grains()

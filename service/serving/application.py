@@ -23,9 +23,9 @@ from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiC
 from service.engines.embedding.embedder import Embedder
 from service.engines.errors import EngineUnavailableError
 from service.engines.factory import open_engine
+from service.engines.passing_on import METHODS, Method, PassesOn
 from service.engines.private_threads import privately
 from service.engines.protocol import EngineInfo
-from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 from service.records.telemetry.logs import configure_logs
 from service.serving.deployments import call, calling, deployment, or_refusal
 from service.serving.local_ray import keep_to_loopback, require_whole_messages
@@ -34,7 +34,6 @@ from service.serving.restore_engine import RemoteSteerer, RestoreEngine
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
     from fastapi import FastAPI
 
-    from exemplar_store import Slot
     from service.answering.latency import Measured
     from service.operations.services import Apart, Services
 
@@ -133,25 +132,24 @@ class EngineDeployment:
         self._engine = open_engine(config, RemoteEmbedder(embedder))
         self._language_model = config.is_llm
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call a method of the engine; returns a refusal, since Serve would log a raised one."""
-        return await or_refusal(getattr(self._engine, method)(*args))
+    async def ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a method of the engine.
 
-    async def ask_privately(self, method: str, *args: Any) -> Any:
-        """Call one that reads exemplars; None if it fails, since Serve would log a traceback, which may quote them."""
-        try:
-            return await getattr(self._engine, method)(
-                *(arg.slots() if isinstance(arg, PackedSlots) else arg for arg in args)
-            )
-        except Exception:
-            return None
-
-    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> Any:
-        """See :class:`service.engines.protocol.SetsRoomAside`; a replica does not know what others set aside."""
-        if (replicas := serve.get_replica_context().world_size) > 1:
-            what = "blocks are not kept by" if blocks else "slots do not write together on"
+        Returns:
+            What it returns; or its refusal. None if a method fails that sees exemplars. Serve would log what is raised,
+            with its traceback, which may quote them.
+        """
+        method = METHODS[name]
+        if (slots := method.slots) is not None:
+            try:
+                return await method.ask(self._engine, {**arguments, slots: arguments[slots].slots()})
+            except Exception:
+                return None
+        if name == "room" and (replicas := serve.get_replica_context().world_size) > 1:
+            # A replica does not know what others set aside.
+            what = "blocks are not kept by" if arguments["blocks"] else "slots do not write together on"
             return f"{what} {replicas} engine replicas: run one, on more or larger GPUs"
-        return await self.ask("room", task, tokens, blocks, most)
+        return await or_refusal(method.ask(self._engine, arguments))
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose model has died; a new one would mend neither a remote one nor the embedder."""
@@ -164,7 +162,11 @@ class EngineDeployment:
             self._engine.close()
 
 
-class RemoteEngine:
+_IN_WORDS = {"write": "write an answer", "keep": "read exemplars ahead"}
+"""Methods, for errors."""
+
+
+class RemoteEngine(PassesOn):
     """The engine deployment as a :class:`service.engines.protocol.Engine`; healthy while the embedder is, too."""
 
     def __init__(self, handle: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
@@ -172,66 +174,33 @@ class RemoteEngine:
         self._embedder = embedder
         self._info: EngineInfo | None = None
 
-    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        """Ask without exemplars."""
-        return await self._ask("zero_shot", task, query)
-
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Sequence[Output | None]:
-        """Ask once per slot; no output if that fails, and the pipeline asks slot by slot."""
-        packed = await privately(lambda: PackedSlots.of(slots))
-        return await self._call("ask_privately", "contributions", task, query, packed, zero_shot) or []
-
-    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
-        """Let the slots write one answer."""
-        packed = await privately(lambda: PackedSlots.of(slots))
-        text: str | None = await self._call("ask_privately", "write", task, query, packed, zero_shot)
-        if text is None:
-            raise EngineUnavailableError("the engine could not write an answer")
-        return text
-
-    async def reconstruct(
-        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
-    ) -> Sentence:
-        """Make a sentence of released words."""
-        return await self._ask("reconstruct", task, query, keywords, ordered, zero_shot)
-
-    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
-        """Set room aside."""
-        return await self._call("room", task, tokens, blocks, most)
-
-    async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
-        """Take places for slots that write together."""
-        turn: str = await self._ask("turn", task, tokens, takes_s)
-        return turn
-
-    async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
-        """Read blocks ahead."""
-        packed = await privately(lambda: PackedSlots.of(blocks))
-        kept: str | None = await self._call("ask_privately", "keep", task, packed)
-        if kept is None:
-            raise EngineUnavailableError("the engine could not read exemplars ahead")
-        return kept
+    async def pass_on(self, method: Method, arguments: Mapping[str, Any]) -> Any:
+        """Ask the deployment."""
+        if (slots := method.slots) is None:
+            return await self._ask(method, arguments)
+        packed = await privately(lambda: PackedSlots.of(arguments[slots]))
+        answer = await self._ask(method, {**arguments, slots: packed})
+        if answer is not None:
+            return answer
+        if method.name == "contributions":
+            return []  # the pipeline asks slot by slot
+        raise EngineUnavailableError(f"the engine could not {_IN_WORDS.get(method.name, method.name)}")
 
     async def describe(self) -> EngineInfo:
         """The engine as it runs; all replicas run the same."""
         if self._info is None:
-            self._info = await self._ask("describe")
+            self._info = await super().describe()
         return self._info
 
     async def health(self) -> None:
         """Return when both deployments answer."""
-        await asyncio.gather(self._ask("health"), call("embedder", self._embedder, "alive"))
+        await asyncio.gather(super().health(), call("embedder", self._embedder, "alive"))
 
     def close(self) -> None:
         """Serve stops the deployment."""
 
-    async def _ask(self, method: str, *args: Any) -> Any:
-        return await self._call("ask", method, *args)
-
-    async def _call(self, *args: Any) -> Any:
-        return await call("engine deployment", self._handle, *args)
+    async def _ask(self, method: Method, arguments: Mapping[str, Any]) -> Any:
+        return await call("engine deployment", self._handle, "ask", method.name, arguments)
 
 
 @dataclass(frozen=True)

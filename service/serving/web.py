@@ -9,6 +9,7 @@ from operator import attrgetter
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import RedirectResponse
+from starlette.routing import Route
 
 from service.answering.measured_grains import REFUSED_FOR_S
 from service.engines.errors import EngineUnavailableError
@@ -28,7 +29,8 @@ from service.gateway.api import (
 from service.gateway.api.dependencies import given_once
 from service.gateway.api.gate import Doors, Gate
 from service.gateway.dashboard.app import dashboard
-from service.gateway.openai import surface
+from service.gateway.mcp import PATH, mcp_app, mcp_server
+from service.gateway.openai import responses, surface
 from service.gateway.telemetry.responses import Counted
 from service.gateway.telemetry.tracing import Traced, open_tracing
 from service.operations.services import Services
@@ -45,7 +47,8 @@ _API = APIRouter(dependencies=[Depends(given_once)], generate_unique_id_function
 Operations are called like the functions that do them, so that generated clients have names to read and to rely on.
 """
 
-for face in (answers, surface, texts, releases, budgets, knowledge_bases, plans, keys, audit, health, problems):
+_ASKING = (answers, surface, responses, texts, releases)
+for face in (*_ASKING, budgets, knowledge_bases, plans, keys, audit, health, problems):
     _API.include_router(face.router)
 
 _ASK_ENGINE_EVERY_S = 1.0
@@ -69,6 +72,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     """
 
     tracing = open_tracing()
+    agents = mcp_server(services)
     told = Metrics(services.records)
 
     @asynccontextmanager
@@ -79,7 +83,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         if services.records.witness is not None:
             work.append(keep_witnessed(services.records.witness))
         background = [asyncio.create_task(part) for part in work]
-        yield
+        async with agents.session_manager.run():
+            yield
         for task in background:
             task.cancel()
         await services.answering.drain()
@@ -111,6 +116,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     def home() -> RedirectResponse:
         return RedirectResponse("admin/")  # relative: a proxy may serve all this below a path
 
+    app.router.routes.append(Route(PATH, mcp_app(agents, services.records.settings.mcp_hosts)))
     app.mount("/admin", dashboard(services))
     return app
 

@@ -34,7 +34,8 @@ def test_openais_client_asks_as_the_page_shows(running: Running, capsys: pytest.
     (program,) = re.findall(r"^```python\n(from openai import .*?)^```", page, re.MULTILINE | re.DOTALL)
     shown: dict[str, Any] = {}
     exec(program.replace("http://127.0.0.1:8080", running.url).replace("dpicl_...", running.key), shown)  # noqa: S102
-    label, cost = capsys.readouterr().out.splitlines()
+    label, cost, again = capsys.readouterr().out.splitlines()
+    assert again == label
     assert label in load_plan((SUPPORT / "plan.yaml").read_text()).tasks["team"].labels
     assert "answers_left" in cost
 

@@ -71,9 +71,9 @@ def _schema_of(value: Any) -> dict[str, Any]:
     raise TypeError(f"{value!r} has no JSON schema here")
 
 
-_NO_TOOLS = "an answer is one release, no tool can be called"
-_NO_SCORES = "tokens have no probabilities here; dp_icl has a label's score, or its probability"
-_AS_RELEASED = "the answer is released as it is; shape it on your side"
+NO_TOOLS = "an answer is one release, no tool can be called"
+NO_SCORES = "tokens have no probabilities here; dp_icl has a label's score, or its probability"
+AS_RELEASED = "the answer is released as it is; shape it on your side"
 
 
 class StrictBody(BaseModel):
@@ -150,18 +150,18 @@ class ChatRequest(Ignored):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[Any, Only(1, why="a question has one answer")] = None
-    tools: Annotated[Any, Only([], why=_NO_TOOLS)] = None
-    tool_choice: Annotated[Any, Only("none", "auto", why=_NO_TOOLS)] = None
-    functions: Annotated[Any, Only([], why=_NO_TOOLS)] = None
-    function_call: Annotated[Any, Only("none", "auto", why=_NO_TOOLS)] = None
-    response_format: Annotated[Any, Only({"type": "text"}, why=_AS_RELEASED)] = None
-    stop: Annotated[Any, Only([], why=_AS_RELEASED)] = None
+    tools: Annotated[Any, Only([], why=NO_TOOLS)] = None
+    tool_choice: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
+    functions: Annotated[Any, Only([], why=NO_TOOLS)] = None
+    function_call: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
+    response_format: Annotated[Any, Only({"type": "text"}, why=AS_RELEASED)] = None
+    stop: Annotated[Any, Only([], why=AS_RELEASED)] = None
     logit_bias: Annotated[Any, Only({}, why="the plan's labels and mechanism decide, nothing can be favoured")] = None
-    logprobs: Annotated[Any, Only(False, why=_NO_SCORES)] = None
-    top_logprobs: Annotated[Any, Only(0, why=_NO_SCORES)] = None
+    logprobs: Annotated[Any, Only(False, why=NO_SCORES)] = None
+    top_logprobs: Annotated[Any, Only(0, why=NO_SCORES)] = None
     modalities: Annotated[Any, Only(["text"], why="answers are text")] = None
     audio: Annotated[Any, Only(why="answers are text")] = None
-    prediction: Annotated[Any, Only(why=_AS_RELEASED)] = None
+    prediction: Annotated[Any, Only(why=AS_RELEASED)] = None
     web_search_options: Annotated[Any, Only(why="answers come from the knowledge base alone")] = None
 
 
@@ -181,10 +181,13 @@ def newest_message(messages: list[Message], *, ignore_context: bool) -> str:
     if isinstance(newest.content, str):
         return newest.content
     parts = newest.content or []
-    if other := [part.type for part in parts if part.type != "text" or part.text is None]:
+    if other := [part.type for part in parts if part.type not in _TEXT or part.text is None]:
         raise Problem(ProblemKind.INVALID_QUERY, f"the message holds {', '.join(other)}: a query is text")
     return "\n".join(str(part.text) for part in parts)
 
+
+_TEXT = ("text", "input_text", "output_text")
+"""Types of parts that are text: the first in chat completions, the others in responses."""
 
 _NO_CONTEXT = (
     "a question is answered by itself, under the prompt its task was signed with: system messages and earlier turns "

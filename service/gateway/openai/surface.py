@@ -144,10 +144,7 @@ async def create_chat_completion(
 
 
 def _completion(answer: AnswerView) -> ChatCompletion:
-    message = ReplyMessage(content=answer.label or answer.realigned or answer.text)
-    if answer.abstained:
-        sure = f"a score of {answer.score}" if answer.probability is None else f"a probability of {answer.probability}"
-        message = ReplyMessage(content=None, refusal=f"Abstained: the label has {sure}, less than the threshold.")
+    message = ReplyMessage(content=answer.label or answer.realigned or answer.text, refusal=refusal_of(answer))
     return ChatCompletion(
         id=answer.id,
         created=int(answer.created_at.timestamp()),
@@ -155,6 +152,14 @@ def _completion(answer: AnswerView) -> ChatCompletion:
         choices=[Choice(message=message)],
         dp_icl=answer,
     )
+
+
+def refusal_of(answer: AnswerView) -> str | None:
+    """The sentence that stands for the label of an abstention; None for other answers."""
+    if not answer.abstained:
+        return None
+    sure = f"a score of {answer.score}" if answer.probability is None else f"a probability of {answer.probability}"
+    return f"Abstained: the label has {sure}, less than the threshold."
 
 
 def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:

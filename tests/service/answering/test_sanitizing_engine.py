@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,10 @@ from service.answering.stages import Stages
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.errors import EngineUnavailableError
+from service.engines.passing_on import METHODS, Method, PassesOn
 from service.engines.remote import chat_endpoint
 from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.engines.task import Prompt, SanitizedQuery, TaskSpec, ZeroShot
 from service.operations.roles import Actor
 from service.operations.services import SanitizersMissingError, Services, open_services
 from service.operations.trials import Trying, try_
@@ -226,6 +229,37 @@ def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
     given, prompts = ask(records, ("colour", QUESTION, "ann"), behaviour=saying("blue"), exemplars="local")
     assert given[0].release.answer["label"] == "red"
     assert len(prompts) == 1
+
+
+class Noting(PassesOn):
+    """A remote engine that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Mapping[str, Any]] = {}
+
+    async def pass_on(self, method: Method, arguments: Mapping[str, Any]) -> ZeroShot:
+        self.asked[method.name] = arguments
+        return ZeroShot()
+
+    def close(self) -> None:
+        pass
+
+
+async def test_no_method_of_the_remote_engine_sees_the_question(records: Records) -> None:
+    """Whatever the protocols have. An argument of a new type is to be given a value here that holds the question."""
+    opened = services(records, "http://127.0.0.1:9/v1")
+    opened.sanitizers.prepare()
+    sanitizing = opened.engine.engine
+    sanitizing.remote = remote = Noting()
+    task, query = TaskSpec("toys.colour", ("red", "blue"), Prompt("", "", "{text}:")), {"text": QUESTION}
+    values = {"TaskSpec": task, "Mapping[str, str]": query, "ZeroShot": await sanitizing.zero_shot(task, query)}
+    values |= {"Sequence[Slot]": [()], "Sequence[str]": ["released"], "int": 1, "float": 1.0, "bool": True}
+    for name in METHODS.keys() - {"describe", "health"}:
+        _, *parameters = inspect.signature(getattr(PassesOn, name)).parameters.values()
+        await getattr(sanitizing, name)(*(values[parameter.annotation] for parameter in parameters))
+    assert remote.asked.keys() == METHODS.keys() - {"describe", "health"}
+    assert not re.search(SECRET.replace(" ", "|"), str(remote.asked))
+    assert {type(asked["query"]) for asked in remote.asked.values() if "query" in asked} == {SanitizedQuery}
 
 
 async def test_a_trial_is_charged_to_who_asks(records: Records) -> None:

@@ -226,7 +226,7 @@ def test_topics_are_stored_encrypted_and_open_under_another_data_key(tmp_path: P
 def test_a_topic_without_units_answers_as_one_whose_units_were_not_drawn(tmp_path: Path) -> None:
     services = serve(opened(tmp_path, some=reviews()[:10]))
     assert ask(services, "a lamp", "lamp").answers_left == 2
-    nobody = services.engine.shown[-1][2]
+    nobody = services.engine.engine.shown[-1][2]
     assert [len(slot) for slot in nobody] == [0] * 10
 
 

@@ -108,5 +108,5 @@ def ask(services: Services, text: str, product: str | None = "kettle", task: str
 
 def shown(services: Services) -> list[set[str]]:
     """The texts of all exemplars that each answer's slots showed."""
-    asked = services.engine.shown
+    asked = services.engine.engine.shown
     return [{exemplar.fields["text"] for slot in slots for exemplar in slot} for *_, slots in asked]

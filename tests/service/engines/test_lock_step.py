@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from accounting.privacy.token_ensemble import TokenEnsembleProfile as Profile
-from aggregation.token_ensemble import GRID, TokenEnsembleProfile
+from aggregation.token_ensemble import GRID, TokenEnsemble
 from service.engines import lock_step
 from service.engines.lock_step import UnansweredError
 from service.engines.task import Writing
@@ -57,7 +57,7 @@ class Torn(Slot):
         return [-1e4 if token == against else 1e4 * (value == 0) for token, value in zip(tokens, wanted, strict=True)]
 
 
-class Scripted(TokenEnsembleProfile):
+class Scripted(TokenEnsemble):
     """Takes the places it is told to, and keeps the probability of each."""
 
     def follow(self, places):
@@ -81,7 +81,7 @@ def following(places, pull=0.2):
 
 
 def writing(ensemble=None, **changed):
-    ensemble = ensemble or TokenEnsembleProfile(0.2, 2.0, 1.0)
+    ensemble = ensemble or TokenEnsemble(0.2, 2.0, 1.0)
     return Writing(**{"ensemble": ensemble, "tokens": 3, "longest": 3, "top_k": 3, "gate": 1.0, **changed})
 
 
@@ -226,7 +226,7 @@ def test_what_would_complete_a_banned_text_is_not_drawn():
     answers = law(lambda: [Slot([B])], 3, forbids=lambda: ends_in_bb)
     assert {(A, B, A), (B, A, B), (B,)} < answers.keys()
     assert not any(f"{B}{B}" in "".join(map(str, said)) for said in answers)
-    assert Writing(TokenEnsembleProfile(0.2, 2.0, 1.0), 3, 3, 3, 1.0, banned=("no way",)).forbids("There is NO WAY!")
+    assert Writing(TokenEnsemble(0.2, 2.0, 1.0), 3, 3, 3, 1.0, banned=("no way",)).forbids("There is NO WAY!")
 
 
 def test_one_that_failed_is_not_asked_again_and_nobody_is_told():

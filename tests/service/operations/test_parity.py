@@ -145,6 +145,7 @@ ALSO = {
     },
     "asking, in another shape": {
         "POST /v1/chat/completions",
+        "POST /v1/responses",
         "batch",
     },
     "running the service": {

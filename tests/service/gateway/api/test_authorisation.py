@@ -102,6 +102,7 @@ TRY = [Entry("POST", "/v1/tasks/{task}/preview", 422, options={"json": {}})]
 ASK = [
     Entry("POST", "/v1/tasks/{task}/answers", 200, options={"json": {"query": "x"}}),
     Entry("POST", "/v1/chat/completions", 200, options={"json": _CHAT}),
+    Entry("POST", "/v1/responses", 200, options={"json": {"model": "toys.colour", "input": "x"}}),
     Entry("POST", "/v1/sanitize", 503, options={"json": {"texts": ["x"]}}),
     Entry("POST", "/v1/restore/answers", 422, options={"json": _REDACTED}),
 ]

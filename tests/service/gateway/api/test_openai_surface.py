@@ -194,12 +194,17 @@ def test_what_asks_for_nothing_and_what_only_tunes_sampling_passes(asked: Asked)
     assert asked.left() == 19
 
 
-def test_several_fields_come_as_an_object(asked: Asked) -> None:
+def sign_two_fields(asked: Asked) -> None:
+    """A task beside that of toys, which asks for a size, too."""
     records = asked.services.records
     records.create_knowledge_base(
         "boxes", epsilon=8, delta=2e-4, public_size=60, fields=["text", "size", "label"], embedded_field="text"
     )
     sign(records, prepare(records, load_plan(TWO_FIELDS)), "test")
+
+
+def test_several_fields_come_as_an_object(asked: Asked) -> None:
+    sign_two_fields(asked)
     fields = {"text": "a toy", "size": "large"}
     completion = asked.complete(json.dumps(fields), model="boxes.colour")
     assert asked.ask(fields, "boxes.colour").json()["id"] == completion.id

@@ -1,0 +1,130 @@
+"""Events of questions: charges, releases, refusals."""
+
+# ruff: noqa: D102 - what these methods do is said once, in Particulars
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accounting.ledger.events.particulars import Names, Particulars, spaced
+from accounting.ledger.events.replayed import Replayed
+from accounting.ledger.quotas import in_scope
+
+
+class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
+    """A key was charged an answer, or a plan its one-time release.
+
+    Attributes:
+        task: address with a version.
+        key: id of the key; empty for a one-time release.
+    """
+
+    charge: str
+    task: str
+    key: str
+
+    def sentence(self, named: Names) -> str:
+        if not self.key:
+            return f"The one release of {self.task} was charged to its plan."
+        return f"{named(self.key)} was charged an answer of {self.task}."
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        key = self.key
+        if self.charge in past.charges:
+            yield f"charge {self.charge} was made before"
+        past.charges[self.charge] = self.task, key, "charged"
+        if self.task not in past.tasks:
+            yield f"no signed plan has the task {self.task}"
+            return
+        answers, once = past.tasks[self.task]
+        past.charged[self.task] += 1
+        past.charged_by[key] += 1
+        if self.task in past.used_up:
+            yield f"{self.task} was charged after a restore had used it up"
+        if past.charged[self.task] > answers:
+            yield f"{self.task} was charged {past.charged[self.task]} answers of {answers} planned"
+        if once or not key:
+            if key or not once:
+                yield f"{self.task} was charged to {key or 'no key'}; only a release made once is charged to none"
+        elif key not in past.keys:
+            yield f"key {key} was never made"
+        elif (quota := past.keys[key].quota) is not None and past.charged_by[key] > quota:
+            yield f"key {key} was charged {past.charged_by[key]} answers of its quota of {quota}"
+        elif past.keys[key].role in ("viewer", "auditor"):
+            yield f"key {key} was charged, and {past.keys[key].role}s cannot ask"
+        elif not in_scope(past.keys[key].scope, self.task):
+            yield f"key {key} was charged by {self.task}, which is not in its scope"
+
+
+class AnswerReleased(Particulars, kind="release", words="Answer released"):
+    """The answer that was charged left; the hash is over its canonical JSON."""
+
+    release: str
+    charge: str
+    task: str
+    answer_sha256: str
+
+    says = "An answer of {task} was released."
+    binds = False
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        yield from past.settle(self, "released", {"charged", "lost"})
+        if self.release in past.releases:
+            yield f"release {self.release} was made before"
+        past.releases.add(self.release)
+        if self.task in past.tasks:
+            past.released[self.task] += 1
+
+
+class ChargeVoided(Particulars, kind="void", words="Charge taken back"):
+    """A charge was given back."""
+
+    charge: str
+    task: str
+    reason: str
+
+    binds = False
+
+    def sentence(self, named: Names) -> str:
+        why = spaced(self.reason)
+        return f"A charge of {self.task} was voided before anything private was read: {why}."
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        problems = [*past.settle(self, "voided", {"charged"})]
+        yield from problems
+        if not problems and self.task in past.tasks:
+            past.charged[self.task] -= 1
+            past.charged_by[past.charges[self.charge][1]] -= 1
+
+
+class ChargeLost(Particulars, kind="lost", words="Charge lost"):
+    """A charge's holder died or lost its answer."""
+
+    charge: str
+    task: str
+
+    says = "A charge of {task} ended without an answer. It stays spent."
+    binds = False
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        yield from past.settle(self, "lost", {"charged"})
+
+
+class QueryRefused(Particulars, kind="refusal", words="Refused"):
+    """Queries were refused without a charge, ``times`` of them since the last such event."""
+
+    task: str
+    key: str
+    reason: str
+    times: int
+
+    binds = False
+
+    def sentence(self, named: Names) -> str:
+        times = "once" if self.times == 1 else f"{self.times:,} times"
+        return f"{named(self.key)} was refused by {self.task} {times}: {spaced(self.reason)}."
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        if self.task not in past.tasks and self.task not in past.asked:
+            yield f"no signed plan has the task {self.task}"
+        if self.times < 1:
+            yield "a refusal that happened less than once"

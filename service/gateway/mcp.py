@@ -1,0 +1,164 @@
+"""The Model Context Protocol: agents list tasks, ask them and read budgets, by the same keys and rights as REST.
+
+Over streamable HTTP without sessions, one JSON object for each request, so that any replica answers. What tools are
+called and described as is the same for every key and knowledge base.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import structlog
+from mcp.server import MCPServer
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import ToolAnnotations
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
+from typing_extensions import override
+
+from service.operations import answers, budgets, tasks
+from service.operations.admission import Admitted, admit
+from service.operations.answers import AnswerView
+from service.operations.budgets import BudgetsView
+from service.operations.refusals import OUTAGES, REFUSALS, kind_of
+from service.operations.roles import Actor
+from service.operations.services import Services
+from service.operations.tasks import TaskView
+from service.problem_kinds import ProblemKind
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+PATH = "/mcp"
+INSTRUCTIONS = """\
+Answers come from private examples under differential privacy: they are noisy, and each takes one from a limited number.
+Call `tasks` first, then `ask` with one whole question. A question that was asked before has the same answer, free.
+An error that says not to call again stays an error: report it to the user instead of asking in other words."""
+
+
+class ListedTasks(BaseModel):
+    """The tasks that a key may ask."""
+
+    tasks: list[TaskView]
+
+
+class KeyToken(AccessToken):
+    """A request's token with the key that it belongs to."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    admitted: Admitted
+
+
+class Keys(TokenVerifier):
+    """The service's API keys as MCP's bearer tokens.
+
+    Args:
+        services: the services whose records hold the keys.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @override
+    async def verify_token(self, token: str) -> KeyToken | None:
+        admitted = await asyncio.to_thread(admit, self._services.records, token)
+        if admitted is None:
+            return None
+        return KeyToken(token="", client_id=admitted.key.id, scopes=[], admitted=admitted)
+
+
+def mcp_server(services: Services) -> MCPServer:
+    """The server with its three tools."""
+    # A tool's failure is logged with the arguments in it, which are questions.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+    issuer = "https://keys.invalid"  # keys are made by an admin: there is no authorization server to go to
+    server = MCPServer(
+        "dp-icl",
+        instructions=INSTRUCTIONS,
+        token_verifier=Keys(services),
+        auth=AuthSettings(issuer_url=issuer, resource_server_url=None),
+    )
+    free = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    charged = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+
+    @server.tool("tasks", annotations=free)
+    async def list_tasks() -> ListedTasks:
+        """List the tasks that this key may ask: the fields of a question, the labels, and the answers left."""
+        listed = await _done(lambda actor: tasks.list_.aside(actor, services.records))
+        return ListedTasks(tasks=[task.view for task in listed])
+
+    @server.tool(annotations=charged)
+    async def ask(
+        task: Annotated[str, Field(description="Name of the task, as `tasks` lists it.")],
+        query: Annotated[
+            str | dict[str, str],
+            Field(description="The whole question: a text, or for a task of several fields an object of texts."),
+        ],
+    ) -> AnswerView:
+        """Ask a task one question. This takes one of its answers, unless the question was asked before."""
+        return await _done(lambda actor: answers.ask(actor, services, task, query))
+
+    @server.tool(annotations=free)
+    async def budget() -> BudgetsView:
+        """Report each knowledge base's budget: the privacy promised, and the answers used and left."""
+        return await _done(lambda actor: budgets.read.aside(actor, services.records))
+
+    return server
+
+
+def mcp_app(server: MCPServer, hosts: list[str]) -> Starlette:
+    """The server as an ASGI application at :data:`PATH`. Its session manager must run while it serves.
+
+    Args:
+        server: the server.
+        hosts: values of the ``Host`` header that are answered, ``:*`` for any port; others are refused, so that no
+            page of another site can lead a browser here by a name of its own.
+    """
+    origins = [f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")]
+    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    return server.streamable_http_app(
+        streamable_http_path=PATH, json_response=True, stateless_http=True, transport_security=security
+    )
+
+
+async def _done(work: Callable[[Actor], Awaitable[T]]) -> T:
+    """What an operation returns to the caller.
+
+    Raises:
+        ToolError: it was refused, the key sends more requests than it may, or the service failed. No other error
+            leaves, since it might quote what is private.
+    """
+    token = get_access_token()
+    if not isinstance(token, KeyToken):
+        raise ToolError("send an API key: Authorization: Bearer dpicl_...")
+    rate = token.admitted.rate
+    if rate is not None and rate.wait_s is not None:
+        raise ToolError(_refusal(ProblemKind.RATE_LIMITED, "this key sends too many requests", rate.wait_s))
+    try:
+        return await work(token.admitted.actor)
+    except REFUSALS as error:
+        raise ToolError(_refusal(kind_of(error), str(error), getattr(error, "retry_after_s", None))) from None
+    except OUTAGES as error:
+        log.error("database_unavailable", route=PATH, error=type(error).__name__)
+        raise ToolError(_refusal(ProblemKind.DATABASE_UNAVAILABLE, "the database does not answer", 1)) from None
+    except Exception as error:
+        log.error("tool_failed", error=type(error).__name__)
+        raise ToolError(_refusal(ProblemKind.INTERNAL_ERROR, "the service failed", None)) from None
+
+
+def _refusal(kind: ProblemKind, detail: str, retry_after_s: float | None) -> str:
+    """A refusal in words that an agent can act on: whether the same call may succeed, and when."""
+    if retry_after_s is not None:
+        then = f"Call again after {math.ceil(retry_after_s)} seconds."
+    elif kind.status >= 500:
+        then = "Do not call again by yourself: ask the user first, since the question may have been charged."
+    else:
+        then = "Do not call again with this question: it would be refused again."
+    return f"{kind.title}: {detail}. {then}"
