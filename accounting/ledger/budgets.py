@@ -98,12 +98,12 @@ class SignedTask:
 
     @property
     def version(self) -> int:
-        """Its plan's version."""
+        """The version of the plan."""
         return self.plan.version
 
     @property
     def document(self) -> str:
-        """Its plan's calibrated document."""
+        """The calibrated document of the plan."""
         return self.plan.document
 
     @property

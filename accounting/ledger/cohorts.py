@@ -261,7 +261,7 @@ def statuses_of(connection: sa.Connection, knowledge_base: str) -> tuple[CohortS
 def _amounts(
     connection: sa.Connection, knowledge_base: str, standing: Iterable[Row], group: Row | None
 ) -> dict[int, tuple[Pair, Pair]]:
-    """By cohort, the amount that is promised, and the amount that a further plan may ask for.
+    """The amounts, by cohort, that are promised and that a further plan may ask for.
 
     The part of a group's budget that its other knowledge bases leave limits each cohort by itself: the group pays for
     the cohort that promises most.

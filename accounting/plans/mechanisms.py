@@ -208,7 +208,7 @@ class RnmGaussianMechanism(LabelMechanism):
         return VOTES
 
     def decisiveness(self, labels: int) -> float:
-        """As written in the calibration; else the default for this number of labels."""
+        """The decisiveness in the calibration; else the default for this number of labels."""
         written = self.calibration and self.calibration.decisiveness
         return written or (8.0 if self.vote == "hard" else 17.0) / math.sqrt(labels)
 

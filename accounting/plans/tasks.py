@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
+from typing_extensions import override
 
 from accounting.plans.labels import check_distinct
 from accounting.plans.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
@@ -63,7 +64,7 @@ class GeneratePromptTemplate(PromptTemplate):
 
 
 REFUSE = "refuse"
-"""Of ``when_spent``: no release answers in the task's place."""
+"""The value of ``when_spent`` with which no release answers in the task's place."""
 
 _SLOT_TOKENS, _SHOT_TOKENS = 1024, 64
 _CONTENT_FREE = ("N/A", "", "[MASK]")  # Zhao et al. 2021 (arXiv 2102.09690), section 4
@@ -260,7 +261,7 @@ class ClassifyTask(_Task):
     labels: tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...] = Field(
         min_length=2, max_length=1000, strict=False
     )
-    """What an answer is one of."""
+    """The possible answers."""
     label_descriptions: dict[str, str] = Field(default_factory=dict)
     """A public sentence on a label, for the engine that compares sentences."""
     label_field: str = "label"
@@ -270,7 +271,7 @@ class ClassifyTask(_Task):
     """Answers whose label has a lower score than this are shown as abstentions; they are charged like any other. Where
     the mechanism was fitted, the score is the label's probability."""
     when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
-    """What happens when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
+    """The fallback when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
     the same labels, which then answers in its place, at no cost."""
     prior_from: str | None = Field(default=None, exclude_if=is_none)
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
@@ -328,8 +329,8 @@ class ClassifyTask(_Task):
             if set(fields) != set(self.query_fields):
                 raise ValueError(f"public_texts: each needs the fields of a question: {', '.join(self.query_fields)}")
 
+    @override
     def alone(self) -> Self:
-        """See above."""
         return self.model_copy(update={"when_spent": REFUSE, "prior_from": None})
 
     @property
@@ -400,7 +401,7 @@ class GenerateTask(_Task):
 
     @property
     def query_fields(self) -> tuple[str, ...]:
-        """See above; where texts are written once, of the template that shows them."""
+        """The fields a query must bring; where texts are written once, in the order of the template that shows them."""
         template = self.prompt.written if self.once else self.prompt.query
         return self.with_topic(tuple(name for name in placeholders(template) if name != WRITTEN))
 

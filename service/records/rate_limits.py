@@ -19,7 +19,7 @@ CLOCKS_DIFFER_S = 60.0
 
 @dataclass(frozen=True)
 class Rate:
-    """What a caller may still do.
+    """The requests that a caller may still send.
 
     Attributes:
         left: requests it may send at once.
