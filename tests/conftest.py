@@ -30,6 +30,11 @@ SHARED = ("vllm", "service")
 """Markers of tests that one process runs, one after the other: two engines at once would fight for cores and memory."""
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: archives hold the time, which differs between processes."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Group tests for ``--dist loadgroup``: by file, unless they share a process."""
     shared = next((name for name in SHARED if item.get_closest_marker(name)), None)

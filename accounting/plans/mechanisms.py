@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
 from accounting.plans.labels import check_distinct
+from accounting.plans.releases import Each, Once, OnceBySlots, Releases
 from accounting.plans.strict import Strict, is_none
 from accounting.privacy import calibration
 from accounting.privacy.calibration import VOTES, AnyFamily
@@ -42,19 +43,15 @@ class Mechanism(Strict):
 
     Attributes:
         kind: kind of the tasks that may have it.
-        once: whether it is only released once, from the whole knowledge base, and then answers without limit.
-        dealt: whether units are dealt to slots even where it is released once.
     """
 
     kind: ClassVar[str]
-    once: ClassVar[bool] = False
-    dealt: ClassVar[bool] = False
     type: str
 
     @property
-    def made_once(self) -> bool:
-        """Whether it is released once, as it is written."""
-        return self.once
+    def releases(self) -> Releases:
+        """The way in which its answers are released, as it is written: by default, each by itself."""
+        return Each()
 
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """Family of mechanisms that calibration chooses from: by default, Gaussian noise.
@@ -74,7 +71,7 @@ class Mechanism(Strict):
 
 
 class LabelMechanism(Mechanism):
-    """One that releases a label."""
+    """A mechanism that releases a label."""
 
     kind = "classify"
     can_be_fitted: ClassVar[bool] = False
@@ -83,6 +80,11 @@ class LabelMechanism(Mechanism):
     @property
     def gives_score(self) -> bool:
         """Whether the label leaves with a score, from 0 to 1."""
+        return False
+
+    @property
+    def weighs_prior(self) -> bool:
+        """Whether it weighs public probabilities of the labels against the votes."""
         return False
 
     @property
@@ -105,7 +107,7 @@ class LabelMechanism(Mechanism):
 
 
 class TextMechanism(Mechanism):
-    """One that releases a text.
+    """A mechanism that releases a text.
 
     Attributes:
         written_together: whether the engine's slots write it together, which not every engine's can.
@@ -113,6 +115,20 @@ class TextMechanism(Mechanism):
 
     kind = "generate"
     written_together: ClassVar[bool] = False
+
+    def check(self, written: str, asked: Sequence[str], shown: Sequence[str]) -> None:
+        """Whether it fits a task.
+
+        Args:
+            written: the template that shows texts which were written once; empty: there is none.
+            asked: the fields of the template of a question.
+            shown: all that the prompt shows of an exemplar.
+
+        Raises:
+            ValueError: it does not; the message begins with the key of what does not fit.
+        """
+        if written:
+            raise ValueError("prompt.written: is for `release: once`")
 
 
 FEWEST_ROWS = 200
@@ -200,6 +216,11 @@ class RnmGaussianMechanism(LabelMechanism):
 
     @property
     @override
+    def weighs_prior(self) -> bool:
+        return self.decide == "posterior"
+
+    @property
+    @override
     def fitted(self) -> int | None:
         return None if self.calibration is None else self.calibration.fitted_to
 
@@ -217,10 +238,23 @@ class RnmGaussianMechanism(LabelMechanism):
         return f"rnm_gaussian, {self.vote} votes, {how}"
 
 
-class PrototypesMechanism(LabelMechanism):
-    """A noisy prototype of each label, by one release: the label of a question is that of the nearest prototype."""
+class OnceLabelMechanism(LabelMechanism):
+    """A mechanism with a one-time release, which then labels any number of questions."""
 
-    once = True
+    @property
+    @override
+    def releases(self) -> Releases:
+        return Once()
+
+    @property
+    @override
+    def gives_score(self) -> bool:
+        return True
+
+
+class PrototypesMechanism(OnceLabelMechanism):
+    """A noisy prototype of each label, by a one-time release: the label of a question is that of the nearest one."""
+
     can_be_fitted = True
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
@@ -231,19 +265,13 @@ class PrototypesMechanism(LabelMechanism):
 
     @property
     @override
-    def gives_score(self) -> bool:
-        return True
-
-    @property
-    @override
     def fitted(self) -> int | None:
         return self.fitted_to
 
 
-class SyntheticExemplarsMechanism(LabelMechanism):
+class SyntheticExemplarsMechanism(OnceLabelMechanism):
     """Public candidates that private units vote for, once: the engine is shown the chosen ones with every question."""
 
-    once = True
     type: Literal["synthetic_exemplars"]
     candidates: tuple[dict[str, Annotated[str, StringConstraints(min_length=1, max_length=5000)]], ...] = Field(
         max_length=1000, strict=False
@@ -251,11 +279,6 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     """Exemplars that are public, by the fields that the prompt shows. Never write them from private texts."""
     per_label: int = Field(default=2, ge=1, le=100)
     """Number of candidates chosen for each label."""
-
-    @property
-    @override
-    def gives_score(self) -> bool:
-        return True
 
     @override
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
@@ -355,7 +378,6 @@ class TokenEnsembleMechanism(TextMechanism):
     """
 
     written_together = True
-    dealt = True
     type: Literal["token_ensemble"]
     tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
     """Number of an answer's tokens that the slots influence. An answer is charged for all, however short it is."""
@@ -398,8 +420,21 @@ class TokenEnsembleMechanism(TextMechanism):
 
     @property
     @override
-    def made_once(self) -> bool:
-        return self.topics is not None
+    def releases(self) -> Releases:
+        """Each by itself; with topics, one."""
+        return Each(", unless it names topics") if self.topics is None else OnceBySlots()
+
+    @override
+    def check(self, written: str, asked: Sequence[str], shown: Sequence[str]) -> None:
+        if self.topics is None:
+            super().check(written, asked, shown)
+            return
+        if not written:
+            raise ValueError("prompt.written: is missing; it asks a question and shows the texts that were written")
+        if len(asked) != 1:
+            raise ValueError("prompt.query: must have one placeholder, the field of the topic")
+        if len(shown) != 2:
+            raise ValueError("prompt.exemplar: must show the field of the topic and the response, and no other field")
 
     @property
     def paid(self) -> int:

@@ -92,6 +92,16 @@ class Plan(Strict):
             raise ValueError("cohorts: name each once, in ascending order")
         return self
 
+    @property
+    def once(self) -> dict[str, Task]:
+        """The tasks whose one release is made at signing."""
+        return {name: task for name, task in self.tasks.items() if task.once}
+
+    @property
+    def each(self) -> dict[str, Task]:
+        """The tasks that release each answer by itself."""
+        return {name: task for name, task in self.tasks.items() if not task.once}
+
     def counters(self) -> list[tuple[str, int]]:
         """Names of the ledger's counters, and their largest numbers of answers: one for each task, or each topic."""
         return [
@@ -318,8 +328,8 @@ def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
         if not isinstance(task, ClassifyTask):
             continue
         for key, other in task.relies_on.items():
-            named = plan.tasks.get(other)
-            if not (isinstance(named, ClassifyTask) and named.once):
+            named = plan.once.get(other)
+            if not isinstance(named, ClassifyTask):
                 problems.append((f"tasks.{name}.{key}", f"the plan has no task {other!r} with `release: once`"))
             elif (named.labels, set(named.query_fields)) != (task.labels, set(placeholders(task.prompt.query))):
                 problems.append((f"tasks.{name}.{key}", f"{other} has other labels or asks for other fields"))

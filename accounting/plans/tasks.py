@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from accounting.plans.labels import check_distinct
 from accounting.plans.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
+from accounting.plans.releases import ONE, REFUSE, Once, Releases
 from accounting.plans.strict import Strict, is_none
 from accounting.plans.topics import Topics, TopicsByField
 
@@ -63,26 +64,9 @@ class GeneratePromptTemplate(PromptTemplate):
         return template
 
 
-REFUSE = "refuse"
-"""The value of ``when_spent`` with which no release answers in the task's place."""
-
 _SLOT_TOKENS, _SHOT_TOKENS = 1024, 64
 _CONTENT_FREE = ("N/A", "", "[MASK]")  # Zhao et al. 2021 (arXiv 2102.09690), section 4
 _FEWEST_PUBLIC_TEXTS = 8
-
-_ONE = {"shots": 1, "ensemble": 1, "answers": 1}
-"""What a release that is made once has of these: it is charged one answer, and draws no slots."""
-_DRAWS_NOTHING = {
-    **_ONE,
-    "sampling": "units",
-    "max_exemplars": None,
-    "drawn": None,
-    "order": "random",
-    "slots": "model",
-    "topics": None,
-}
-_DEALT = frozenset({"shots", "ensemble", "max_exemplars"})
-"""What one has, too, whose mechanism deals all units to slots."""
 
 
 class _Task(Strict):
@@ -125,9 +109,9 @@ class _Task(Strict):
     @model_validator(mode="before")
     @classmethod
     def _one_release(cls, written: Any) -> Any:
-        """Without shots, ensemble and answers, where the release is made once."""
-        once = isinstance(written, dict) and written.get("release") == "once"
-        return {**_ONE, **written} if once else written
+        """Add shots, ensemble and answers for a one-time release, where they are not written."""
+        once = isinstance(written, dict) and written.get("release") == Once.written
+        return {**ONE, **written} if once else written
 
     @property
     @abstractmethod
@@ -135,17 +119,19 @@ class _Task(Strict):
         """The exemplars' field that holds what the task asks for."""
 
     @property
+    @abstractmethod
+    def releases(self) -> Releases:
+        """The way in which its answers are released: that of its mechanism."""
+
+    @property
     def once(self) -> bool:
         """Whether its one release is made at signing."""
-        return self.release == "once"
+        return isinstance(self.releases, Once)
 
     def by(self, mechanism: Mechanism) -> Self:
-        """The same task, answered by another mechanism of its kind that releases each answer by itself."""
-        return self.model_copy(update={"mechanism": mechanism})
-
-    def once_by(self, mechanism: Mechanism) -> Self:
-        """The same task, answered from one release by a mechanism of its kind."""
-        return self.by(mechanism).model_copy(update={**_DRAWS_NOTHING, "release": "once"})
+        """The same task, answered by another mechanism of its kind, in that one's way."""
+        releases = mechanism.releases
+        return self.model_copy(update={**releases.unset, "release": releases.written, "mechanism": mechanism})
 
     def alone(self) -> Self:
         """The same task, relying on no other of its plan."""
@@ -161,7 +147,7 @@ class _Task(Strict):
         """
         if self.topics is not None:
             return max(self.topic_probability(topic, public_size) for topic in self.topics.all)
-        return 1.0 if self.once else self.expected * self.ensemble / public_size
+        return self.releases.probability(self.expected * self.ensemble, public_size)
 
     def topic_probability(self, topic: str, public_size: int) -> float:
         """The chance of a unit on some topic to be drawn, at most 1; arguments as of :meth:`sampling_probability`."""
@@ -199,18 +185,10 @@ class _Task(Strict):
         return self
 
     def _check_release(self, mechanism: Mechanism) -> None:
-        if mechanism.made_once and not self.once:
-            raise ValueError(f"release: {mechanism.type} is made once: write `release: once`")
-        if not self.once:
-            return
-        if not mechanism.made_once:
-            unless = ", unless it names topics" if mechanism.dealt else ""
-            raise ValueError(f"release: {mechanism.type} is released for each answer, not once{unless}")
-        for name, value in _DRAWS_NOTHING.items():
-            if getattr(self, name) != value and not (mechanism.dealt and name in _DEALT):
-                raise ValueError(f"{name}: a release that is made once draws no slots; leave it out")
-        if mechanism.dealt and self.ensemble == 1:
-            raise ValueError("ensemble: say to how many slots the units of a topic are dealt")
+        releases = mechanism.releases
+        if self.release != releases.written:
+            raise ValueError(f"release: {mechanism.type} {releases.refusal}")
+        releases.check(dict(self))
 
     @property
     def query_fields(self) -> tuple[str, ...]:
@@ -300,6 +278,11 @@ class ClassifyTask(_Task):
         """The exemplars' field that holds the label."""
         return self.label_field
 
+    @property
+    @override
+    def releases(self) -> Releases:
+        return self.mechanism.releases
+
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:
         check_distinct("labels", self.labels, "each label")
@@ -309,14 +292,12 @@ class ClassifyTask(_Task):
             raise ValueError(f"abstain_below: {self.mechanism} gives no score")
         self._check_release(self.mechanism)
         self.mechanism.check(self.labels, self.label_field, self.exemplar_fields)
-        if self.prior_from is not None and (self.once or not self.mechanism.gives_score):
+        if self.prior_from is not None and not self.mechanism.weighs_prior:
             raise ValueError(f"prior_from: {self.mechanism} weighs no prior")
         if self.prior_from is not None and self.mechanism.fitted:
             raise ValueError("prior_from: the mechanism was fitted with zero-shot's probabilities; leave out fitted_to")
         if self.calibrate == "public_texts" or self.public_texts:
             self._check_public_texts()
-        if self.once and self.when_spent != REFUSE:
-            raise ValueError("when_spent: a release that is made once is never used up")
         return self
 
     def _check_public_texts(self) -> None:
@@ -363,8 +344,15 @@ class GenerateTask(_Task):
         """The exemplars' field that holds the response."""
         return self.response_field
 
+    @property
+    @override
+    def releases(self) -> Releases:
+        return self.mechanism.releases
+
     @model_validator(mode="after")
     def _fields_are_consistent(self) -> Self:
+        self._check_release(self.mechanism)
+        self.mechanism.check(self.prompt.written, placeholders(self.prompt.query), self.exemplar_fields)
         if self.document_field is not None and self.document_field not in self.query_fields:
             raise ValueError(f"document_field: prompt.query has no placeholder {{{self.document_field}}}")
         if KEYWORDS in self.exemplar_fields:
@@ -375,24 +363,11 @@ class GenerateTask(_Task):
             raise ValueError("public_answers: each answer may appear once")
         if any(not answer.strip() for answer in self.public_answers):
             raise ValueError("public_answers: an answer is empty")
-        self._check_release(self.mechanism)
         if self.slots == "quote" and self.mechanism.written_together:
             raise ValueError(f"slots: a model writes {self.mechanism.type} answers, and every slot shows it exemplars")
-        if self.once:
-            self._check_topics()
-        elif self.prompt.written:
-            raise ValueError("prompt.written: is for `release: once`")
-        return self
-
-    def _check_topics(self) -> None:
-        if not self.prompt.written:
-            raise ValueError("prompt.written: is missing; it asks a question and shows the texts that were written")
-        if WRITTEN in self.exemplar_fields:
+        if self.prompt.written and WRITTEN in self.exemplar_fields:
             raise ValueError(f"prompt.exemplar: a field cannot be called {WRITTEN}; those are the texts")
-        if len(placeholders(self.prompt.query)) != 1:
-            raise ValueError("prompt.query: must have one placeholder, the field of the topic")
-        if len(self.exemplar_fields) != 2:
-            raise ValueError("prompt.exemplar: must show the field of the topic and the response, and no other field")
+        return self
 
     @property
     def topic_field(self) -> str:
@@ -400,19 +375,20 @@ class GenerateTask(_Task):
         return placeholders(self.prompt.query)[0]
 
     @property
+    def one_text(self) -> Self:
+        """The task by which each text of a one-time release is written: as an answer, from the slots of a topic."""
+        mechanism = self.mechanism.model_copy(update={"topics": None, "texts": None})
+        prompt = self.prompt.model_copy(update={"written": ""})
+        return self.model_copy(update={"release": "each", "mechanism": mechanism, "prompt": prompt})
+
+    @property
     def query_fields(self) -> tuple[str, ...]:
         """The fields a query must bring; where texts are written once, in the order of the template that shows them."""
-        template = self.prompt.written if self.once else self.prompt.query
+        template = self.prompt.written or self.prompt.query
         return self.with_topic(tuple(name for name in placeholders(template) if name != WRITTEN))
 
 
 Task = Annotated[ClassifyTask | GenerateTask, Field(discriminator="kind")]
-
-
-def unwritten(task: ClassifyTask | GenerateTask) -> frozenset[str]:
-    """What a plan says of other tasks and not of this one, whose release is made once; nothing if it is not."""
-    dealt = _DEALT if task.mechanism.dealt else frozenset()
-    return frozenset(_ONE) - dealt if task.once else frozenset()
 
 
 def placeholders(template: str) -> tuple[str, ...]:

@@ -144,8 +144,7 @@ class _Replay:
         plan = CalibratedPlan.model_validate_json(signed.document)
         for named, answers in signed.answers.items():
             task, _ = parts(named)
-            once = task in plan.plan.tasks and plan.plan.tasks[task].once
-            self.past.tasks[address(name, named, version)] = answers, once
+            self.past.tasks[address(name, named, version)] = answers, task in plan.plan.once
             self.past.asked.add(address(name, task, version))
         planned, budget = dict(plan.plan.counters()), plan.plan.budget
         if planned != signed.answers or plan.plan.knowledge_base != name:

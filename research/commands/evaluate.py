@@ -18,6 +18,10 @@ from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEval
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid, read_csv, write_csv
 from research.evaluation.texts import TextEvaluator
+from service.answering.mechanisms.adapter import Adapter, adapter_type
+from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
+from service.answering.mechanisms.written_texts import WrittenTextsAdapter
 from service.answering.queries import embedded_field
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, print_json, print_table, progress
@@ -26,20 +30,24 @@ from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.engines.embedding.words import cache_folder
 from service.engines.factory import open_engine
 
-ONCE: dict[str, Callable[[Dataset], Evaluator]] = {
-    "prototypes": PrototypesEvaluator,
-    "synthetic_exemplars": SyntheticExemplarsEvaluator,
+
+def _exported(data: Dataset) -> Evaluator:
+    raise ValueError(f"{data.task_name} writes texts once: export them, and try a plan on them")
+
+
+ONCE: dict[type[Adapter[Any, Any]], Callable[[Dataset], Evaluator]] = {
+    PrototypesAdapter: PrototypesEvaluator,
+    SyntheticExemplarsAdapter: SyntheticExemplarsEvaluator,
+    WrittenTextsAdapter: _exported,
 }
-"""Evaluators of labels from a one-time release, by the mechanism."""
+"""Evaluators of one-time releases, by the mechanism's adapter."""
 
 
 def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
-    """The evaluator for the task's kind; the mechanisms are those to compare for free text."""
-    if data.task.kind == "generate":
-        if data.task.once:
-            raise ValueError(f"{data.task_name} writes texts once: export them, and try a plan on them")
-        return TextEvaluator(data, mechanisms)
-    return ONCE.get(data.task.mechanism.type, LabelEvaluator)(data)
+    """The evaluator for the task's mechanism, or for its kind; for free text it compares the given mechanisms."""
+    if (evaluator := ONCE.get(adapter_type(data.task.mechanism))) is not None:
+        return evaluator(data)
+    return TextEvaluator(data, mechanisms) if data.task.kind == "generate" else LabelEvaluator(data)
 
 
 class NoiseOptions(Options):
@@ -135,8 +143,7 @@ def evaluate(
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
     # Language models read no embeddings, but what is released once is made of them, slots are ranked by them, and
     # topics found.
-    needed = plan.tasks[name].once or plan.tasks[name].compares
-    embed = None if config.is_llm and not needed else embedder.embed_many
+    embed = embedder.embed_many if evaluator.needs_embeddings or not config.is_llm else None
     with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
         asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
         given = Pass(asked, store, engine, embedder, runner.run)

@@ -228,10 +228,10 @@ class Dataset:
             raise ValueError("with `order: nearest` each question has slots of its own: leave --same-slots out")
         queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in self.questions]
         kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
+        topics = None if task.topics is None else task.topics.model_dump(mode="json")
+        sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots, topics]
+        drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, *sizes]
         if kept:
-            topics = None if task.topics is None else task.topics.model_dump(mode="json")
-            sizes = [task.shots, task.slot_cap, task.drawn, task.order, task.slots, topics]
-            drawn = [] if task.once else [self._training[1], self.unit_id, task.sampling, *sizes]
             # Names change no reply.
             digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
             keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
@@ -242,7 +242,7 @@ class Dataset:
         for i in sorted(set(range(len(queries))) - said.keys()):
             zero_shot = await engine.zero_shot(spec, queries[i])
             outputs = list[Output | None]()
-            if task.once:
+            if not drawn:
                 slots = Slots()
             else:
                 if slots is None or not same_slots:

@@ -58,6 +58,11 @@ class Evaluator(ABC):
         """The noise at an ε of the data's task, perhaps changed (:func:`noise_of`)."""
         return noise_of(self.data.plan, self.data.task_name, task, self.data.public_size, epsilon)
 
+    @property
+    def needs_embeddings(self) -> bool:
+        """Whether the exemplars must be stored with their embeddings, whatever the engine reads."""
+        return self.data.task.compares
+
     @abstractmethod
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> Rows:
         """The table.

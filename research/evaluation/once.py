@@ -32,6 +32,8 @@ A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 class OnceEvaluator(OfLabels, Generic[A]):
     """Measures tasks with a one-time release of labels; see :class:`research.evaluation.evaluator.Evaluator`."""
 
+    needs_embeddings = True
+
     @abstractmethod
     def exact(self, adapter: A, given: Pass) -> FixedPoint:
         """The release without noise, with a sensitivity of 1. Any shape."""

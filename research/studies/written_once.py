@@ -79,7 +79,7 @@ def signed(topics: Sequence[str], size: int, epsilon: float, rules: Mapping[str,
 
 async def made(task: GenerateTask, spec: TaskSpec, stages: Stages, plan: CalibratedPlan, units: Sequence[Slot]) -> Any:
     """The release, by the adapter that signing makes it with."""
-    each, noise, loop = task.model_copy(update={"release": "each"}), plan.noise["about"], asyncio.get_running_loop()
+    each, noise, loop = task.one_text, plan.noise["about"], asyncio.get_running_loop()
 
     def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
         async def written() -> str:
@@ -131,7 +131,7 @@ async def run(arguments: argparse.Namespace) -> None:
         for number, (rules, epsilon) in enumerate(itertools.product(plans, arguments.epsilon)):
             plan = signed(topics, len(train), epsilon, rules)
             task: Any = plan.plan.tasks["about"]
-            each = task.model_copy(update={"release": "each"})
+            each = task.one_text
             spec = task_spec(
                 "products.about", each, f"texts of plan {number}", "product", response_field="answer", asker=""
             )

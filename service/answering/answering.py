@@ -30,7 +30,8 @@ from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, Ledger, Release
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plans.plan import TaskNoise
-from accounting.plans.tasks import REFUSE, ClassifyTask, GenerateTask
+from accounting.plans.releases import REFUSE
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.answering.draw import draw_signed

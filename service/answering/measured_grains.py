@@ -135,7 +135,7 @@ class MeasuredGrains(Grains):
         def open_tasks() -> list[SignedTask]:
             statuses = [task for budget in self._ledger.budgets.statuses() for task in budget.tasks]
             left = [self._ledger.budgets.task(task.address) for task in statuses if task.left]
-            asked = [task for task in left if not read_task(task)[0].once]
+            asked = [task for task in left if task.name in read_signed(task.document).plan.each]
             return list({identity(task): task for task in reversed(asked)}.values())[::-1]
 
         tasks = await asyncio.to_thread(open_tasks)

@@ -18,7 +18,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.applications import Starlette
 from typing_extensions import override
 
@@ -29,7 +29,7 @@ from service.operations.budgets import BudgetsView
 from service.operations.refusals import OUTAGES, REFUSALS, kind_of
 from service.operations.roles import Actor
 from service.operations.services import Services
-from service.operations.tasks import TaskView
+from service.operations.tasks import TasksView
 from service.problem_kinds import ProblemKind
 
 log = structlog.get_logger()
@@ -40,12 +40,6 @@ INSTRUCTIONS = """\
 Answers come from private examples under differential privacy: they are noisy, and each takes one from a limited number.
 Call `tasks` first, then `ask` with one whole question. A question that was asked before has the same answer, free.
 An error that says not to call again stays an error: report it to the user instead of asking in other words."""
-
-
-class ListedTasks(BaseModel):
-    """The tasks that a key may ask."""
-
-    tasks: list[TaskView]
 
 
 class KeyToken(AccessToken):
@@ -89,10 +83,10 @@ def mcp_server(services: Services) -> MCPServer:
     charged = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
     @server.tool("tasks", annotations=free)
-    async def list_tasks() -> ListedTasks:
+    async def list_tasks() -> TasksView:
         """List the tasks that this key may ask: the fields of a question, the labels, and the answers left."""
         listed = await _done(lambda actor: tasks.list_.aside(actor, services.records))
-        return ListedTasks(tasks=[task.view for task in listed])
+        return TasksView(tasks=[task.view for task in listed])
 
     @server.tool(annotations=charged)
     async def ask(

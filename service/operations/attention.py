@@ -11,7 +11,8 @@ from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.entries import parts
-from accounting.plans.tasks import REFUSE, ClassifyTask
+from accounting.plans.releases import REFUSE
+from accounting.plans.tasks import ClassifyTask
 from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget
 from service.operations.forecast import Forecast
 from service.records.signed import read_signed

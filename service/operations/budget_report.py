@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -12,12 +11,10 @@ from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.entries import entry
 from accounting.ledger.groups import GroupStatus
-from accounting.plans.mechanisms import Mechanism
+from accounting.plans.releases import OneRelease, Releases
 from service.answering.plans.preview import epsilon_spent
 from service.records.records import Records
 from service.records.signed import read_signed
-
-OneRelease = Literal["made", "being made", "not made", "lost"]
 
 
 class Pair(BaseModel):
@@ -149,7 +146,7 @@ def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudge
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
         epsilon_spent=epsilon_spent(plan.document, {entry(task.name, task.topic): task.charged for task in tasks}),
-        tasks=[_task(records, task, written[task.name].mechanism) for task in _busiest_first(tasks)],
+        tasks=[_task(records, task, written[task.name].releases) for task in _busiest_first(tasks)],
     )
 
 
@@ -159,25 +156,16 @@ def _busiest_first(tasks: list[TaskStatus]) -> list[TaskStatus]:
     return sorted(tasks, key=lambda task: (order.index(task.name), -task.charged))
 
 
-def _task(records: Records, task: TaskStatus, mechanism: Mechanism) -> TaskBudget:
-    once = mechanism.made_once
+def _task(records: Records, task: TaskStatus, releases: Releases) -> TaskBudget:
     return TaskBudget(
         task=task.address,
         topic=task.topic,
-        answers=None if once else task.answers,
+        answers=releases.told(task.answers),
         spent=task.charged,
-        left=None if once else task.left,
+        left=releases.told(task.left),
         lost=task.states["lost"],
-        one_release=_one_release(task) if once else None,
+        one_release=releases.one_release(task.states),
     )
-
-
-def _one_release(task: TaskStatus) -> OneRelease:
-    if task.states["released"]:
-        return "made"
-    if task.states["charged"]:
-        return "being made"
-    return "lost" if task.states["lost"] else "not made"
 
 
 def _amounts(status: CohortStatus | GroupStatus) -> dict[str, Pair]:

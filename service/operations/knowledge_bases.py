@@ -26,7 +26,7 @@ _REMOTE_ENGINE = (
 class NewKnowledgeBase(BaseModel):
     """A knowledge base to create."""
 
-    model_config = inputs(name="support", epsilon=8, delta=1e-4, public_size=600)
+    model_config = inputs(name="tickets", epsilon=8, delta=1e-4, public_size=600)
     name: Name
     epsilon: Epsilon
     delta: Delta

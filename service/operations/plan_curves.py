@@ -78,7 +78,7 @@ def agreement(task: Task, noise: TaskNoise, public_size: int) -> Agreement:
     slots = [round(i * voices / steps) for i in range(steps + 1)]
     return Agreement(
         outlook.outcome,
-        outlook.in_words(None if task.once else task.answers, voices),
+        outlook.in_words(task.releases.told(task.answers), voices),
         outlook.slots_mean,
         voices,
         outlook.needed if outlook.needed <= voices else None,
@@ -116,10 +116,10 @@ def over_epsilon(calibrated: CalibratedPlan) -> Needed | None:
 
 def over_answers(calibrated: CalibratedPlan) -> Needed | None:
     """Slots needed by each task, against the factor of its answers; None: no similar plan can be calibrated."""
-    tasks = calibrated.plan.tasks
-    most = max(task.answers for task in tasks.values())
+    plan = calibrated.plan
+    most = max(task.answers for task in plan.tasks.values())
     varied = {
-        factor: {"tasks": {name: _times_answers(task, factor) for name, task in tasks.items()}}
+        factor: {"tasks": plan.tasks | {name: _times_answers(task, factor) for name, task in plan.each.items()}}
         for factor in FACTORS
         if most * factor <= _MOST_ANSWERS
     }
@@ -127,7 +127,7 @@ def over_answers(calibrated: CalibratedPlan) -> Needed | None:
 
 
 def _times_answers(task: Task, factor: float) -> Task:
-    return task if task.once else task.model_copy(update={"answers": max(1, round(task.answers * factor))})
+    return task.model_copy(update={"answers": max(1, round(task.answers * factor))})
 
 
 def _noise(calibrated: CalibratedPlan, varied: Mapping[str, Any]) -> Mapping[str, TaskNoise] | None:

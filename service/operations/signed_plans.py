@@ -7,7 +7,6 @@ from typing import Any
 from accounting.ledger.budgets import SignedPlan
 from accounting.plans import plain_yaml
 from accounting.plans.plan import CalibratedPlan
-from accounting.plans.tasks import unwritten
 from service.answering.plans.preview import PlanPreview, preview
 from service.operations import plans
 from service.operations.command import command
@@ -71,6 +70,6 @@ def as_text(document: str) -> str:
         document: document of a :class:`accounting.ledger.budgets.SignedPlan`.
     """
     plan = read_signed(document).plan
-    left_out: Any = {"tasks": {name: unwritten(task) for name, task in plan.tasks.items()}}
+    left_out: Any = {"tasks": {name: set(task.releases.unset) for name, task in plan.tasks.items()}}
     written = plan.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
     return plain_yaml.dump(written)

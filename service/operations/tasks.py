@@ -93,10 +93,16 @@ class TaskView(BaseModel):
             query_fields=list(task.query_fields),
             abstain_below=task.abstain_below if isinstance(task, ClassifyTask) else None,
             fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-            answers=None if task.once else task.answers,
-            answers_left=None if task.once else answers_left,
+            answers=task.releases.told(task.answers),
+            answers_left=task.releases.told(answers_left),
             topics=topics,
         )
+
+
+class TasksView(BaseModel):
+    """The tasks that a key may ask, by name."""
+
+    tasks: list[TaskView]
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,7 @@ class Scrape(Collector):
         once = {
             address(plan.knowledge_base, name, plan.version)
             for plan in plans
-            for name, task in read_signed(plan.document).plan.tasks.items()
-            if task.once
+            for name in read_signed(plan.document).plan.once
         }
         tasks = [(budget.knowledge_base, task) for budget in budgets for task in budget.tasks]
         yield from _tasks(tasks, once)

@@ -1,8 +1,9 @@
 """What each overlay is for, and that everything lies in a namespace that is restricted."""
 
+import json
 from typing import Any
 
-from tests.deploy.overlays import Objects, each_overlay, groups, rendered, serve_config
+from tests.deploy.overlays import Objects, each_overlay, groups, pods, rendered, serve_config
 
 
 def of_kind(objects: Objects, kind: str) -> list[Any]:
@@ -28,6 +29,9 @@ def test_production_has_several_doors_tls_and_secrets_from_a_store():
     assert "backendRefs" not in redirect
     (port,) = objects["Service", "dp-icl"]["spec"]["ports"]
     assert served["backendRefs"] == [{"name": "dp-icl", "port": port["port"]}]
+    (service,) = [pod for name, pod in pods("production").items() if "service" in name]
+    variables = {one["name"]: one.get("value") for one in service["spec"]["containers"][0]["env"]}
+    assert json.loads(variables["DPICL_MCP_HOSTS"]) == [private["hostname"]]
     for route in routes.values():
         assert route["hostnames"] == [private["hostname"]] == [plain["hostname"]]
     secrets = {"dp-icl-database": "url", "dp-icl-witness": "url", "dp-icl-encryption-key": "key"}

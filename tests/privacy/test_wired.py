@@ -81,7 +81,7 @@ def bug(check: str, says: str, where: str, passage: str, instead: str, *more: tu
 
 SAMPLE = "await self._sample(question, None)"
 RELEASED = "ready.answer(slots)"
-AS_IF_DRAWN = ("accounting.plans.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
+AS_IF_DRAWN = ("accounting.plans.releases:Once.probability", "return 1.0", "return drawn / public_size")
 
 BUGS = {
     # --- The answer path. ---

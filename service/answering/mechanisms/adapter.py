@@ -20,6 +20,7 @@ import accounting.plans.mechanisms
 from accounting.plans.labels import spellings
 from accounting.plans.mechanisms import Mechanism
 from accounting.plans.plan import TaskNoise
+from accounting.plans.releases import Releases
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.privacy.profiles import SymmetricProfile
 from aggregation.keywords import keywords
@@ -319,8 +320,8 @@ class TextAdapter(AnswerAdapter[M, P]):
         return candidates
 
 
-ADAPTERS: dict[tuple[type[Mechanism], bool], type[Adapter[Any, Any]]] = {}
-"""By the mechanism as plans write it, and whether it is released once."""
+ADAPTERS: dict[tuple[type[Mechanism], type[Releases]], type[Adapter[Any, Any]]] = {}
+"""By the mechanism as plans write it, and how its answers are released."""
 
 
 def register(adapter: type[Adapter[Any, Any]]) -> None:
@@ -330,12 +331,17 @@ def register(adapter: type[Adapter[Any, Any]]) -> None:
         ValueError: there is another of its type.
     """
     accounting.plans.mechanisms.register(adapter.schema)
-    ADAPTERS[adapter.schema, issubclass(adapter, OnceAdapter)] = adapter
+    ADAPTERS[adapter.schema, type(adapter.example.releases)] = adapter
+
+
+def adapter_type(mechanism: Mechanism) -> type[Adapter[Any, Any]]:
+    """That of a mechanism, as it is written."""
+    return ADAPTERS[type(mechanism), type(mechanism.releases)]
 
 
 def adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Adapter[Any, Any]:
     """A signed task's adapter."""
-    return ADAPTERS[type(task.mechanism), task.once](task, noise)
+    return adapter_type(task.mechanism)(task, noise)
 
 
 def answer_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> AnswerAdapter[Any, Any]:

@@ -154,7 +154,7 @@ async def writer(
         raise EngineUnavailableError(f"{described.name} does not allow its exemplars to leave")
     task: Any
     task, noise = read_task(signed)
-    each = task.model_copy(update={"release": "each"})  # a text is written as an answer
+    each = task.one_text
     unshared = f"texts {os.urandom(8).hex()} of {described.name}"  # no cache is shared with queries
     spec = described_spec(signed.address, each, described, asker="", cached_for=unshared)
     field, topics = task.topic_field, task.mechanism.topics

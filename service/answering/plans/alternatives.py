@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from accounting.plans.plan import Plan, PlanError
 from accounting.plans.tasks import ClassifyTask, GenerateTask
-from service.answering.mechanisms.adapter import ADAPTERS, AnswerAdapter
+from service.answering.mechanisms.adapter import ADAPTERS, AnswerAdapter, OnceLabelAdapter
 from service.answering.plans.calibrating import least_noise
 from service.answering.plans.preview import TaskPreview, describe
 
@@ -21,23 +21,23 @@ def alternatives(plan: Plan, public_size: int) -> Alternatives:
     So a plan of several tasks does somewhat better than what is said here of each. What cannot be calibrated is left
     out. Takes about half a second for each.
     """
+    # Of one release none: how many slots to draw instead, nobody has said.
+    others = {name: _others(task) for name, task in plan.each.items()}
     return {
-        name: [seen for other in (task, *_others(task)) if (seen := _alone(plan, name, other, public_size))]
+        name: [seen for other in (task, *others.get(name, ())) if (seen := _alone(plan, name, other, public_size))]
         for name, task in plan.tasks.items()
     }
 
 
 def _others(task: ClassifyTask | GenerateTask) -> Iterator[ClassifyTask | GenerateTask]:
-    if task.once:
-        return  # how many slots to draw instead, nobody has said
     for answers in (task.answers // _TIMES, task.answers * _TIMES):
         if 1 <= answers <= _MOST_ANSWERS:
             yield task.model_copy(update={"answers": answers})
     for adapter in ADAPTERS.values():
         if adapter.schema.kind != task.kind or adapter.schema is type(task.mechanism):
             continue
-        if adapter.schema.once or issubclass(adapter, AnswerAdapter):
-            yield task.once_by(adapter.example) if adapter.schema.once else task.by(adapter.example)
+        if issubclass(adapter, AnswerAdapter | OnceLabelAdapter):  # others take more than another mechanism
+            yield task.by(adapter.example)
 
 
 def _alone(plan: Plan, name: str, task: ClassifyTask | GenerateTask, public_size: int) -> TaskPreview | None:

@@ -43,11 +43,11 @@ def expected_latency(
             tokens = preview(calibrated).tasks[signed.name].llm_tokens
             known.append((latency, calibrated.plan.tasks[signed.name], tokens))
     expected = {}
-    for name, task in plan.tasks.items():
+    for name, task in plan.each.items():
         tokens = described.tasks[name].llm_tokens
         same = task.kind, task.sampling
         alike = [(tokens / other, latency) for latency, asked, other in known if (asked.kind, asked.sampling) == same]
-        if alike and not task.once:
+        if alike:
             times, latency = min(alike, key=lambda pair: abs(math.log(pair[0])))
             typical_s, largest_s = times * latency.typical_s, times * latency.work_s
             grain_s = smallest_grain_s(largest_s) if latency.alone else latency.grain_s  # else the operator has set it

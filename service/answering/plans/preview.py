@@ -145,7 +145,7 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     seen, voices = adapter.outlook(), adapter.voices(public_size)
     topics = None if task.topics is None else {name: _topic(task, name, public_size) for name in task.topics.all}
     expected = [topic.expected_exemplars for topic in (topics or {}).values()] or [q * public_size]
-    answers, warning = None if task.once else task.answers, seen.warning(voices)
+    answers, warning = task.releases.told(task.answers), seen.warning(voices)
     number = None if topics is None else len(topics)
     return TaskPreview(
         kind=task.kind,

@@ -19,7 +19,7 @@ from accounting.plans.mechanisms import (
     TokenEnsembleMechanism,
 )
 from accounting.plans.plan import CalibratedPlan, PlanError, parse_plan
-from accounting.plans.tasks import ClassifyTask, GenerateTask, Task, unwritten
+from accounting.plans.tasks import ClassifyTask, GenerateTask, Task
 from accounting.plans.topics import Topics, TopicsByField, TopicsByTexts
 from service.answering.mechanisms.outlook import DEMANDING
 from service.answering.plans.calibrating import least_noise
@@ -127,7 +127,7 @@ def proposals(calibrated: CalibratedPlan, *, embeds: bool = True, language_model
         language_model: whether a language model answers; None: not known.
     """
     offer = _Offer(calibrated, embeds, language_model)
-    return [one for name, task in offer.tasks.items() if not task.once for one in _of(offer, name, task)]
+    return [one for name, task in calibrated.plan.each.items() for one in _of(offer, name, task)]
 
 
 def _of(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
@@ -294,7 +294,7 @@ def _needs(now: TaskPreview, then: TaskPreview) -> str:
 
 
 def _plain(task: Task) -> dict[str, Any]:
-    return task.model_dump(mode="json", exclude=set(unwritten(task)))
+    return task.model_dump(mode="json", exclude=set(task.releases.unset))
 
 
 def _yaml(settings: Mapping[str, Any]) -> str:

@@ -219,10 +219,10 @@ def sign(
     """
     plan = calibrated.plan
     check_finished(plan)
-    once = [name for name, task in plan.tasks.items() if task.once]
+    once = plan.once
     if once:  # what can be found to stand in their way now
         check_readable(records.store, plan.knowledge_base)
-        if make is None and any(plan.tasks[name].kind == "generate" for name in once):
+        if make is None and any(task.kind == "generate" for task in once.values()):
             raise NotMadeError(f"an engine writes the texts of this plan: {NAME_AN_ENGINE}; nothing is signed")
         if records.witness is not None:
             records.witness.catch_up()
@@ -338,7 +338,6 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
         if missing := [field for field in shown if field not in knowledge_base.fields]:
             has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
             problems.append((f"tasks.{name}.prompt.exemplar", has))
-        shows_texts = task.once and task.kind == "generate"  # which are compared, not the exemplars
         if missing_topic := [field for field in task.with_topic(()) if field not in knowledge_base.fields]:
             has = f"the knowledge base has no field {missing_topic[0]}; it has {', '.join(knowledge_base.fields)}"
             problems.append((f"tasks.{name}.topics.field", has))
@@ -349,7 +348,7 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
         if task.order == "nearest" and knowledge_base.embedding_dimension == 0:
             without = f"{knowledge_base.name} stores no embeddings, by which exemplars are compared with the question"
             problems.append((f"tasks.{name}.order", without))
-        if knowledge_base.embedded_field not in task.query_fields and not shows_texts:
+        if knowledge_base.embedded_field not in task.query_fields and task.releases.compares_exemplars:
             must = f"must ask for {knowledge_base.embedded_field}, the field exemplars are compared by"
             problems.append((f"tasks.{name}.prompt.query", must))
     if problems:

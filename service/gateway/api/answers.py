@@ -14,7 +14,7 @@ from service.gateway.api.problems import may_meet
 from service.operations import answers, tasks, trials
 from service.operations.answers import AnswerView
 from service.operations.fields import inputs
-from service.operations.tasks import TaskView
+from service.operations.tasks import TasksView, TaskView
 from service.operations.trials import TrialView, Trying
 from service.problem_kinds import ProblemKind
 
@@ -117,6 +117,12 @@ async def preview_task(task: TaskAddress, body: Trying, caller: TrialKey) -> Tri
     release is stored, no private exemplar is read. Analysts and admins may; it counts toward the key's rate limit.
     """
     return await trials.try_signed(caller.actor, caller.services, task, body)
+
+
+@router.get("/tasks", summary="List the tasks")
+async def list_tasks(caller: AnyKey) -> TasksView:
+    """Every task that the key may ask, with the fields of a question, the labels, and the answers left."""
+    return TasksView(tasks=[task.view for task in await caller.do(tasks.list_)])
 
 
 @router.get("/tasks/{task}", summary="Describe a task", responses=NO_TASK)

@@ -1,12 +1,13 @@
 """Liveness, readiness, and metrics for Prometheus."""
 
 import asyncio
+from importlib.metadata import version
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from service.gateway.api.dependencies import TheServices, authenticate, bearer
 from service.gateway.api.problems import Problem
@@ -26,6 +27,18 @@ class Health(BaseModel):
 async def check_health() -> Health:
     """Always 200 while the process serves requests."""
     return Health()
+
+
+class Version(BaseModel):
+    """The service's version."""
+
+    version: str = Field(examples=["0.1.0"])
+
+
+@router.get("/version", summary="The service's version")
+async def show_version() -> Version:
+    """The version of the package that answers."""
+    return Version(version=version("dp-icl"))
 
 
 @router.get("/readyz", summary="The service can answer")

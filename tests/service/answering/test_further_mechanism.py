@@ -15,6 +15,7 @@ import pytest
 from accounting.plans import mechanisms
 from accounting.plans.mechanisms import MECHANISMS, TextMechanism
 from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plans.releases import Each
 from accounting.privacy.calibration import GAUSSIAN, AnyFamily
 from accounting.privacy.profiles import Gaussian
 from aggregation.noise import from_fixed_point
@@ -98,7 +99,7 @@ class CandidateVoteAdapter(TextAdapter[CandidateVoteMechanism, Gaussian]):
 def registered() -> Iterator[None]:
     register(CandidateVoteAdapter)
     yield
-    del ADAPTERS[CandidateVoteMechanism, False], MECHANISMS["candidate_vote"]
+    del ADAPTERS[CandidateVoteMechanism, Each], MECHANISMS["candidate_vote"]
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ CAPABILITIES = {
     "usage.read": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}/usage"),
     "tasks.describe": Faces("GET /v1/tasks/{task}", No("`plan list` shows what was signed"), f"GET {_HOME}/plans"),
     "tasks.find": Faces("GET /v1/models/{model}", No("it is the same, in another shape"), f"GET {_HOME}/plans"),
-    "tasks.list_": Faces("GET /v1/models", "plan list", f"GET {_HOME}/plans"),
+    "tasks.list_": Faces("GET /v1/tasks", "plan list", f"GET {_HOME}/plans"),
     "trials.try_": Faces(No("there it is tried once it is signed"), "plan try", f"POST {_HOME}/plan/try"),
     "trials.try_signed": Faces(
         "POST /v1/tasks/{task}/preview", No("`plan try` takes its file"), No("there it is tried before it is signed")
@@ -138,6 +138,7 @@ ALSO = {
         "GET /livez",
         "GET /healthz",
         "GET /readyz",
+        "GET /version",
         "GET /metrics",
         "GET /problems",
         "GET /problems/{kind}",
@@ -146,6 +147,7 @@ ALSO = {
     "asking, in another shape": {
         "POST /v1/chat/completions",
         "POST /v1/responses",
+        "GET /v1/models",
         "batch",
     },
     "running the service": {
