@@ -1,4 +1,4 @@
-"""Bugs planted by hand: a function's source with one passage replaced, put in its place wherever it is used."""
+"""Bugs planted by hand: a function, or one passage of its source, replaced wherever it is used."""
 
 from __future__ import annotations
 
@@ -55,8 +55,14 @@ def plant(edit: Edit, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(code, file, "exec"), vars(module), made)  # noqa: S102
     changed = made[name]
     assert _code(changed) != _code(original), f"{edit.where}: nothing has changed"
+    replace_function(owner, name, changed, monkeypatch)
+
+
+def replace_function(owner: Any, name: str, changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a function in the place of a module's or a class's, also where it was imported by name."""
+    original = inspect.getattr_static(owner, name)
     monkeypatch.setattr(owner, name, changed)
-    if isinstance(owner, ModuleType):  # those who imported it by name
+    if isinstance(owner, ModuleType):
         for user in [user for key, user in sys.modules.items() if key.startswith(OURS)]:
             for alias in [alias for alias, value in vars(user).items() if value is original]:
                 monkeypatch.setattr(user, alias, changed)
