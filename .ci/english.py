@@ -39,7 +39,7 @@ PHRASES = {
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):")
 ENTRY = re.compile(r"    (?P<name>\*{0,2}[\w.]+): (?P<text>.+)")
 POINTER = re.compile(r"See :\w+:`[^`]+`\.?")
-CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|\"[^\"]*\"|(?<!\*)\*[^*\n]+\*(?!\*)")
+CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|\"[^\"]*\"|(?<!\*)\*[^*\n]+\*(?!\*)|^ {4,}\w+:(?= )", re.M)
 
 
 def main() -> int:

@@ -1,1 +1,1 @@
-"""What answers cost: privacy profiles, accountants, calibration, plans, and the ledger that keeps count."""
+"""The cost of answers: privacy profiles, accountants, calibration, plans, and the ledger that keeps count."""

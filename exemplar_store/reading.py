@@ -45,7 +45,7 @@ class Listed:
     positions: np.ndarray
     """Positions of their units: int64 array (n,)."""
     content_tags: bytes
-    """Their content tags, one after the other, 16 bytes each."""
+    """Content tags of the exemplars, one after the other, 16 bytes each."""
 
     def content_tag(self, number: int) -> bytes:
         """The content tag of one exemplar."""

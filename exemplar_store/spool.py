@@ -21,7 +21,7 @@ class Record(NamedTuple):
     content_tag: bytes
     """Tag of its content."""
     body: bytes
-    """Its content, with the embeddings once it has them."""
+    """Content of the exemplar, with its embeddings once they are computed."""
 
 
 class Spool(AbstractContextManager["Spool"]):

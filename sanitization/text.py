@@ -55,7 +55,7 @@ class Sanitized:
         return self.charged * self.epsilon_token
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The result as values for JSON."""
         return {name: getattr(self, name) for name in ("text", "tokens", "epsilon_token", "epsilon_text")}
 
 
@@ -155,7 +155,7 @@ class TextSanitizer:
         ]
 
     def document(self) -> dict[str, Any]:
-        """Its guarantee and its description, as values for JSON."""
+        """The sanitiser's guarantee and description, as values for JSON."""
         return {
             "guarantee": self.guarantee,
             "released_as_public": self.released_as_public,

@@ -67,7 +67,7 @@ class _OneToken(Partition):
 
 @dataclass(frozen=True, eq=False)
 class WholeTextSanitizer(TextSanitizer):
-    """See :func:`open_whole`."""
+    """A sanitiser that replaces a whole text by one of the public texts (:func:`open_whole`)."""
 
     unit: ClassVar[Literal["word", "text"]] = "text"
 

@@ -62,6 +62,10 @@ def test_other_uses_and_code_pass(tmp_path: Path, text: str) -> None:
     assert found(tmp_path, text) == []
 
 
+def test_a_name_that_is_described_is_code(tmp_path: Path) -> None:
+    assert found(tmp_path, METHOD.format(description="item.\n            says: sentence of the item."), ".py") == []
+
+
 @pytest.mark.parametrize(
     ("description", "findings"),
     [

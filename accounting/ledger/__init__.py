@@ -1,1 +1,1 @@
-"""What was granted and spent, in a database; it knows nothing of what a release costs."""
+"""The budgets granted and the answers spent, in a database; it does not compute the cost of a release."""

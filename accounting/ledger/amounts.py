@@ -14,7 +14,7 @@ def exact(value: Number) -> Decimal:
     """The decimal a number was written as: a float's shortest decimal, a string's own digits.
 
     Raises:
-        ValueError: not a finite number, or of more than 100 digits or beyond 10^±400 (so that sums stay exact).
+        ValueError: the number is not finite, has more than 100 digits, or is beyond 10^±400 (so that sums stay exact).
     """
     try:
         number = Decimal(value) if isinstance(value, Decimal | str | int) else Decimal(repr(float(value)))
@@ -49,7 +49,7 @@ def total(pairs: Iterable[Pair]) -> Pair:
 
 
 def rest(lifetime: Pair, signed: Iterable[Pair]) -> tuple[Pair, Pair]:
-    """What signed plans promise, and what is free, both exact."""
+    """The amounts that signed plans promise, and that are free, both exact."""
     promised = total(signed)
     with localcontext(_EXACT):
         return promised, (lifetime[0] - promised[0], lifetime[1] - promised[1])
@@ -61,11 +61,11 @@ def smaller(one: Pair, other: Pair) -> Pair:
 
 
 def times(lifetime: Pair, asked: Pair) -> int:
-    """How many plans fit that ask for this each: the most whose exact sums leave nothing below 0."""
+    """The number of plans of this size that fit: the greatest whose exact sums leave nothing below 0."""
     with localcontext(_EXACT):
         return int(min(whole // part for whole, part in zip(lifetime, asked, strict=True) if part))
 
 
 def in_words(pair: Pair) -> str:
-    """As error messages write a budget."""
+    """A budget as error messages write it."""
     return f"(ε = {pair[0].normalize():g}, δ = {pair[1].normalize():g})"

@@ -1,7 +1,7 @@
 """Lifetime budgets and the plans signed against them.
 
 A knowledge base is a sequence of cohorts (:mod:`accounting.ledger.cohorts`), and each has one budget (ε, δ) for its
-whole life. A signed plan names the cohorts that it draws on, and takes its (ε, δ) from each of them, for ever.
+whole life. A signed plan names the cohorts that it draws on, and takes its (ε, δ) from each of them permanently.
 """
 
 import hashlib
@@ -44,17 +44,17 @@ class SignedPlan:
     """An immutable grant of budget.
 
     Attributes:
-        id: the ledger's own number for it.
-        knowledge_base: whose budget it takes from.
+        id: number of the plan in the ledger.
+        knowledge_base: the knowledge base whose budget it takes from.
         version: 1, 2, ... within the knowledge base.
         epsilon: the ε it promises.
         delta: the δ it promises.
         accountant: name of the accountant that calibrated it.
         document: the calibrated plan, byte for byte as it was signed.
         digest: SHA-256 of ``document``, in hexadecimal.
-        signed_by: who signed.
-        signed_at: when, in UTC.
-        cohorts: numbers of those that it is charged to, and draws on.
+        signed_by: the actor that signed: a key's id, a person, or a name of the command line.
+        signed_at: the time it was signed, in UTC.
+        cohorts: numbers of the cohorts that it is charged to, and draws on.
         tasks: (name, answers) of each task; of one with topics, each topic has them by its
             :func:`accounting.ledger.entries.entry`.
     """
@@ -75,14 +75,14 @@ class SignedPlan:
 
 @dataclass(frozen=True)
 class SignedTask:
-    """One task of a signed plan, or one topic of it: what a query is charged to.
+    """One task of a signed plan, or one topic of it, to which a query is charged.
 
     Attributes:
-        id: the ledger's own number for it; None for a task with topics as a whole, which nothing is charged to.
-        name: the task's.
-        answers: how many it may give in all, or on each topic.
-        plan: that it is part of.
-        topic: which of the task's; None: it has none, or the whole task is meant.
+        id: number of the task or topic in the ledger; None for a task with topics as a whole, which is never charged.
+        name: name of the task.
+        answers: number of answers that it may give in all, or on each topic.
+        plan: the plan that it is part of.
+        topic: name of the topic; None: the task has no topics, or the whole task is meant.
     """
 
     id: int | None
@@ -93,24 +93,24 @@ class SignedTask:
 
     @property
     def knowledge_base(self) -> str:
-        """Whose exemplars it draws on."""
+        """The knowledge base whose exemplars it draws on."""
         return self.plan.knowledge_base
 
     @property
     def version(self) -> int:
-        """Its plan's version."""
+        """The version of the plan."""
         return self.plan.version
 
     @property
     def document(self) -> str:
-        """Its plan's calibrated document."""
+        """The calibrated document of the plan."""
         return self.plan.document
 
     @property
     def address(self) -> str:
-        """The task with its plan's version, ``knowledge_base.task@version``; it names the same task for ever.
+        """The task with its plan's version, ``knowledge_base.task@version``; it always names the same task.
 
-        Of a topic, ``knowledge_base.task#topic@version``.
+        A topic has the address ``knowledge_base.task#topic@version``.
         """
         return address(self.knowledge_base, entry(self.name, self.topic), self.version)
 
@@ -122,7 +122,7 @@ class SignedTask:
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """How far a task, or one of its topics, is used.
+    """The use of a task, or of one of its topics.
 
     ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state.
     """
@@ -148,21 +148,21 @@ class BudgetStatus:
 
     @property
     def archived_at(self) -> datetime | None:
-        """Since when nothing new is signed, opened or stored; None: it is."""
+        """The time since which nothing new is signed, opened or stored; None: not archived."""
         return self.cohorts[-1].closed_at
 
     @property
     def open_cohorts(self) -> tuple[int, ...]:
-        """Numbers of those that further plans may draw on: what a plan draws on that names none."""
+        """Numbers of the cohorts that further plans may draw on; a plan that names no cohorts draws on all of them."""
         return tuple(one.number for one in self.cohorts if one.closed_at is None)
 
     def of(self, numbers: Sequence[int]) -> list[CohortStatus]:
-        """Those of some numbers."""
+        """The budgets of the cohorts with these numbers."""
         return [one for one in self.cohorts if one.number in numbers]
 
     @property
     def tightest(self) -> CohortStatus:
-        """Of those that further plans may draw on, the one with the least ε free; of none, the newest."""
+        """The cohort with the least ε free, of those that further plans may draw on; without any, the newest."""
         return min(self.of(self.open_cohorts) or self.cohorts[-1:], key=lambda one: (one.free_epsilon, one.free_delta))
 
 
@@ -172,10 +172,10 @@ def address(knowledge_base: str, task: str, version: int) -> str:
 
 
 def parsed(task_address: str) -> tuple[str, str, int | None]:
-    """The inverse of :func:`address`; without a version None.
+    """The inverse of :func:`address`; the version is None where the address has none.
 
     Raises:
-        UnknownTaskError: it is no address.
+        UnknownTaskError: the text is not an address.
     """
     found = _ADDRESS.fullmatch(task_address)
     if found is None:
@@ -187,7 +187,7 @@ def parsed(task_address: str) -> tuple[str, str, int | None]:
 
 
 def address_of(row: Any) -> str:
-    """That of a row with ``knowledge_base``, the task's ``name`` and ``version``."""
+    """The address of a row with ``knowledge_base``, the task's ``name`` and ``version``."""
     return address(row.knowledge_base, row.name, row.version)
 
 
@@ -195,9 +195,9 @@ class Budgets:
     """Lifetime budgets, and the plans and tasks they are granted to (:attr:`accounting.ledger.charges.Ledger.budgets`).
 
     Args:
-        database: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN
-            IMMEDIATE, on PostgreSQL they must be READ COMMITTED.
-        clock: returns the present as an aware datetime.
+        database: a database from ``service.records.database.open_database``: on SQLite transactions must begin with
+            BEGIN IMMEDIATE, on PostgreSQL they must be READ COMMITTED.
+        clock: a function that returns the present as an aware datetime.
     """
 
     def __init__(self, database: sa.Engine, *, clock: Clock = utc_now) -> None:
@@ -211,14 +211,14 @@ class Budgets:
         """Give a knowledge base's first cohort its lifetime budget, within the transaction that creates it.
 
         Args:
-            connection: in a transaction.
-            knowledge_base: whose.
-            epsilon: for its whole life, above 0.
-            delta: for its whole life, in [0, 1).
-            by: who creates it, for the audit trail.
+            connection: a connection in a transaction.
+            knowledge_base: name of the knowledge base.
+            epsilon: ε for its whole life, above 0.
+            delta: δ for its whole life, in [0, 1).
+            by: the actor that creates it, for the audit trail.
 
         Raises:
-            BudgetExistsError: it has one; a lifetime budget is for ever.
+            BudgetExistsError: it has one; a lifetime budget is permanent.
             ValueError: ε is not above 0, or δ not in [0, 1).
         """
         asked = checked(epsilon, delta)
@@ -235,10 +235,10 @@ class Budgets:
         """Whether a knowledge base has this very lifetime budget.
 
         Args:
-            connection: in a transaction.
-            knowledge_base: whose.
-            epsilon: of its whole life.
-            delta: of its whole life.
+            connection: a connection in a transaction.
+            knowledge_base: name of the knowledge base.
+            epsilon: ε for its whole life.
+            delta: δ for its whole life.
 
         Raises:
             BudgetExistsError: it has another, or several cohorts.
@@ -249,7 +249,7 @@ class Budgets:
         if row is not None and len(standing) > 1:
             raise errors.BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had several cohorts before its exemplars were lost in a restore, "
-                "and nobody can tell any more who belongs to which: choose another name"
+                "and it is no longer known who belongs to which: choose another name"
             )
         if row is not None and (row.epsilon, row.delta) != checked(epsilon, delta):
             raise errors.BudgetExistsError(
@@ -259,19 +259,19 @@ class Budgets:
         return row is not None
 
     def delete(self, connection: sa.Connection, knowledge_base: str, by: str) -> None:
-        """Delete the budget of a knowledge base that is empty, within the transaction that deletes that.
+        """Delete the budget of an empty knowledge base, within the transaction that deletes the knowledge base.
 
-        Nothing was ever promised of it, and nothing private was ever there to be read: no plan was signed, and no
-        upload was begun. So no budget that was spent comes back. Both stand in the trail, which is public.
+        No part of it was ever promised, and there was never anything private to read: no plan was signed, and no upload
+        was begun. So no budget that was spent comes back. The trail, which is public, shows both.
 
         Args:
-            connection: in a transaction.
-            knowledge_base: its name.
-            by: who deletes it, for the audit trail.
+            connection: a connection in a transaction.
+            knowledge_base: name of the knowledge base.
+            by: the actor that deletes it, for the audit trail.
 
         Raises:
             UnknownBudgetError: no such knowledge base.
-            NotEmptyError: it is not empty, or is in a group, for ever.
+            NotEmptyError: it is not empty, or is in a group, which no knowledge base leaves.
         """
         lock(connection, knowledge_base)
         if signed := connection.execute(plans_of(knowledge_base)).all():
@@ -305,29 +305,30 @@ class Budgets:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
 
         Args:
-            knowledge_base: whose budget.
+            knowledge_base: the knowledge base whose budget is promised.
             epsilon: the ε the plan's calibrated mechanisms compose to; a float counts as its shortest decimal.
-            delta: its δ.
+            delta: the δ they compose to.
             accountant: name of the accountant that calibrated it.
             document: the calibrated plan as text; stored byte for byte.
             tasks: (name, answers) of each task; answers is what the noise was calibrated for.
-            signed_by: who signs: a key's id, a person, or a name of the command line.
-            cohorts: numbers of those that it draws on; it is charged to each of them.
+            signed_by: the actor that signs: a key's id, a person, or a name of the command line.
+            cohorts: numbers of the cohorts that the plan draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.
-            again: version of the newest plan with this very document, if its budget is to be taken once more. So that
-                is confirmed for one signature, and not for those that follow it.
-            first: what else is to be done in the same transaction, before anything is locked here.
-            last: the same, given the plan's version.
+            again: version of the newest plan with this very document, if its budget is to be taken once more. So the
+                confirmation is for one signature, and not for those that follow it.
+            first: a function to call in the same transaction, before anything is locked here.
+            last: a function to call in the same transaction, with the plan's version, once the plan is written.
 
         Raises:
-            PlansChangedError: it is not.
+            PlansChangedError: ``after_version`` is not the newest plan's version.
             SignedAlreadyError: this very document is signed, and ``again`` does not name its newest version.
-            BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
+            BudgetExceededError: the sum over a cohort's signed plans would exceed its lifetime budget.
             CohortError: there is no such cohort, or it is closed.
-            KnowledgeBaseArchivedError: nothing is signed for it any more.
+            KnowledgeBaseArchivedError: the knowledge base is archived, so nothing is signed for it.
             UnknownBudgetError: no such knowledge base.
-            ValueError: a number out of range, no task, a bad or repeated task name, answers below 1.
+            ValueError: a number is out of range, there is no task, a task's name is bad or repeated, or its answers
+                are below 1.
         """
         asked = checked(epsilon, delta)
         drawn_on = tuple(sorted(set(cohorts)))
@@ -390,11 +391,12 @@ class Budgets:
     def task(self, task_address: str) -> SignedTask:
         """The task at an address: ``knowledge_base.task`` in the newest plan that has it, or ``...@version``.
 
-        Of a task with topics the whole, which is charged by :meth:`on_topic`; ``...task#topic`` is one of its topics.
+        For a task with topics this is the whole task, which is charged by :meth:`on_topic`; ``...task#topic`` is one of
+        its topics.
 
         Raises:
-            UnknownBudgetError: no such knowledge base; names the nearest.
-            UnknownTaskError: there is none; lists the knowledge base's tasks.
+            UnknownBudgetError: there is no such knowledge base; the message names the nearest.
+            UnknownTaskError: there is no such task; the message lists the knowledge base's tasks.
         """
         knowledge_base, name, version = parsed(task_address)
         row_of = _NEWEST_TASK if version is None else _TASK_OF_VERSION
@@ -411,10 +413,10 @@ class Budgets:
             return SignedTask(row.id if row.name == name else None, task, row.answers, plan, topic)
 
     def on_topic(self, task: SignedTask, topic: str) -> SignedTask:
-        """One topic of a task: what a question on it is charged to.
+        """One topic of a task, to which a question on it is charged.
 
         Raises:
-            UnknownTaskError: it has none of this name.
+            UnknownTaskError: the task has no topic of this name.
         """
         return self.task(address(task.knowledge_base, entry(task.name, topic), task.version))
 
@@ -438,7 +440,7 @@ class Budgets:
 
 
 def charges_by_state(connection: sa.Connection) -> dict[int, Counter[str]]:
-    """How many charges each task has in each state."""
+    """The number of charges in each state, by id of the task."""
     counted: dict[int, Counter[str]] = defaultdict(Counter)
     by_state = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
     for task_id, state, number in connection.execute(by_state):
@@ -447,7 +449,7 @@ def charges_by_state(connection: sa.Connection) -> dict[int, Counter[str]]:
 
 
 def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) -> errors.LedgerError:
-    """What is wrong with the address of a task that does not exist."""
+    """The error for the address of a task that does not exist."""
     existing = connection.execute(sa.select(budgets.c.knowledge_base)).scalars().all()
     if knowledge_base not in existing:
         meant = errors.did_you_mean(knowledge_base, existing)
@@ -532,12 +534,12 @@ def delete_rows(connection: sa.Connection, knowledge_base: str) -> None:
 
 
 def add_plan(connection: sa.Connection, signed: PlanSigned, at: datetime) -> int:
-    """Write a signed plan and its tasks; its number in the table.
+    """Write a signed plan and its tasks; returns its number in the table.
 
     Args:
-        connection: in the transaction that also appends it to the trail.
-        signed: what was signed, with its version.
-        at: when.
+        connection: the connection of the transaction that also appends it to the trail.
+        signed: the signature, with the plan and its version.
+        at: the time it was signed.
     """
     row = {
         **signed.model_dump(include={"knowledge_base", "version", "accountant", "document", "signed_by"}),

@@ -4,13 +4,13 @@
 
     charge() ── charged ── release() ──► released      the answer is stored in the same transaction
                    │ ├──── void() ─────► voided        the query failed before any private exemplar was read
-                   │ └──── lease ends ─► lost          its holder died: spent for ever ...
+                   │ └──── lease ends ─► lost          its holder died: it stays spent ...
                    └───────────────────────┴► released ... unless the holder was only slow, and comes back
 
 A task's counter rises in the transaction that writes the charge, and only a void lowers it. Since a plan's mechanisms
 and counts are fixed when it is signed, this counter is the whole enforcement: no accounting happens here.
 
-What makes it hold under many processes: a charge holds the lock of its task's row (SQLite: of the database)
+Many processes may charge at once: a charge holds the lock of its task's row (SQLite: of the database)
 until the charge is durable, so the look-ups for a stored release or an open charge cannot be overtaken. Two guards of
 the database stand behind it: a CHECK on the counter, and a unique index over open charges.
 """
@@ -59,7 +59,7 @@ class IdempotencyConflictError(LedgerError):
 
 
 class ChargeStateError(LedgerError):
-    """The charge is settled already, or lost: what was asked would lose or double it."""
+    """The charge is settled already, or lost: the requested step would lose or double it."""
 
 
 class UnknownChargeError(LedgerError):
@@ -72,7 +72,7 @@ class UnknownReleaseError(LedgerError):
 
 @dataclass(frozen=True)
 class Charged:
-    """A new, durable charge: its holder may now draw the sample. ``answers_left`` is what the task has after it."""
+    """A new, durable charge: its holder may now draw the sample. ``answers_left`` counts the answers after it."""
 
     id: str
     lease_until: datetime
@@ -89,7 +89,7 @@ class InFlight:
 
 @dataclass(frozen=True)
 class Release:
-    """An answer that left, stored; ``task`` is the address with version it was charged to."""
+    """An answer that left, stored; ``task`` is the address that it was charged to, with its version."""
 
     id: str
     charge_id: str
@@ -103,15 +103,15 @@ class Ledger:
 
     Args:
         database: see :class:`accounting.ledger.budgets.Budgets`.
-        lease_s: seconds a holder has to settle its charge before a twin may take it for dead. Longer than the longest
-            query: ending too early spends a second answer, never lets one go unpaid. With several hosts their clocks
-            must agree to well within it.
-        clock: returns the present as an aware datetime.
-        witness: is told of every charge before it may be spent; None leaves a restored ledger unnoticed.
+        lease_s: seconds a holder has to settle its charge before another caller of the same query may take it for
+            dead. Longer than the longest query: ending too early spends a second answer, never lets one go unpaid.
+            With several hosts their clocks must agree to well within it.
+        clock: a function that returns the present as an aware datetime.
+        witness: the witness, which gets every charge before it is spent; None leaves a restored ledger unnoticed.
 
     Attributes:
-        budgets: what is charged: lifetime budgets, signed plans and their tasks.
-        cohorts: whose budgets those are.
+        budgets: lifetime budgets, signed plans and their tasks, which are charged.
+        cohorts: the cohorts that the lifetime budgets belong to.
         groups: budgets that knowledge bases share.
     """
 
@@ -141,11 +141,11 @@ class Ledger:
         backup restored then gives it back.
 
         Args:
-            task: what is charged.
-            query_digest: identifies the normalised query; equal digests under one task are one query.
-            key_id: the API key that asks.
+            task: the task to charge.
+            query_digest: digest of the normalised query; equal digests under one task are one query.
+            key_id: id of the API key that asks.
             idempotency_key: the caller's own name for this request, bound to this query and task at first use.
-            lease_s: of this charge, if that is longer: its holder is known to take long.
+            lease_s: seconds of this charge's lease, if longer than the ledger's: its holder is known to take long.
 
         Returns:
             Charged: the caller now owes a :meth:`release` (or, had the query failed publicly, a :meth:`void`).
@@ -214,7 +214,7 @@ class Ledger:
             return charged
 
     def _settles(self, stored: Release | None, twin: InFlight | None) -> Release | InFlight | None:
-        """What answers a caller without a new charge. A release stands even while a later charge is open."""
+        """The result for a caller without a new charge, if any. A release stands even while a later charge is open."""
         if stored is not None:
             return stored
         return twin if twin is not None and self._clock() < twin.until else None
@@ -222,7 +222,7 @@ class Ledger:
     def _bind(
         self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
     ) -> None:
-        """Let the Idempotency-Key stand for this query; two callers binding it at once both see the winner's."""
+        """Bind the Idempotency-Key to this query; two callers that bind it at once both see the first one's query."""
         row = {"task_id": task.id, "query_digest": query_digest, "created_at": self._clock()}
         new = insert(connection.dialect.name, idempotency_keys).values(
             key_id=key_id, idempotency_key=idempotency_key, **row
@@ -234,11 +234,11 @@ class Ledger:
         """Settle a charge by storing its answer, both in one transaction.
 
         A charge whose lease ran out, even one marked lost, is still paid for, so its holder may still release. But a
-        query has one answer for ever: if its other holder was quicker, that answer is returned, and this one is lost.
+        query has only one answer: if another holder was quicker, that answer is returned, and this one is lost.
 
         Args:
-            charge_id: from :meth:`charge`.
-            answer: what the caller is told, as JSON; the stored and the returned one are equal.
+            charge_id: id of the charge, from :meth:`charge`.
+            answer: the answer for the caller, as JSON; the stored and the returned one are equal.
 
         Returns:
             The query's one release.
@@ -274,12 +274,13 @@ class Ledger:
             return release
 
     def void(self, charge_id: str, reason: str = "") -> None:
-        """Give an answer back. Only for a failure that no private exemplar can have caused, before the sample is drawn:
-        the witness took no note of the charge, or the query's own zero-shot probe failed.
+        """Give an answer back, after a failure that no private exemplar can have caused, before the sample is drawn.
+
+        Such failures are: the witness did not receive the charge, or the query's own zero-shot probe failed.
 
         Args:
-            charge_id: from :meth:`charge`.
-            reason: why, for the audit trail; public.
+            charge_id: id of the charge, from :meth:`charge`.
+            reason: the reason, for the audit trail; public.
 
         Raises:
             ChargeStateError: it is released, voided or lost already: nothing is given back.
@@ -293,7 +294,7 @@ class Ledger:
             trail.append(connection, now, ChargeVoided(charge=charge_id, task=address_of(charge), reason=reason))
 
     def answers_left(self, task: SignedTask) -> int:
-        """How many answers a task may still give, now; a task with topics, on all of them together."""
+        """The number of answers that a task may still give, now; for a task with topics, on all of them together."""
         if task.id is None:
             return sum(self.topics_left(task).values())
         with reading(self._database) as connection:
@@ -301,7 +302,7 @@ class Ledger:
             return int(connection.execute(query).scalar_one())
 
     def topics_left(self, task: SignedTask) -> dict[str, int]:
-        """How many answers a task may still give on each of its topics, now; empty if it has none."""
+        """The number of answers that a task may still give on each of its topics, now; empty if it has none."""
         with reading(self._database) as connection:
             of_plan = sa.select(tasks.c.name, (tasks.c.answers - tasks.c.charged).label("left"))
             rows = connection.execute(of_plan.where(tasks.c.plan_id == task.plan.id).order_by(tasks.c.id)).all()
@@ -309,7 +310,7 @@ class Ledger:
         return {topic: left for name, topic, left in named if name == task.name and topic is not None}
 
     def expire_leases(self) -> int:
-        """Mark every charge whose lease ran out as lost, and say how many. They stay spent: this is for the display."""
+        """Mark every charge whose lease ran out as lost; returns their number. They stay spent: this is for display."""
         now = self._clock()
         dead = sa.and_(charges.c.state == "charged", charges.c.lease_until <= now)
         with reading(self._database) as connection:  # most often there is none, and nothing to lock
@@ -324,8 +325,8 @@ class Ledger:
         """Count a query refused without a charge, for a reason that is public (:mod:`accounting.ledger.refusals`).
 
         Args:
-            task_address: with its version.
-            key_id: who asked.
+            task_address: address of the task, with its version.
+            key_id: id of the API key that asked.
             reason: a word or two with hyphens, such as ``answers-exhausted``.
         """
         with self._database.begin() as connection:
@@ -337,7 +338,7 @@ class Ledger:
             return refusals_of(connection, knowledge_base)
 
     def topic_of_stored(self, task: SignedTask, query_digest: bytes) -> str | None:
-        """The topic under which a query was answered of a task with topics; None: it was not."""
+        """The topic under which a query to a task with topics was answered; None: it was not answered."""
         within = f"{task.name}{SEPARATOR}"
         here = sa.func.substr(tasks.c.name, 1, len(within)) == within, tasks.c.plan_id == task.plan.id
         chosen = sa.select(tasks.c.name).join(releases).where(*here, releases.c.query_digest == query_digest).limit(1)
@@ -370,7 +371,7 @@ def _with_task(table: sa.Table) -> sa.Select[Any]:
 
 _CHARGES = _with_task(charges)
 RELEASES = _with_task(releases)
-"""With the names of its task and knowledge base, and its plan's version."""
+"""Releases with the names of their tasks and knowledge bases, and their plans' versions."""
 # What every query executes is built once: see accounting.ledger.budgets.
 _CHARGE = _CHARGES.where(charges.c.id == sa.bindparam("charge"))
 _RELEASED = RELEASES.where(
@@ -399,7 +400,7 @@ _ADD_RELEASE = sa.insert(releases)
 
 
 def release_of(row: sa.Row[Any]) -> Release:
-    """What a row of :data:`RELEASES` says."""
+    """The release in a row of :data:`RELEASES`."""
     return Release(row.id, row.charge_id, address_of(row), row.answer, row.created_at)
 
 
@@ -424,7 +425,7 @@ def _released(connection: sa.Connection, task_id: int | None, query_digest: byte
 
 
 def _lock(connection: sa.Connection, task_id: int | None) -> None:
-    """Let nobody else charge or release a task until the transaction ends."""
+    """Keep other callers from charging or releasing a task until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(_LOCK, {"task": task_id})
 
@@ -439,7 +440,7 @@ def _locked(connection: sa.Connection, charge_id: str) -> sa.Row[Any]:
 
 
 def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime) -> list[ChargeLost]:
-    """Mark open charges as lost, within the caller's transaction; what to append to the trail."""
+    """Mark open charges as lost, within the caller's transaction; returns the events to append to the trail."""
     lost = sa.update(charges).where(which, charges.c.state == "charged").values(state="lost", settled_at=now)
     ids = connection.execute(lost.returning(charges.c.id)).scalars().all()
     found = connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id))
@@ -447,7 +448,7 @@ def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime
 
 
 def give_back(connection: sa.Connection, charge_id: str, now: datetime) -> bool:
-    """Void a charge that is open, within the caller's transaction; whether it was."""
+    """Void a charge if it is open, within the caller's transaction; returns whether it was."""
     is_open = sa.and_(charges.c.id == charge_id, charges.c.state == "charged")
     void = sa.update(charges).where(is_open).values(state="voided", settled_at=now)
     charge = connection.execute(void.returning(charges.c.task_id, charges.c.key_id)).first()
@@ -460,7 +461,7 @@ def give_back(connection: sa.Connection, charge_id: str, now: datetime) -> bool:
 def _is_bound(
     connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
 ) -> bool:
-    """Whether the Idempotency-Key stands for this query already; raises where it stands for another."""
+    """Whether the Idempotency-Key is bound to this query already; raises where it is bound to another."""
     chosen = sa.and_(idempotency_keys.c.key_id == key_id, idempotency_keys.c.idempotency_key == idempotency_key)
     row = connection.execute(sa.select(idempotency_keys).where(chosen)).first()
     if row is not None and (row.task_id, row.query_digest) != (task.id, query_digest):
@@ -472,4 +473,4 @@ def _is_bound(
 
 def _refusal(connection: sa.Connection, charge_id: str, wanted: str) -> ChargeStateError:
     state = connection.scalar(sa.select(charges.c.state).where(charges.c.id == charge_id))
-    return ChargeStateError(f"charge {charge_id} is {state}: it cannot be {wanted} any more")
+    return ChargeStateError(f"charge {charge_id} is {state}: it can no longer be {wanted}")

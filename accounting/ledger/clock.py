@@ -1,4 +1,4 @@
-"""What time it is: in UTC, unless a test brings another clock."""
+"""The present time, in UTC; a test may bring another clock."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Cohorts: people by when they arrived, each cohort with one budget (ε, δ) for its whole life.
+"""Cohorts: a knowledge base's people in order of arrival, each cohort with one budget (ε, δ) for its whole life.
 
 A plan is charged to every cohort that it names. The plans of a cohort add up by basic composition: the sums of the ε
 and of the δ stay within its budget. That holds although a later plan is chosen after answers of earlier ones were seen,
@@ -26,7 +26,7 @@ from accounting.ledger.tables import budgets, cohorts, groups
 class CohortStatus:
     """A cohort's lifetime budget: in all, promised to the signed plans that name it, and free for further plans.
 
-    Free is less than the rest where the knowledge base's group has less left.
+    The free part is smaller than the rest where the knowledge base's group has less left.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Cohorts:
 
     Args:
         database: see :class:`accounting.ledger.budgets.Budgets`.
-        clock: returns the present as an aware datetime.
+        clock: a function that returns the present as an aware datetime.
     """
 
     def __init__(self, database: sa.Engine, *, clock: Clock) -> None:
@@ -66,13 +66,13 @@ class Cohorts:
         """Give a further cohort its lifetime budget, within the transaction that opens it in the exemplar store.
 
         Args:
-            connection: in a transaction.
-            knowledge_base: whose.
-            number: of the cohort, by the exemplar store.
-            epsilon: for its whole life, above 0.
-            delta: for its whole life, in [0, 1).
-            public_size: its public number of exemplars, for the audit trail.
-            by: who opens it, for the audit trail.
+            connection: a connection in a transaction.
+            knowledge_base: name of the knowledge base.
+            number: number of the cohort, from the exemplar store.
+            epsilon: ε for its whole life, above 0.
+            delta: δ for its whole life, in [0, 1).
+            public_size: number of its exemplars declared as public, for the audit trail.
+            by: the actor that opens it, for the audit trail.
 
         Raises:
             UnknownBudgetError: no such knowledge base.
@@ -101,12 +101,12 @@ class Cohorts:
         trail.append(connection, now, granted)
 
     def close(self, knowledge_base: str, number: int, *, by: str) -> None:
-        """Let no further plan draw on a cohort, for ever. Plans that are signed go on.
+        """Close a cohort permanently: no further plan draws on it. Signed plans go on.
 
         Args:
-            knowledge_base: whose.
-            number: of the cohort.
-            by: who closes it, for the audit trail.
+            knowledge_base: name of the knowledge base.
+            number: number of the cohort.
+            by: the actor that closes it, for the audit trail.
 
         Raises:
             UnknownBudgetError: no such knowledge base.
@@ -124,11 +124,11 @@ class Cohorts:
             trail.append(connection, now, CohortClosed(knowledge_base=knowledge_base, cohort=number, by=by))
 
     def archive(self, knowledge_base: str, *, by: str) -> None:
-        """Close every cohort, the newest too, for ever: nothing new is signed, opened or stored. Signed plans go on.
+        """Close every cohort, the newest too, permanently: nothing new is signed, opened or stored. Signed plans go on.
 
         Args:
-            knowledge_base: its name.
-            by: who archives it, for the audit trail.
+            knowledge_base: name of the knowledge base.
+            by: the actor that archives it, for the audit trail.
 
         Raises:
             UnknownBudgetError: no such knowledge base.
@@ -140,15 +140,15 @@ class Cohorts:
             trail.append(connection, now, *archived(connection, knowledge_base, now, by))
 
     def check_open(self, connection: sa.Connection, knowledge_base: str) -> None:
-        """Whether a knowledge base takes anything new; it is not archived before the caller's transaction ends.
+        """Check that a knowledge base is not archived, and keep it so until the caller's transaction ends.
 
         Args:
-            connection: in a transaction.
-            knowledge_base: its name.
+            connection: a connection in a transaction.
+            knowledge_base: name of the knowledge base.
 
         Raises:
             UnknownBudgetError: no such knowledge base.
-            KnowledgeBaseArchivedError: it does not.
+            KnowledgeBaseArchivedError: it is archived.
         """
         lock(connection, knowledge_base)
         check_not_archived(knowledge_base, cohorts_of(connection, knowledge_base))
@@ -158,7 +158,7 @@ class Cohorts:
 
         Raises:
             UnknownBudgetError: no such knowledge base.
-            KnowledgeBaseArchivedError: none ever again.
+            KnowledgeBaseArchivedError: it is archived, so there are none.
         """
         with reading(self._database) as connection:
             standing = cohorts_of(connection, knowledge_base)
@@ -168,10 +168,10 @@ class Cohorts:
         return tuple(number for number, one in standing.items() if one.closed_at is None)
 
     def check_free(self, knowledge_base: str, cohorts: Sequence[int], *, epsilon: float, delta: float) -> None:
-        """Whether a plan with this budget, which draws on these cohorts, could be signed now.
+        """Check that a plan with this budget, which draws on these cohorts, could be signed now.
 
         Raises:
-            BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
+            BudgetExceededError: the sum over a cohort's signed plans would exceed its lifetime budget.
             CohortError: there is no such cohort, or it is closed.
         """
         with reading(self._database) as connection:
@@ -179,9 +179,9 @@ class Cohorts:
 
 
 def lock(connection: sa.Connection, knowledge_base: str) -> None:
-    """Let those who sign plans, or open or close cohorts, take turns, so that no two see the same rest.
+    """Let transactions that sign plans, or open or close cohorts, take turns, so that no two see the same rest.
 
-    Whoever does so in another knowledge base of its group waits, too: always for a knowledge base before its group.
+    Those in other knowledge bases of its group wait, too. A knowledge base is always locked before its group.
     """
     if connection.execute(budget_of(knowledge_base).with_for_update(key_share=True)).first() is None:
         raise unknown_budget(knowledge_base)
@@ -202,7 +202,7 @@ def close(connection: sa.Connection, knowledge_base: str, number: int, now: date
 
 
 def archived(connection: sa.Connection, knowledge_base: str, now: datetime, by: str) -> list[Particulars]:
-    """Archive a knowledge base that is not, within the caller's transaction; what to append to the trail."""
+    """Archive a knowledge base if it is not archived, in the caller's transaction; returns the events to append."""
     happened: list[Particulars] = []
     for number, one in cohorts_of(connection, knowledge_base).items():
         if one.closed_at is None:
@@ -212,7 +212,7 @@ def archived(connection: sa.Connection, knowledge_base: str, now: datetime, by: 
 
 
 def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence[int], asked: Pair) -> None:
-    """Whether each of these cohorts may be drawn on and has this much left."""
+    """Check that each of these cohorts may be drawn on and has this much left."""
     standing = cohorts_of(connection, knowledge_base)
     if not standing:
         raise unknown_budget(knowledge_base)
@@ -232,7 +232,7 @@ def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence
 
 
 def check_not_archived(knowledge_base: str, standing: Mapping[int, Row]) -> None:
-    """People arrive to the newest cohort until the knowledge base is archived: it is closed then, and only then."""
+    """Check that a knowledge base is not archived. Only that closes its newest cohort, which new people belong to."""
     if standing and standing[len(standing)].closed_at is not None:
         raise KnowledgeBaseArchivedError(knowledge_base)
 
@@ -248,7 +248,7 @@ def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> 
 
 
 def statuses_of(connection: sa.Connection, knowledge_base: str) -> tuple[CohortStatus, ...]:
-    """How much of each of its cohorts' budgets is left, in order."""
+    """The budgets of a knowledge base's cohorts, in order."""
     standing = cohorts_of(connection, knowledge_base).values()
     amounts = _amounts(connection, knowledge_base, standing, group_of(connection, knowledge_base))
     found = []
@@ -261,10 +261,10 @@ def statuses_of(connection: sa.Connection, knowledge_base: str) -> tuple[CohortS
 def _amounts(
     connection: sa.Connection, knowledge_base: str, standing: Iterable[Row], group: Row | None
 ) -> dict[int, tuple[Pair, Pair]]:
-    """By cohort, what is promised, and what a further plan may ask for.
+    """The amounts, by cohort, that are promised and that a further plan may ask for.
 
-    What other knowledge bases of the group leave of its budget limits each cohort by itself: the group pays for the
-    cohort that is promised most.
+    The part of a group's budget that its other knowledge bases leave limits each cohort by itself: the group pays for
+    the cohort that promises most.
     """
     signed = connection.execute(plans_of(knowledge_base)).all()
     lifetimes = {one.number: (one.epsilon, one.delta) for one in standing}
@@ -275,10 +275,10 @@ def _amounts(
 
 
 def budget_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    """Selects the row that says that a knowledge base has a budget."""
+    """A query for the row with a knowledge base's budget."""
     return sa.select(budgets).where(budgets.c.knowledge_base == knowledge_base)
 
 
 def unknown_budget(knowledge_base: str) -> UnknownBudgetError:
-    """There is no knowledge base of this name."""
+    """The error for a name without a knowledge base."""
     return UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")

@@ -1,4 +1,4 @@
-"""What the ledger's modules say to either database."""
+"""Reading from, and inserting into, SQLite and PostgreSQL."""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -10,5 +10,5 @@ def reading(database: sa.Engine) -> sa.Connection:
 
 
 def insert(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that may say what is done on a conflict."""
+    """An INSERT that can handle conflicts (``on_conflict_do_nothing``, ``on_conflict_do_update``)."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)

@@ -1,13 +1,13 @@
-"""What a ledger calls a task, or one of its topics."""
+"""The ledger's names for tasks and their topics."""
 
 from collections.abc import Mapping
 
 SEPARATOR = "#"
-"""Stands between a task's name and a topic's."""
+"""The separator between a task's name and a topic's."""
 
 
 def entry(task: str, topic: str | None) -> str:
-    """What a ledger calls a task, or one of its topics: ``reply``, or ``reply#kettle``."""
+    """The ledger's name for a task, or for one of its topics: ``reply``, or ``reply#kettle``."""
     return task if topic is None else f"{task}{SEPARATOR}{topic}"
 
 
@@ -18,7 +18,7 @@ def parts(named: str) -> tuple[str, str | None]:
 
 
 def by_task(counts: Mapping[str, int]) -> dict[str, int]:
-    """The largest count of each task, from counts by what a ledger calls it: what a unit can have paid at most."""
+    """The largest count of each task, from counts by :func:`entry`: the most that a unit can have paid."""
     largest: dict[str, int] = {}
     for named, count in counts.items():
         task, _ = parts(named)

@@ -1,4 +1,4 @@
-"""What the ledger refuses about budgets, plans and cohorts."""
+"""Errors of the ledger about budgets, plans and cohorts."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,7 +7,7 @@ from accounting.ledger.amounts import Pair, in_words
 
 
 class LedgerError(Exception):
-    """What the ledger refuses; the message says what to do."""
+    """The ledger refuses a request; the message names the remedy."""
 
 
 class UnknownBudgetError(LedgerError):
@@ -31,10 +31,10 @@ class PlansChangedError(LedgerError):
 
 
 class SignedAlreadyError(LedgerError):
-    """This very plan is signed, and nobody said that its budget is to be taken again.
+    """This very plan is signed, and the signer did not confirm that its budget is to be taken again.
 
     Attributes:
-        version: of the newest plan that is equal to it; naming it confirms.
+        version: version of the newest plan that is equal to it; the signer confirms by naming it.
     """
 
     def __init__(self, knowledge_base: str, version: int, asked: Pair) -> None:
@@ -50,11 +50,11 @@ class CohortError(LedgerError):
 
 
 class KnowledgeBaseArchivedError(CohortError):
-    """The knowledge base takes nothing new, for ever."""
+    """The knowledge base is archived: permanently, it takes nothing new."""
 
     def __init__(self, knowledge_base: str) -> None:
         super().__init__(
-            f"knowledge base {knowledge_base!r} is archived for ever: it takes no plan, cohort or exemplar any more; "
+            f"knowledge base {knowledge_base!r} is archived for ever: it no longer takes plans, cohorts or exemplars; "
             "create another"
         )
 
@@ -71,19 +71,19 @@ class UnknownGroupError(LedgerError):
 
 
 class GroupError(LedgerError):
-    """There is such a group, the knowledge base is in one, or the group has too little left for it."""
+    """The group exists already, the knowledge base is in a group, or the group has too little left for it."""
 
 
 class BudgetExceededError(LedgerError):
     """A plan asks for more than is free.
 
     Args:
-        knowledge_base: whose.
-        asked: (ε, δ), as all three.
-        promised: to signed plans.
-        free: what is left.
-        cohort: number of the one that has too little, in a knowledge base with several; None for its only one.
-        group: the knowledge base's, if that has too little and the cohort would have enough.
+        knowledge_base: name of the knowledge base.
+        asked: the plan's (ε, δ).
+        promised: the (ε, δ) promised to signed plans.
+        free: the (ε, δ) that is left.
+        cohort: number of the cohort that has too little, in a knowledge base with several; None for its only one.
+        group: name of the knowledge base's group, if that has too little and the cohort would have enough.
     """
 
     def __init__(
@@ -106,6 +106,6 @@ class BudgetExceededError(LedgerError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """How a message ends that does not know a name: with the nearest one of those known, if one is near."""
+    """The end of a message about an unknown name: the nearest of the known names, if one is near."""
     nearest = get_close_matches(name, known, n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""

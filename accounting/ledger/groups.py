@@ -1,6 +1,6 @@
 """Groups: knowledge bases that may hold the same people share one budget (ε, δ) for life.
 
-Whoever is in several knowledge bases pays for the plans of each. A group bounds the sum: whatever cohorts a person
+A person in several knowledge bases pays for the plans of each. A group bounds the sum: whatever cohorts a person
 belongs to, all plans of its knowledge bases together stay within its budget (:mod:`accounting.ledger.promised`). A
 knowledge base joins one group at most, with whatever it has promised, and never leaves it.
 """
@@ -25,7 +25,7 @@ from accounting.ledger.tables import group_members, groups
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """A group's budget: in all, promised to somebody who is in all of its knowledge bases, and free for more plans."""
+    """A group's budget: in all, promised to a person who is in all of its knowledge bases, and free for more plans."""
 
     name: str
     knowledge_bases: tuple[str, ...]
@@ -43,7 +43,7 @@ class Groups:
 
     Args:
         database: see :class:`accounting.ledger.budgets.Budgets`.
-        clock: returns the present as an aware datetime.
+        clock: a function that returns the present as an aware datetime.
     """
 
     def __init__(self, database: sa.Engine, *, clock: Clock) -> None:
@@ -51,17 +51,17 @@ class Groups:
         self._clock = clock
 
     def open(self, name: str, epsilon: Number, delta: Number, *, by: str) -> None:
-        """Make a group, with its budget for ever and nothing in it.
+        """Make a group, with a permanent budget and without knowledge bases.
 
         Args:
-            name: of 1 to 200 characters.
-            epsilon: for its whole life, above 0.
-            delta: for its whole life, in [0, 1).
-            by: who makes it, for the audit trail.
+            name: name of the group, 1 to 200 characters.
+            epsilon: ε for its whole life, above 0.
+            delta: δ for its whole life, in [0, 1).
+            by: the actor that makes it, for the audit trail.
 
         Raises:
-            GroupError: there is one of this name.
-            ValueError: a name or number out of range.
+            GroupError: there is a group of this name.
+            ValueError: the name is too short or too long, or a number is out of range.
         """
         asked = checked(epsilon, delta)
         if not 0 < len(name) <= 200:
@@ -77,12 +77,12 @@ class Groups:
             raise GroupError(f"there is a group {name!r} already; its budget cannot be changed") from None
 
     def join(self, name: str, knowledge_base: str, *, by: str) -> None:
-        """Put a knowledge base into a group, for ever, with every plan that it has signed.
+        """Put a knowledge base into a group, permanently, with every plan that it has signed.
 
         Args:
-            name: the group's.
-            knowledge_base: its name.
-            by: who decides it, for the audit trail.
+            name: name of the group.
+            knowledge_base: name of the knowledge base.
+            by: the actor that decides it, for the audit trail.
 
         Raises:
             UnknownGroupError: no such group.
@@ -97,7 +97,7 @@ class Groups:
             group = _named(connection, name, locked=True)
             if any(name in one.closed for one in trail.restores(connection)):
                 raise GroupError(
-                    f"no knowledge base joins group {name!r} any more: it ended with a restore that found two "
+                    f"no further knowledge base joins group {name!r}: it ended with a restore that found two "
                     "histories of it; use another"
                 )
             paid, left = most_paid(connection.execute(plans_of(knowledge_base)).all()), left_by(connection, group)
@@ -128,7 +128,7 @@ class Groups:
 
 
 def status_of(connection: sa.Connection, group: Row) -> GroupStatus:
-    """How much of a group's budget is promised."""
+    """A group's budget and its use."""
     free = left_by(connection, group)
     promised = rest((group.epsilon, group.delta), [free])[1]
     names = tuple(members_of(connection, group.name))

@@ -1,6 +1,6 @@
-"""What happened to a ledger's budgets, read back by time: releases, and answers charged per day.
+"""The history of a ledger's budgets: releases, and answers charged per day.
 
-Everything here is public: a query shows in none of it, and of exemplars nothing is known to the ledger at all.
+Everything here is public: it shows nothing of queries, and the ledger knows nothing of exemplars.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class UnknownCursorError(LedgerError):
 
 @dataclass(frozen=True)
 class Day:
-    """How many answers of a task were spent on a day (UTC), voided ones not counted. Days without any are left out."""
+    """The number of a task's answers spent on a day (UTC), without voided ones. Days without any are left out."""
 
     day: date
     task: str
@@ -33,7 +33,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Use:
-    """How many answers of a task a key was charged on a day (UTC), voided ones not counted."""
+    """The number of a task's answers charged to a key on a day (UTC), without voided ones."""
 
     day: date
     task: str
@@ -43,7 +43,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Fallbacks:
-    """Of a task whose answers say whether they fell back to one without exemplars: how many left, how many did."""
+    """The number of a task's releases, and of those that fell back to no exemplars, for tasks whose answers show it."""
 
     task: str
     releases: int
@@ -71,10 +71,10 @@ class History:
         """Answers that left; those of equal times are ordered by id.
 
         Args:
-            knowledge_base: only of this one.
-            task: only of this one: ``knowledge_base.task`` in every plan, or ``...@version`` in one.
-            after: go on behind the release of this id.
-            limit: at most so many.
+            knowledge_base: the only knowledge base to read; None: all.
+            task: the only task to read: ``knowledge_base.task`` in every plan, or ``...@version`` in one; None: all.
+            after: id of the release to go on behind.
+            limit: greatest number of releases.
 
         Raises:
             UnknownCursorError: no release has the id ``after``.
@@ -93,14 +93,14 @@ class History:
         """Answers spent per day and task, by day and then by task.
 
         Args:
-            knowledge_base: only of this one.
-            since: only charges of this moment and later.
+            knowledge_base: the only knowledge base to count; None: all.
+            since: time of the first charges to count; None: all.
         """
         rows = self._charged(_TASK, knowledge_base, since)
         return [Day(date.fromisoformat(row.day), address_of(row), row.answers) for row in rows]
 
     def usage(self, *, knowledge_base: str, since: datetime) -> list[Use]:
-        """Answers spent per day, task and key, by day; only charges of this moment and later."""
+        """Answers spent per day, task and key, by day; only charges at or after ``since``."""
         rows = self._charged((*_TASK, charges.c.key_id), knowledge_base, since)
         return [Use(date.fromisoformat(row.day), address_of(row), row.key_id, row.answers) for row in rows]
 
@@ -121,7 +121,7 @@ class History:
             return connection.execute(query).all()
 
     def fallbacks(self, *, knowledge_base: str) -> list[Fallbacks]:
-        """How often tasks fell back, by task; the caller was told of each."""
+        """The number of fallbacks by task; their callers' answers showed each."""
         fell_back = releases.c.answer["fallback"].as_boolean()
         query = (
             sa.select(*_TASK, sa.func.count().label("all"), sa.func.count().filter(fell_back).label("fallbacks"))
@@ -136,7 +136,7 @@ class History:
 
 
 def midnight(day: date) -> datetime:
-    """When a day begins, in UTC."""
+    """The beginning of a day, in UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 

@@ -1,7 +1,7 @@
-"""What signed plans promise, added up per cohort, per knowledge base and per group of knowledge bases.
+"""The budgets that signed plans promise, added up per cohort, per knowledge base and per group of knowledge bases.
 
-A person belongs to one cohort of a knowledge base. So its plans cost nobody more than the cohort that they cost most,
-and a person in every knowledge base of a group pays at most the sum of these.
+A person belongs to one cohort of a knowledge base. So a person pays for its plans at most what the cohort pays that
+they cost most, and a person in every knowledge base of a group pays at most the sum of these.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,24 +15,24 @@ Row = sa.Row[tuple[object, ...]]
 
 
 def plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    """Selects its signed plans, oldest first."""
+    """A query for a knowledge base's signed plans, oldest first."""
     return sa.select(plans).where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version)
 
 
 def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
-    """What the plans that name a cohort promise, each."""
+    """The budget that each plan promises that names a cohort."""
     return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
 
 
 def most_paid(signed: Sequence[Row]) -> Pair:
-    """The most that anybody pays for these plans of one knowledge base: of ε, and of δ."""
+    """The most that a person pays for these plans of one knowledge base: of ε, and of δ."""
     numbers = {number for plan in signed for number in plan.cohorts}
     paid = [total(charged_to(number, signed)) for number in numbers] or [total([])]
     return max(epsilon for epsilon, _ in paid), max(delta for _, delta in paid)
 
 
 def group_of(connection: sa.Connection, knowledge_base: str) -> Row | None:
-    """The group that a knowledge base is in; None: in none."""
+    """The group that a knowledge base is in; None: it is not in a group."""
     of = sa.select(groups).join(group_members).where(group_members.c.knowledge_base == knowledge_base)
     return connection.execute(of).first()
 
@@ -44,7 +44,7 @@ def members_of(connection: sa.Connection, group: str) -> list[str]:
 
 
 def left_by(connection: sa.Connection, group: Row, without: str | None = None) -> Pair:
-    """What a group's knowledge bases leave of its budget; those except one, if that is named."""
+    """The part of a group's budget that its knowledge bases leave, or all of them but the one named."""
     others = [name for name in members_of(connection, group.name) if name != without]
     paid = [most_paid(connection.execute(plans_of(name)).all()) for name in others]
     return rest((group.epsilon, group.delta), paid)[1]

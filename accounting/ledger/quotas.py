@@ -1,4 +1,4 @@
-"""A key's own share: how many answers it may be charged, below what the budgets allow everybody together.
+"""A key's own share: the number of answers it may be charged, within the budgets that all keys share.
 
 The count is kept beside the charges, in the same transactions, and so cannot be overdrawn by racing queries.
 """
@@ -14,7 +14,7 @@ from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import quotas
 
 NO_KEY = ""
-"""In place of a key's id: a release that is made once is charged to its plan, not to the caller."""
+"""The value in place of a key's id where none is charged: a one-time release is charged to its plan."""
 
 
 class QuotaExhaustedError(LedgerError):
@@ -28,15 +28,15 @@ class QuotaExhaustedError(LedgerError):
 
 
 def set_quota(connection: sa.Connection, key_id: str, answers: int | None) -> None:
-    """Limit how many answers a key may be charged in all, within the caller's transaction.
+    """Limit the number of answers that a key may be charged in all, within the caller's transaction.
 
     Args:
-        connection: in a transaction.
-        key_id: whose.
-        answers: 0 or more; None: no limit but the budgets'.
+        connection: a connection in a transaction.
+        key_id: id of the key.
+        answers: number of answers, 0 or more; None: no limit but the budgets'.
 
     Raises:
-        ValueError: below 0.
+        ValueError: the number is below 0.
     """
     if answers is not None and answers < 0:
         raise ValueError(f"quota: {answers} is below 0")
@@ -48,7 +48,7 @@ def count_charge(connection: sa.Connection, key_id: str, by: int = 1) -> None:
     """Count one charge of a key, or with ``by = -1`` a void; nothing if no key is charged (:data:`NO_KEY`).
 
     Raises:
-        QuotaExhaustedError: it may not be charged any more.
+        QuotaExhaustedError: the key has used up its quota.
     """
     if key_id == NO_KEY:
         return

@@ -1,7 +1,7 @@
-"""Queries refused without a charge: counted one by one, and told to the audit trail at most once a minute each.
+"""Queries refused without a charge: each is counted, and the audit trail has at most one event a minute for each kind.
 
-A program that goes on asking after its budget is spent would fill the trail. What is counted in between is in the
-next event's ``times``.
+A program that goes on asking after its budget is spent would fill the trail otherwise. A kind is a task, a key and a
+reason; refusals between two events are in the later event's ``times``.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ TOLD_EVERY = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Refusal:
-    """How often a key was refused by a task for a reason, and when last."""
+    """The number of times that a task refused a key for a reason, and the last time."""
 
     task: str
     key_id: str
@@ -29,7 +29,7 @@ class Refusal:
 
 
 def count_refusal(connection: sa.Connection, now: datetime, task: str, key_id: str, reason: str) -> None:
-    """See :meth:`accounting.ledger.charges.Ledger.refuse`."""
+    """Count one refusal, in the caller's transaction, and append an event if the last one is a minute old."""
     which = {"task": task, "key_id": key_id, "reason": reason}
     new = insert(connection.dialect.name, refusals).values(
         **which, times=1, last_at=now, audited_times=0, audited_at=now - TOLD_EVERY
@@ -48,7 +48,7 @@ def count_refusal(connection: sa.Connection, now: datetime, task: str, key_id: s
 
 
 def refusals_of(connection: sa.Connection, knowledge_base: str | None) -> list[Refusal]:
-    """See :meth:`accounting.ledger.charges.Ledger.refusals`."""
+    """Refusals of one knowledge base or of all, by task and reason."""
     query = sa.select(*(refusals.c[name] for name in ("task", "key_id", "reason", "times", "last_at")))
     if knowledge_base is not None:
         query = query.where(refusals.c.task.startswith(f"{knowledge_base}.", autoescape=True))

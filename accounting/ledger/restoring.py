@@ -1,33 +1,33 @@
-"""After the ledger was restored from a backup: what was lost, and charging it again.
+"""Finding what the ledger lost by a restore from a backup, and charging it again.
 
 The witness (:mod:`accounting.ledger.witness`) holds the events that the backup lacks. Acknowledging the loss brings
 back from them whatever the privacy guarantee rests on, in one transaction: lifetime budgets, signed plans, and every
 charge that was not voided, as lost, since its answer may have left. All of it is appended to the trail once more, so a
-replay finds the same budgets and charges as before. What cannot come back (exemplars, keys, stored answers) is told to
-the admin.
+replay finds the same budgets and charges as before. The admin gets a list of what cannot come back: exemplars, keys,
+stored answers.
 
 A restored ledger that went on before it was compared has a history of its own. A knowledge base has one history or it
-ends: where both tell of it (:attr:`Loss.forked`), nothing answers from it or from its group any more, it is archived,
-and no other joins that group. Its lost history stays lost. The trail says all this, so it holds whatever is restored
-later.
+ends: where both histories have events of it (:attr:`Loss.forked`), it and the others of its group no longer answer,
+they are archived, and no other joins that group. Its lost history stays lost. The trail records all this, so it holds
+whatever is restored later.
 
-A lost upload may have brought people whom nobody will recognise. Where they can only belong to the newest cohort, they
+A lost upload may have brought people who will not be recognised. Where they can only belong to the newest cohort, they
 come back to it, and no further cohort is opened (:func:`exemplar_store.cohorts.note_lost_arrivals`). Where they may
 belong to an earlier one (:func:`mixed`), they would pay twice, so the knowledge base ends, too.
 
 An upload is announced, and that is witnessed; its end (:class:`UploadEnded`) is written in the transaction that stores
 its exemplars, or after it has failed. A backup that has the end has the exemplars. A backup that has the announcement
-alone may lack them, whatever the ledger says that went on from it, so that upload counts as lost. Of one that crashed
-only the announcement is left. That hinders nothing until a restore loses something, and counts as lost then.
+alone may lack them, whatever the ledger that went on from it contains, so that upload counts as lost. An upload that
+crashed leaves only its announcement. That hinders nothing until a restore loses something, and counts as lost then.
 
-A lost upload may also have brought people to topics, who would be on others when they come back, or are uploaded with
-other exemplars, and pay on both. So would those of a plan with topics that is signed again, since what they were on is
-lost. Such tasks give no more answers (:attr:`Loss.spent`): another plan finds everybody's topic anew.
+A lost upload may also have brought people to topics. When they come back, or are uploaded with other exemplars, they
+would be on other topics, and pay on both. So would those of a plan with topics that is signed again, since their topics
+are lost. Such tasks give no more answers (:attr:`Loss.regrouped`): another plan assigns all people to topics anew.
 
 Such a loss is always noticed. An answer is drawn from the units that had arrived before its charge was made, and the
-charge is witnessed with all that was committed before. So where somebody was drawn, the end of the upload that brought
-them stands in the witness, and a backup from before it lacks what was witnessed. It also stands on its side of every
-opening of a cohort, as do the units themselves.
+charge is witnessed with all that was committed before. So where a unit was drawn, the witness has the end of the upload
+that brought it, and a backup from before that end lacks a witnessed event. The end also precedes, or follows, the same
+openings of cohorts as the units themselves.
 """
 
 from bisect import bisect_left
@@ -54,7 +54,7 @@ from accounting.ledger.trail import START, AuditEvent, AuditTrail, every
 from accounting.ledger.witness import LedgerRestoredError, Witness
 
 BringBack = Callable[[sa.Connection, AuditEvent], list[Particulars]]
-"""Does again, in the caller's transaction, what one lost event did; returns what to append to the trail."""
+"""A function that repeats one lost event, in the caller's transaction; returns the events to append to the trail."""
 
 Name = tuple[str, str]
 """``("knowledge_base", "support")`` or ``("group", "care")``."""
@@ -62,18 +62,18 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Loss:
-    """What the witness saw and the ledger lacks.
+    """The events that the witness has and the ledger lacks.
 
     Attributes:
         common: the newest event that both have.
         witnessed: the newest event witnessed; None for a witness that never saw this ledger.
         own: the events that the ledger has after ``common``, where it went its own way; from the acknowledgement on if
-            there was one and the witness was not told.
-        lost: what is not brought back yet, oldest first.
-        earlier: what was lost too, and brought back by that acknowledgement.
+            there was one that the witness has not received.
+        lost: the lost events that are not brought back yet, oldest first.
+        earlier: the lost events that this acknowledgement brought back.
         begun: announcements of uploads up to ``common`` that had not ended by then.
-        joined: who joined which group, in either history.
-        acknowledged: whether nothing is left to bring back, and only the witness must still be told.
+        joined: pairs of a knowledge base and the group that it joined, in either history.
+        acknowledged: whether nothing is left to bring back, and only the witness must still be brought up to date.
     """
 
     common: Mark
@@ -87,24 +87,24 @@ class Loss:
 
     @cached_property
     def charges(self) -> tuple[events.AnswerCharged, ...]:
-        """The charges among them that were not voided, of knowledge bases that have one history."""
+        """The lost charges that were not voided, of knowledge bases that have one history."""
         back = _standing(event for event in self.lost if self.comes_back(event))
         return tuple(one for one in back if isinstance(one, events.AnswerCharged))
 
     @cached_property
     def forked(self) -> set[Name]:
-        """What both histories tell of, with its group."""
+        """Knowledge bases and groups that both histories have events of, and all that share a group with them."""
         return self._in_both(_standing(self.own), _standing(self.lost))
 
     @cached_property
     def ended(self) -> tuple[str, ...]:
-        """Knowledge bases of which nothing is answered any more."""
+        """Knowledge bases that no longer answer."""
         ended = mixed(self) | _named("knowledge_base", self.forked)
         return tuple(sorted(ended.union(*(one.ended for one in self.restores))))
 
     @cached_property
     def regrouped(self) -> set[str]:
-        """Knowledge bases of which nobody can tell any more which units were on which topic."""
+        """Knowledge bases where it is no longer known which units were on which topic."""
         happened = (event.particulars for event in (*self.earlier, *self.lost, *self.begun))
         arrivals = (events.ExemplarsIngested, events.UploadEnded, events.BudgetOpened)
         again = {address.partition(".")[0] for one in self.restores for address in one.spent}
@@ -117,12 +117,12 @@ class Loss:
 
     @cached_property
     def closed(self) -> tuple[str, ...]:
-        """Groups that nothing joins any more."""
+        """Groups that no further knowledge base joins."""
         return tuple(sorted(_named("group", self.forked).union(*(one.closed for one in self.restores))))
 
     @cached_property
     def charged_twice(self) -> tuple[str, ...]:
-        """Knowledge bases of which each history was charged answers that the other was not, with their groups."""
+        """Knowledge bases where each history has charges that the other lacks, and all that share a group with them."""
         here, there = (
             {one for one in _standing(some) if isinstance(one, events.AnswerCharged | events.LedgerRestored)}
             for some in (self.own, self.lost)
@@ -131,7 +131,7 @@ class Loss:
         return tuple(sorted(twice.union(*(one.charged_twice for one in self.restores))))
 
     def comes_back(self, event: AuditEvent) -> bool:
-        """Whether a lost event tells of nothing that is forked."""
+        """Whether a lost event is to be brought back: it names nothing that is forked."""
         return event.particulars is None or not self.forked & _names(event.particulars)
 
     @property
@@ -143,14 +143,14 @@ class Loss:
         return set.intersection(*(self._with_groups(set().union(*map(_names, some))) for some in (here, there)))
 
     def _with_groups(self, names: set[Name]) -> set[Name]:
-        """And all that share a group with them."""
+        """These names, and all that share a group with them."""
         while (more := names.union(*(pair for pair in self.joined if pair & names))) != names:
             names = more
         return names
 
 
 def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
-    """Compare the two; None if the ledger has all that was witnessed.
+    """The loss that a comparison of ledger and witness shows; None if the ledger has all that was witnessed.
 
     Raises:
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
@@ -177,9 +177,9 @@ def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
 
 
 def mixed(loss: Loss) -> set[str]:
-    """Knowledge bases of which people were lost who may belong to another cohort than the newest.
+    """Knowledge bases that lost people who may belong to another cohort than the newest.
 
-    That is where a cohort was opened after a lost upload. An upload's exemplars came where it ended, or last.
+    In these a cohort was opened after a lost upload. An upload's exemplars came when it ended, or last if it did not.
     """
     uploaded: set[str] = set()
     found = set()
@@ -196,17 +196,17 @@ def mixed(loss: Loss) -> set[str]:
 def acknowledge(
     ledger: sa.Engine, witness: Witness, loss: Loss, *, by: str, outside: BringBack = lambda _connection, _event: []
 ) -> None:
-    """Charge what was lost and let the ledger go on from here. May be repeated after a crash at any point.
+    """Bring back the lost events and let the ledger go on from here. May be repeated after a crash at any point.
 
     Args:
         ledger: the ledger's database.
-        witness: what :func:`find_loss` compared it with.
-        loss: its result.
-        by: who acknowledges, for the audit trail.
-        outside: brings back what lost events did outside the ledger.
+        witness: the witness that :func:`find_loss` compared it with.
+        loss: result of :func:`find_loss`.
+        by: the admin who acknowledges, for the audit trail.
+        outside: a function that brings back what lost events did outside the ledger.
 
     Raises:
-        accounting.ledger.witness.LedgerRestoredError: the ledger was changed, or the witness told more, since the
+        accounting.ledger.witness.LedgerRestoredError: the ledger was changed, or more events were witnessed, since the
             loss was counted.
     """
     if not loss.acknowledged:
@@ -252,7 +252,7 @@ class _Restoring:
         self._charges = {one.charge for one in loss.charges}
 
     def bring_back(self, event: AuditEvent) -> list[Particulars]:
-        """All that one lost event did; of what is forked only that it exists, so that nobody creates it anew."""
+        """Repeat one lost event; of a forked knowledge base only its creation, so that its name stays taken."""
         if not (self._loss.comes_back(event) or event.kind == events.BudgetOpened.kind):
             return []
         match happened := event.particulars:
@@ -287,7 +287,7 @@ class _Restoring:
         return [happened]
 
     def end(self, name: str, by: str) -> list[Particulars]:
-        """No task of a knowledge base answers any more, whatever its open charges come to, and it is archived.
+        """End a knowledge base: its tasks no longer answer, whatever becomes of their open charges, and it is archived.
 
         Call it when all else is brought back, since that adds tasks and cohorts.
         """
@@ -299,10 +299,12 @@ class _Restoring:
         return [*lost, *archived(self._connection, name, self._now, by)]
 
     def spend_topics(self, names: set[str]) -> tuple[tuple[str, ...], list[Particulars]]:
-        """No task with topics of some knowledge bases answers any more, whatever its open charges come to.
+        """End the tasks with topics of some knowledge bases: they no longer answer, whatever becomes of open charges.
+
+        Call it when all else is brought back, as :meth:`end`.
 
         Returns:
-            Addresses of their topics; what to append to the trail. Call it as :meth:`end`.
+            Addresses of their topics, and the events to append to the trail.
         """
         listed = sa.select(tasks.c.id, tasks.c.name, plans.c.knowledge_base, plans.c.version).join(plans)
         of_topics = listed.where(plans.c.knowledge_base.in_(names), tasks.c.name.contains(SEPARATOR))
@@ -345,7 +347,7 @@ def _granted(opened: events.BudgetOpened | events.CohortOpened | events.GroupOpe
 
 
 def _standing(some: Iterable[AuditEvent]) -> list[Particulars]:
-    """What binds; without charges that were voided."""
+    """The events that promised or spent something, or brought units; without charges that were voided."""
     happened = [event.particulars for event in some if event.particulars is not None]
     voided = {one.charge for one in happened if isinstance(one, events.ChargeVoided)}
     return [
@@ -354,7 +356,7 @@ def _standing(some: Iterable[AuditEvent]) -> list[Particulars]:
 
 
 def _names(happened: Particulars) -> set[Name]:
-    """Which knowledge bases and groups an event tells of."""
+    """The knowledge bases and groups that an event names."""
     if isinstance(happened, events.LedgerRestored):
         return {("knowledge_base", name) for name in happened.ended} | {("group", name) for name in happened.closed}
     names = {(kind, getattr(happened, kind)) for kind in ("knowledge_base", "group") if hasattr(happened, kind)}

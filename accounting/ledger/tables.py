@@ -3,7 +3,7 @@
 A group has knowledge bases, a knowledge base has cohorts, plans are charged to cohorts, a plan holds tasks, a task
 counts charges, a charge becomes at most one release. What was signed, charged or released is never changed or deleted:
 the code has no path that does, and :data:`GUARDS` make the database refuse one (a slip in a script, a later migration).
-They are no defence against the database's owner.
+They do not stop the database's owner.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Refuse a naive datetime: nobody could say later which instant it was."""
+        """Refuse a naive datetime: it does not determine an instant."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -30,7 +30,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Give back what was stored, in UTC."""
+        """Return the stored datetime, in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -58,11 +58,11 @@ class Numbers(sa.types.TypeDecorator[tuple[int, ...]]):
     cache_ok = True
 
     def process_bind_param(self, value: tuple[int, ...] | None, dialect: sa.Dialect) -> str | None:
-        """Write them."""
+        """Write the numbers."""
         return None if value is None else ",".join(map(str, value))
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[int, ...] | None:
-        """Read them."""
+        """Read the numbers."""
         return None if value is None else tuple(map(int, filter(None, value.split(","))))
 
 
@@ -73,7 +73,7 @@ NAMES = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
-"""Of indexes and constraints, so that migrations can name them."""
+"""The naming convention of indexes and constraints, so that migrations can name them."""
 
 metadata = sa.MetaData(naming_convention=NAMES)
 
@@ -248,7 +248,7 @@ class Guard:
         name: the trigger's name, unique in the database.
         table: the table it watches.
         change: ``DELETE``, ``UPDATE`` or ``UPDATE OF column, ...``.
-        message: what the refused statement's error says.
+        message: message of the refused statement's error.
         condition: SQL over OLD and NEW; the change is refused where it holds. None refuses always.
         looks_up: whether the condition reads tables, which PostgreSQL allows in a function only.
     """
@@ -292,7 +292,7 @@ REFUSE_FUNCTION = (
     "CREATE OR REPLACE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS "
     "$$ BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
 )
-"""PostgreSQL's triggers call a function; this one raises the message it is given."""
+"""The function that PostgreSQL's triggers call; it raises the message in its argument."""
 
 GUARDS = (
     Guard("budgets_no_update", "budgets", "UPDATE", "a lifetime budget cannot be changed"),
@@ -355,7 +355,7 @@ GUARDS = (
 
 
 def guard_tables(tables: sa.MetaData, guards: Iterable[Guard]) -> None:
-    """Have the triggers created with their tables, where ``create_all`` makes these."""
+    """Have ``create_all`` create the triggers with their tables."""
     for guard in guards:
         sa.event.listen(tables.tables[guard.table], "after_create", guard.create)
 

@@ -1,8 +1,8 @@
-"""The audit trail: what was granted, spent, released and refused, as one chain of hashes.
+"""The audit trail: the events of granting, spending, releasing and refusing, as one chain of hashes.
 
 Every event is appended in the transaction of what it records, so the two stand or fall together, and carries the hash
-of the event before it: a keeper of an event's hash can tell later whether anything up to it was changed, removed or
-reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
+of the event before it: with an event's hash noted, an auditor can check later whether anything up to it was changed,
+removed or reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ from accounting.ledger.events import ExemplarsIngested, LedgerRestored, Mark, Pa
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
-"""What stands for the hash before the first event."""
+"""The value in place of a hash before the first event."""
 START = Mark(0, FIRST)
-"""Where every trail begins."""
+"""The place where every trail begins."""
 
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
 BATCH = 1000
-"""How many events are read at once."""
+"""Number of events that are read at once."""
 
 Beside = Callable[[sa.Connection, tuple[Particulars, ...]], None]
-"""Writes something in the transaction of events, before they are appended."""
+"""A function that writes something in the transaction of events, before they are appended."""
 beside: ContextVar[Beside | None] = ContextVar("beside", default=None)
-"""What else is written in each transaction that appends events, by whoever had them happen; None: nothing."""
+"""The function that writes beside events, in each transaction that appends some on the caller's behalf; None: none."""
 T = TypeVar("T")
 
 
@@ -41,9 +41,9 @@ class AuditEvent:
 
     Attributes:
         sequence: 1, 2, 3, ... without a gap.
-        at: when, in UTC.
-        kind: what happened, such as ``charge`` (:data:`accounting.ledger.events.KINDS`).
-        body: its particulars, as canonical JSON.
+        at: the time it happened, in UTC.
+        kind: name of the kind, such as ``charge`` (:data:`accounting.ledger.events.KINDS`).
+        body: the event's particulars, as canonical JSON.
         previous: hash of the event before, in hexadecimal.
         hash: SHA-256 over this event and ``previous``, in hexadecimal.
     """
@@ -62,11 +62,11 @@ class AuditEvent:
 
     @property
     def mark(self) -> Mark:
-        """Its place in the trail."""
+        """The event's place in the trail."""
         return Mark(self.sequence, self.hash)
 
     def continues(self, last: Mark) -> bool:
-        """Whether it is as it was written, and follows the event at this place."""
+        """Whether the event is unchanged, and follows the event at this place."""
         written = digest(self.sequence, timestamp(self.at), self.kind, self.body, self.previous)
         return (self.sequence, self.previous, self.hash) == (last.sequence + 1, last.hash, written)
 
@@ -90,11 +90,11 @@ def digest(sequence: int, at: str, kind: str, body: str, previous: str) -> str:
     """An event's hash. Its parts are separated by a character that none of them contains.
 
     Args:
-        sequence: see :class:`AuditEvent`.
-        at: from :func:`timestamp`.
-        kind: see :class:`AuditEvent`.
-        body: from :func:`canonical`.
-        previous: see :class:`AuditEvent`.
+        sequence: number of the event: 1, 2, 3, ...
+        at: the time it happened, from :func:`timestamp`.
+        kind: name of the kind.
+        body: the particulars, from :func:`canonical`.
+        previous: hash of the event before, in hexadecimal.
     """
     return hashlib.sha256("\n".join((previous, str(sequence), at, kind, body)).encode()).hexdigest()
 
@@ -106,9 +106,9 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
     wait for one that waits for the end.
 
     Args:
-        connection: in a transaction that writes.
-        at: when they happened.
-        happened: in this order.
+        connection: a connection in a transaction that writes.
+        at: the time they happened.
+        happened: particulars of the events, in their order.
     """
     if happened and (also := beside.get()) is not None:
         also(connection, happened)
@@ -125,7 +125,7 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
 
 
 def carried(work: Callable[[], T]) -> Callable[[], T]:
-    """``work``, to be called in a thread that has no context of its own, with what is :data:`beside` events here."""
+    """``work`` for another thread, which has no context of its own: called with the caller's :data:`beside`."""
     here = beside.get()
 
     def called() -> T:
@@ -161,13 +161,13 @@ _ACTORS = ("key", "by", "signed_by")
 
 
 def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bool]:
-    """Whether a body has this field. Bodies are canonical and quote every quote, so it can be found in their text."""
+    """Whether a body has this field. Bodies are canonical JSON with quotes escaped, so a search of the text works."""
     written = f"{canonical(name)}:{canonical(value)}"
     return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
 
 
 def uploads(connection: sa.Connection, knowledge_base: str) -> int:
-    """How many uploads of exemplars were begun to the knowledge base of this name."""
+    """The number of uploads of exemplars that were begun to the knowledge base of this name."""
     begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, _says("knowledge_base", knowledge_base))
     return int(connection.execute(sa.select(sa.func.count()).where(begun)).scalar_one())
 
@@ -197,7 +197,7 @@ class AuditTrail:
         return next(iter(self.events(newest_first=True, limit=1)), None)
 
     def end(self) -> Mark:
-        """Its place."""
+        """The place of the newest event."""
         with reading(self._database) as connection:
             return newest(connection)
 
@@ -217,16 +217,16 @@ class AuditTrail:
         """Some events.
 
         Args:
-            after: only those of a higher sequence number.
-            before: only those of a lower one.
-            limit: at most so many.
-            kinds: only these.
-            knowledge_base: only those that name it or one of its tasks.
-            by: only those of one of these keys, people or names of the command line: the key itself, who asked, did it
-                or signed.
-            since: only those at this time or later.
-            until: only those before this time.
-            newest_first: their order, and which end the limit keeps.
+            after: sequence number that only later events are returned for.
+            before: sequence number that only earlier events are returned for.
+            limit: greatest number of events.
+            kinds: names of the only kinds to return; None: all.
+            knowledge_base: name that events must have, or one of their tasks; None: any.
+            by: keys, people or names of the command line: only events about one of these keys, or that one of these
+                actors asked for, did or signed.
+            since: earliest time of events.
+            until: time that only earlier events are returned for.
+            newest_first: whether the newest event comes first, and the limit keeps the newest.
         """
         order = audit_events.c.sequence.desc() if newest_first else audit_events.c.sequence
         query = sa.select(audit_events).where(audit_events.c.sequence > after).order_by(order)
@@ -248,11 +248,11 @@ class AuditTrail:
             return [AuditEvent(**row._mapping) for row in connection.execute(query.limit(limit))]
 
     def following(self, last: Mark, limit: int = BATCH) -> list[AuditEvent] | None:
-        """The next events after one, in their order; None if that one is not there, or another is in its place.
+        """The next events after a place, in their order; None if the trail has no event, or another one, at that place.
 
         Args:
-            last: which.
-            limit: at most so many.
+            last: place of the event to go on from.
+            limit: greatest number of events.
         """
         again = min(last.sequence, 1)  # it comes again with those after it, so that one query sees both
         which = {"after": last.sequence - again, "limit": limit + again}
@@ -261,9 +261,9 @@ class AuditTrail:
         return None if again and (not events or events[0].mark != last) else events[again:]
 
     def export(self) -> Iterator[str]:
-        """Every event as a line of JSON, and a last line that says where the trail ended.
+        """Every event as a line of JSON, and a last line with the place where the trail ended.
 
-        Reads in batches, each in a transaction of its own: events are only ever added at the end.
+        It reads in batches, each in a transaction of its own: events are only ever added at the end.
         """
         last = START
         for event in every(self.events):

@@ -1,6 +1,6 @@
 """The witness: a second database that remembers the audit trail, so that no restore of the ledger gives budget back.
 
-Whoever restores the ledger from a backup takes back the charges made since, though their answers have left. The ledger
+A restore of the ledger from a backup takes back the charges made since, though their answers have left. The ledger
 cannot notice that by itself. The witness can: it is never restored together with the ledger, and holds a copy of the
 audit trail. Before a charge is spent, all events up to it are copied there, and the copy begins with a comparison: the
 ledger must contain the newest event that the witness has seen, with the same hash. A ledger that does not was restored
@@ -78,14 +78,14 @@ class WitnessUnavailableError(LedgerError):
 
 
 class Witness:
-    """What was witnessed, and the ledger's trail to compare it with. One object serves all threads of a process.
+    """The witnessed events, and the ledger's trail to compare them with. One object serves all threads of a process.
 
     Args:
         ledger: the ledger's database.
         database: the witness's own (``service.records.database.open_database``).
 
     Attributes:
-        trouble: why the last comparison failed; None if it did not.
+        trouble: reason why the last comparison failed; None if it did not.
     """
 
     def __init__(self, ledger: sa.Engine, database: sa.Engine) -> None:
@@ -108,9 +108,9 @@ class Witness:
                 connection.execute(sa.insert(witnessed).values(vars(START)))
 
     def catch_up(self) -> None:
-        """Compare, then copy every event that is not witnessed yet; those committed before this call certainly.
+        """Compare, then copy every event that is not witnessed yet, certainly those committed before this call.
 
-        Callers who come while a copy runs share the next one.
+        Callers that come while a copy runs share the next one.
 
         Raises:
             LedgerRestoredError: the ledger lacks events that were witnessed, or holds others in their place.
@@ -168,8 +168,8 @@ class Witness:
         """Events witnessed, in their order.
 
         Args:
-            after: only those of a higher sequence number.
-            limit: at most so many.
+            after: sequence number that only later events are returned for.
+            limit: greatest number of events.
         """
         query = _STANDING.where(witnessed.c.sequence > after).order_by(witnessed.c.sequence).limit(limit)
         with self._wrapped(), reading(self._database) as connection:

@@ -42,7 +42,7 @@ class Mechanism(Strict):
     """A mechanism with its parameters.
 
     Attributes:
-        kind: of the tasks that may have it.
+        kind: kind of the tasks that may have it.
     """
 
     kind: ClassVar[str]
@@ -50,7 +50,7 @@ class Mechanism(Strict):
 
     @property
     def releases(self) -> Releases:
-        """How its answers are released, as it is written: each by itself, unless it says otherwise."""
+        """The way in which its answers are released, as it is written: by default, each by itself."""
         return Each()
 
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
@@ -71,7 +71,7 @@ class Mechanism(Strict):
 
 
 class LabelMechanism(Mechanism):
-    """One that releases a label."""
+    """A mechanism that releases a label."""
 
     kind = "classify"
     can_be_fitted: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class LabelMechanism(Mechanism):
 
 
 class TextMechanism(Mechanism):
-    """One that releases a text.
+    """A mechanism that releases a text.
 
     Attributes:
         written_together: whether the engine's slots write it together, which not every engine's can.
@@ -229,7 +229,7 @@ class RnmGaussianMechanism(LabelMechanism):
         return VOTES
 
     def decisiveness(self, labels: int) -> float:
-        """As written in the calibration; else the default for this number of labels."""
+        """The decisiveness in the calibration; else the default for this number of labels."""
         written = self.calibration and self.calibration.decisiveness
         return written or (8.0 if self.vote == "hard" else 17.0) / math.sqrt(labels)
 
@@ -239,7 +239,7 @@ class RnmGaussianMechanism(LabelMechanism):
 
 
 class OnceLabelMechanism(LabelMechanism):
-    """One that is made once, and then labels any number of questions."""
+    """A mechanism with a one-time release, which then labels any number of questions."""
 
     @property
     @override
@@ -253,7 +253,7 @@ class OnceLabelMechanism(LabelMechanism):
 
 
 class PrototypesMechanism(OnceLabelMechanism):
-    """A noisy prototype of each label, made once: the one nearest to a question is its label."""
+    """A noisy prototype of each label, by a one-time release: the label of a question is that of the nearest one."""
 
     can_be_fitted = True
     type: Literal["prototypes"]

@@ -1,4 +1,4 @@
-"""How a mechanism's answers are released: each by itself, or all from one release that is made at signing."""
+"""Ways to release a mechanism's answers: each by itself, or all from one release that is made at signing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -7,22 +7,22 @@ from typing import Any, ClassVar, Literal
 from typing_extensions import override
 
 REFUSE = "refuse"
-"""Of ``when_spent``: no release answers in the task's place."""
+"""The value of ``when_spent`` with which no release answers in the task's place."""
 
 OneRelease = Literal["made", "being made", "not made", "lost"]
-"""What became of a release that is made once."""
+"""The states of a one-time release."""
 
 ONE: Mapping[str, int] = {"shots": 1, "ensemble": 1, "answers": 1}
-"""What a release that is made once has of these unless they are written: it is charged one answer."""
+"""The settings of a one-time release unless they are written: it is charged one answer."""
 
 
 class Releases(ABC):
-    """What follows for a task from how its answers are released.
+    """A way in which a task's answers are released, and its consequences for the task.
 
     Attributes:
-        written: what a plan says of it under ``release``.
-        unset: settings that a plan leaves out, and what they then are.
-        refusal: what is wrong with a plan that writes the other, after the mechanism's type.
+        written: value of ``release`` in a plan.
+        unset: settings that a plan leaves out, with the values that they then have.
+        refusal: message for a plan with the other value, to stand behind the mechanism's type.
         compares_exemplars: whether a question is compared with exemplars by the field that is embedded of them.
     """
 
@@ -32,10 +32,10 @@ class Releases(ABC):
     compares_exemplars: ClassVar[bool] = True
 
     def check(self, settings: Mapping[str, Any]) -> None:  # noqa: B027  (nothing, unless it says otherwise)
-        """Whether a task's settings fit.
+        """Check that a task's settings fit.
 
         Raises:
-            ValueError: they do not; the message begins with the setting's key.
+            ValueError: a setting does not; the message begins with its key.
         """
 
     @abstractmethod
@@ -43,20 +43,20 @@ class Releases(ABC):
         """The chance of a unit, or a block, to be drawn.
 
         Args:
-            drawn: exemplars that all slots of an answer expect to draw.
-            public_size: the knowledge base's public number of exemplars.
+            drawn: number of exemplars that all slots of an answer expect to draw.
+            public_size: public number of exemplars of the knowledge base.
         """
 
     @abstractmethod
     def told(self, answers: int) -> int | None:
-        """A number of answers as people are told it; None: any number."""
+        """A number of answers as people see it; None: any number."""
 
     @abstractmethod
     def one_release(self, charges: Mapping[str, int]) -> OneRelease | None:
-        """What became of the task's one release; None: it has none.
+        """The state of the task's one-time release; None: it has none.
 
         Args:
-            charges: the number of the task's charges by their state.
+            charges: number of the task's charges, by state.
         """
 
 
@@ -64,7 +64,7 @@ class Each(Releases):
     """Each answer is released and charged by itself.
 
     Args:
-        unless: when the mechanism is released once, a clause; empty: never.
+        unless: clause on when the mechanism is released once; empty: never.
     """
 
     written = "each"
@@ -86,9 +86,9 @@ class Each(Releases):
 
 
 class Once(Releases):
-    """One release is made of the whole knowledge base when the plan is signed. It answers for ever, at no further cost.
+    """One release is made of the whole knowledge base when the plan is signed. It then answers at no further cost.
 
-    So there are no slots, and no number of answers.
+    So there are no slots, and the number of answers has no limit.
     """
 
     written = "once"

@@ -109,7 +109,7 @@ class _Task(Strict):
     @model_validator(mode="before")
     @classmethod
     def _one_release(cls, written: Any) -> Any:
-        """Without shots, ensemble and answers, where the release is made once."""
+        """Add shots, ensemble and answers for a one-time release, where they are not written."""
         once = isinstance(written, dict) and written.get("release") == Once.written
         return {**ONE, **written} if once else written
 
@@ -121,7 +121,7 @@ class _Task(Strict):
     @property
     @abstractmethod
     def releases(self) -> Releases:
-        """How its answers are released: its mechanism's way."""
+        """The way in which its answers are released: that of its mechanism."""
 
     @property
     def once(self) -> bool:
@@ -239,7 +239,7 @@ class ClassifyTask(_Task):
     labels: tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...] = Field(
         min_length=2, max_length=1000, strict=False
     )
-    """What an answer is one of."""
+    """The possible answers."""
     label_descriptions: dict[str, str] = Field(default_factory=dict)
     """A public sentence on a label, for the engine that compares sentences."""
     label_field: str = "label"
@@ -249,7 +249,7 @@ class ClassifyTask(_Task):
     """Answers whose label has a lower score than this are shown as abstentions; they are charged like any other. Where
     the mechanism was fitted, the score is the label's probability."""
     when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
-    """What happens when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
+    """The fallback when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
     the same labels, which then answers in its place, at no cost."""
     prior_from: str | None = Field(default=None, exclude_if=is_none)
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
@@ -310,8 +310,8 @@ class ClassifyTask(_Task):
             if set(fields) != set(self.query_fields):
                 raise ValueError(f"public_texts: each needs the fields of a question: {', '.join(self.query_fields)}")
 
+    @override
     def alone(self) -> Self:
-        """See above."""
         return self.model_copy(update={"when_spent": REFUSE, "prior_from": None})
 
     @property
@@ -376,14 +376,14 @@ class GenerateTask(_Task):
 
     @property
     def one_text(self) -> Self:
-        """Where texts are written once, the task by which each is written: as an answer, from the slots of a topic."""
+        """The task by which each text of a one-time release is written: as an answer, from the slots of a topic."""
         mechanism = self.mechanism.model_copy(update={"topics": None, "texts": None})
         prompt = self.prompt.model_copy(update={"written": ""})
         return self.model_copy(update={"release": "each", "mechanism": mechanism, "prompt": prompt})
 
     @property
     def query_fields(self) -> tuple[str, ...]:
-        """See above; where texts are written once, of the template that shows them."""
+        """The fields a query must bring; where texts are written once, in the order of the template that shows them."""
         template = self.prompt.written or self.prompt.query
         return self.with_topic(tuple(name for name in placeholders(template) if name != WRITTEN))
 

@@ -44,7 +44,7 @@ class PrvAccountant(Accountant):
         return None
 
     def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
-        """See :class:`accounting.privacy.bounds.Accountant`.
+        """Bounds of ε (:meth:`accounting.privacy.bounds.Accountant.bounds`).
 
         Lower and upper lie about 0.8 % apart, or wider where that would take a grid too large for memory (many
         answers at a small ε). A delta under 1e-9 is refused: the library's Fourier transform loses such tails.

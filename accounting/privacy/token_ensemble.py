@@ -53,7 +53,7 @@ class TokenEnsembleProfile(SymmetricProfile):
         return self.epsilon * math.sqrt(self.tokens) / 2
 
     def unsampled(self, count: int) -> tuple[SymmetricProfile, int]:
-        """See :class:`SymmetricProfile`: nothing is amplified, so all tokens of all answers compose."""
+        """The profile of one token, and the number of tokens: nothing is amplified, so all of them compose."""
         return BoundedRange(self.epsilon), count * self.tokens
 
     @override

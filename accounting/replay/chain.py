@@ -1,4 +1,4 @@
-"""Is the audit trail's chain still whole? Asked again and again, a bounded number of events at a time.
+"""Repeated checks that the audit trail's chain is still whole, a bounded number of events at a time.
 
 A process that stays remembers how far it has checked and the hash it found there, which an attacker who rewrites the
 database can reach: so it also notices when what it has checked is rewritten from some event on, or cut off, and made

@@ -40,11 +40,11 @@ ONCE: dict[type[Adapter[Any, Any]], Callable[[Dataset], Evaluator]] = {
     SyntheticExemplarsAdapter: SyntheticExemplarsEvaluator,
     WrittenTextsAdapter: _exported,
 }
-"""By the mechanism's adapter, of a release that is made once."""
+"""Evaluators of one-time releases, by the mechanism's adapter."""
 
 
 def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
-    """That of the task's mechanism, or of its kind; the mechanisms are those to compare for free text."""
+    """The evaluator for the task's mechanism, or for its kind; for free text it compares the given mechanisms."""
     if (evaluator := ONCE.get(adapter_type(data.task.mechanism))) is not None:
         return evaluator(data)
     return TextEvaluator(data, mechanisms) if data.task.kind == "generate" else LabelEvaluator(data)

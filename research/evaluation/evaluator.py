@@ -55,7 +55,7 @@ class Evaluator(ABC):
         self.fitted: Mapping[str, Any] = {}
 
     def noise(self, task: ClassifyTask | GenerateTask, epsilon: float) -> TaskNoise:
-        """See :func:`noise_of`; of the data's task, perhaps changed."""
+        """The noise at an ε of the data's task, perhaps changed (:func:`noise_of`)."""
         return noise_of(self.data.plan, self.data.task_name, task, self.data.public_size, epsilon)
 
     @property

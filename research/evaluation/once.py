@@ -50,7 +50,7 @@ class OnceEvaluator(OfLabels, Generic[A]):
         """
 
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
-        """See :class:`.evaluator.Evaluator`. As many releases are made for each ε as noise is to be drawn."""
+        """The table (:meth:`.evaluator.Evaluator.evaluate`), with one release for each ε and each draw of noise."""
         truth = np.array([self._task.labels.index(question.answer) for question in given.asked])
         zero_shot = np.array([question.zero_shot.probabilities for question in given.asked])
         method = self._task.mechanism.type
@@ -78,13 +78,13 @@ class OnceEvaluator(OfLabels, Generic[A]):
         return once_adapter_of(self._task, self.noise(self._task, epsilon))
 
     def fit(self, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass) -> LabelScores:
-        """Fit what the mechanism lets be fitted: to all rows, for :attr:`fitted`; and to each half, for the other.
+        """Fit the mechanism's parameters to all rows, for :attr:`fitted`, and to each half, for the other half.
 
         Returns:
             One row, without what is private of it, of answers by the fit to the other half.
 
         Raises:
-            TypeError: it lets nothing be.
+            TypeError: the mechanism has no parameters to fit.
         """
         raise TypeError(f"{self._task.mechanism.type} has nothing to fit")
 
@@ -127,7 +127,7 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
     def fit(
         self, adapter: PrototypesAdapter, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass
     ) -> LabelScores:
-        """See :class:`OnceEvaluator`: the temperature."""
+        """Fit the temperature (:meth:`OnceEvaluator.fit`)."""
         sigma, default = adapter.noise.noise_multiplier, adapter.written.temperature
         cosines = np.array([self._cosines(adapter, release, sigma, given) for release in released])
         temperature = np.empty((len(truth), 1))

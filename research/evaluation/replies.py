@@ -88,13 +88,13 @@ class KeptEngine:
         return ZeroShot(_output(probabilities), tuple(texts), tokens=tokens), [_output(output) for output in outputs]
 
     def keep_row(self, key: str, zero_shot: ZeroShot, outputs: Sequence[Output | None]) -> None:
-        """Store what :meth:`row` is to find."""
+        """Store the replies to a row, for :meth:`row`."""
         self.store(key, [zero_shot.probabilities, zero_shot.texts, zero_shot.tokens, outputs])
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
-        """See :meth:`service.engines.protocol.Engine.reconstruct`; words of which no sentence is made stay words."""
+        """A sentence (:meth:`service.engines.protocol.Engine.reconstruct`), or the words where none can be made."""
         key = self.key("sentence", task, query, keywords, ordered)
         if (said := self.get(key)) is None:
             try:

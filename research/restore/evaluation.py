@@ -148,7 +148,7 @@ def _meta(vectors: Vectors, data: RedactedRows) -> FloatArray:
 
 
 def _others(answers: np.ndarray, seed: int) -> np.ndarray:
-    """For each query another one with another answer, at random."""
+    """The number of another query for each query, at random among those with another answer."""
     generator = np.random.default_rng(seed)
     return np.array([generator.choice(np.flatnonzero(answers != answer)) for answer in answers])
 

@@ -107,7 +107,7 @@ class PrivUnit(UnitVectorNoise):
 
 
 NOISES: dict[str, type[UnitVectorNoise]] = {"d_chi": DChi, "vmf": VonMisesFisher, "privunit": PrivUnit}
-"""By name, from a true ε and a size."""
+"""Noises by name; each is made from a true ε and a size."""
 
 
 def _directions(shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:

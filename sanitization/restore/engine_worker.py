@@ -61,7 +61,7 @@ class SteeringWorker(Worker):  # type: ignore[misc]
     """The platform's worker; the model is steered from the moment it is loaded, before it is compiled."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """See vLLM's worker."""
+        """Load the model as vLLM's worker does, and steer it."""
         super().load_model(*args, **kwargs)
         install(self.vllm_config, self.model_runner)
 

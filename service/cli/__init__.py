@@ -28,9 +28,9 @@ app = typer.Typer(
 )
 
 _EXTRAS = {"matplotlib": "research", "psycopg": "postgres", "vllm": "vllm"}
-"""What brings a package that a command may find missing; the server brings the others."""
+"""The extra for each package that a command may find missing; all others come with the extra server."""
 _OURS = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service")
-"""Errors that these packages define say what a user can do."""
+"""The packages whose own errors have messages for users."""
 
 
 def _version(wanted: bool) -> None:
@@ -48,7 +48,7 @@ def _begin(
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is one line on standard error and exit status 1."""
+    """Run the command line; an error that a user can mend becomes one line on standard error and exit status 1."""
     try:
         app()
     except Exception as error:
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> str | None:
-    """What to tell the user; None: this is no mistake of theirs."""
+    """The message for the user; None: the error is not one that the user can mend."""
     import httpx
     from pydantic import ValidationError
 

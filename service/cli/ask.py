@@ -30,14 +30,14 @@ _SHORTEST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 """Quotas are by the minute."""
 _WRITTEN = ("answer", "score", "probability", "keywords", "fallback", "release")
-"""What ``batch`` adds to a row."""
+"""The fields that ``batch`` adds to a row."""
 
 
 class Service(Options):
-    """Where the service runs, and who asks."""
+    """The service to ask, and the key to ask with."""
 
     url: Annotated[str, typer.Option(envvar="DPICL_URL")] = "http://127.0.0.1:8080"
-    """Where the service runs."""
+    """Address of the service."""
     key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", show_default=False)] = ""
     """An analyst's API key."""
 
@@ -45,7 +45,7 @@ class Service(Options):
         """The key.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no key.
         """
         if not self.key:
             raise ValueError(
@@ -57,7 +57,7 @@ class Service(Options):
         """The address.
 
         Raises:
-            ValueError: it cannot be one.
+            ValueError: ``url`` is not an address of HTTP.
         """
         try:
             url = httpx.URL(self.url)
@@ -70,7 +70,7 @@ class Service(Options):
 
 
 class RefusedError(ValueError):
-    """The service refused; its problem details say why."""
+    """The service refused; the message has its problem details."""
 
     def __init__(self, problem: dict[str, Any]):
         super().__init__(f"{problem.get('title', 'refused')}: {problem.get('detail', '')}")
@@ -116,7 +116,7 @@ def ask(
 
 
 def _first_told(url: str, notice: str) -> bool:
-    """Whether this person reads the notice at this address for the first time; a file remembers that they did."""
+    """Whether the user sees this notice of this address for the first time; a file records it."""
     told = state_folder() / "told" / hashlib.sha256(f"{url}\n{notice}".encode()).hexdigest()
     if told.exists():
         return False
@@ -143,7 +143,7 @@ def batch(
     is called `dpicl_answer`, and so on.
 
     Args:
-        file: Each row has the query's fields, in any format of `dpicl kb ingest`.
+        file: File of rows with the query's fields, in any format of `dpicl kb ingest`.
         out: File for the answers, one a line, in the order of the input.
     """
     done = _whole_lines(out)
@@ -167,10 +167,10 @@ def batch(
 
 
 def _names(columns: Collection[str]) -> dict[str, str]:
-    """What :data:`_WRITTEN` is called in the output.
+    """The names in the output of the fields in :data:`_WRITTEN`.
 
     Raises:
-        ValueError: the input has all names that it could have.
+        ValueError: the input has all the names that a field could have.
     """
     names = {name: f"dpicl_{name}" if name in columns else name for name in _WRITTEN}
     if taken := sorted(set(names.values()) & set(columns)):
@@ -179,7 +179,7 @@ def _names(columns: Collection[str]) -> dict[str, str]:
 
 
 def _said(answer: dict[str, Any]) -> str | None:
-    """The label or the text, as fitted to the question if it was; of an abstention neither."""
+    """The label or the text, as fitted to the question if it was; None for an abstention."""
     return answer.get("label", answer.get("realigned", answer.get("text")))
 
 
@@ -192,7 +192,7 @@ def _cost(cost: dict[str, Any]) -> str:
 
 
 def _whole_lines(out: Path) -> int:
-    """How many answers a run before this one wrote; a half-written last line is cut off."""
+    """The number of answers that an earlier run wrote; a half-written last line is cut off."""
     if not out.exists():
         return 0
     written = out.read_bytes()
@@ -203,7 +203,7 @@ def _whole_lines(out: Path) -> int:
 
 
 def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:
-    """Ask; where the service is busy or its engine away, come back when it says, a few times."""
+    """Ask; if the service is busy or its engine away, ask again after its ``Retry-After``, a few times."""
     body = {"query": query} | ({} if abstain_below is None else {"abstain_below": abstain_below})
     for _ in range(_RETRIES):
         response = client.post(f"/v1/tasks/{task}/answers", json=body)
@@ -214,15 +214,15 @@ def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_
 
 
 def checked(response: httpx.Response, *members: str) -> dict[str, Any]:
-    """What the service answered.
+    """The body of a response of the service.
 
     Args:
-        response: its answer.
-        members: what that always has.
+        response: the response.
+        members: names of the members that its body always has.
 
     Raises:
         RefusedError: it refused.
-        ValueError: its answer is not one of this service.
+        ValueError: the response is not one of this service.
     """
     try:
         body = response.json()

@@ -23,7 +23,7 @@ def export(file: Annotated[Path | None, typer.Argument()] = None) -> None:
     """Write every event as a line of JSON, and a last line that shows where the trail ended.
 
     Args:
-        file: Where to write it. [default: standard output]
+        file: File to write. [default: standard output]
     """
     lines = do(audit.export)
     if file is None:
@@ -49,7 +49,7 @@ def verify_(
     Args:
         file: An export. [default: the service's own database]
         head: A hash noted from an earlier replay; this trail must contain it.
-        exemplars: What `dpicl plan export` wrote: was it chosen by what this trail says was released?
+        exemplars: A file from `dpicl plan export`, to check that a release in this trail chose its exemplars.
     """
     console = Console(stderr=True, quiet=json)
     with console.status("Replaying") as status:

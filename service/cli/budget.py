@@ -1,4 +1,4 @@
-"""``dpicl budget``: what was promised, spent, and is left; an analyst's command, which reads what REST shows."""
+"""``dpicl budget``: the budgets promised, spent and left; an analyst's command, which reads the same as REST shows."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ def budget(
     counts is the promised ε of the plan.
 
     Args:
-        url: Ask a running service instead of the database, which only the service's machine can read.
+        url: Address of a running service to ask instead of the database, which only the service's machine can read.
         key: API key, with --url.
     """
     if url is None:

@@ -1,4 +1,4 @@
-"""``dpicl cohort`` and ``group``: whose data share a budget, and what is left of it."""
+"""``dpicl cohort`` and ``group``: people and knowledge bases that share a budget, and its rest."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -36,9 +36,9 @@ _GROUPS: dict[str, Callable[[GroupBudget], object]] = {
 
 @cohorts.command("open")
 def open_(name: Name, wanted: NewCohort, yes: Yes = False) -> None:
-    """Open a cohort: people who arrive for the first time from now on belong to it, for ever.
+    """Open a cohort: people who arrive for the first time from now on belong to it permanently.
 
-    Open it when a calendar or a contract says so, not when you see who has arrived.
+    Let a calendar or a contract decide when to open it, not the people who have arrived.
     """
     cohort = confirmed(lambda given: do(budgets.open_cohort, name, wanted, given), yes=yes).cohort
     typer.echo(f"Opened cohort {cohort} of {name} with ε = {wanted.epsilon:g}, δ = {wanted.delta:g} for its lifetime.")
@@ -46,38 +46,38 @@ def open_(name: Name, wanted: NewCohort, yes: Yes = False) -> None:
 
 @cohorts.command()
 def close(name: Name, number: Annotated[int, typer.Argument()], yes: Yes = False) -> None:
-    """Close a cohort: no further plan draws on it, for ever. Plans that are signed go on.
+    """Close a cohort permanently: no further plan draws on it. Signed plans go on.
 
     Args:
         number: The cohort's number.
     """
-    agreed(f"Let no further plan draw on cohort {number} of {name}, for ever?", yes=yes)
+    agreed(f"Permanently let no further plan draw on cohort {number} of {name}?", yes=yes)
     do(budgets.close_cohort, name, number)
     typer.echo(f"Closed cohort {number} of {name}")
 
 
 @cohorts.command("list")
 def list_cohorts(name: Name, json: Json = False) -> None:
-    """List the cohorts, with what is left of each one's budget. People arrive to the last."""
+    """List the cohorts, with the rest of each one's budget. New people belong to the last."""
     print_list(f"Cohorts of {name}", do(budgets.list_cohorts, name), _COHORTS, json=json)
 
 
 @groups.command()
 def create(wanted: Annotated[NewGroup, {"name": _GROUP}]) -> None:
-    """Make a group, with a budget that can never be changed. Then put knowledge bases into it."""
+    """Make a group, with a budget that can never be changed; knowledge bases are added to it later."""
     made = do(budgets.make_group, wanted)
     typer.echo(f"Made group {made.group} with ε = {wanted.epsilon:g}, δ = {wanted.delta:g} for its lifetime.")
 
 
 @groups.command()
 def add(name: Annotated[str, _GROUP], knowledge_base: Name, yes: Yes = False) -> None:
-    """Put a knowledge base into a group, for ever, with every plan that it has signed."""
-    agreed(f"Let {knowledge_base} share the budget of group {name}, for ever?", yes=yes)
+    """Put a knowledge base into a group permanently, with every plan that it has signed."""
+    agreed(f"Let {knowledge_base} share the budget of group {name} permanently?", yes=yes)
     left = do(budgets.join_group, name, knowledge_base).free
     typer.echo(f"{knowledge_base} is in group {name}, which has ε = {left.epsilon:g}, δ = {left.delta:g} left.")
 
 
 @groups.command("list")
 def list_groups(json: Json = False) -> None:
-    """List the groups, with what is left of each one's budget."""
+    """List the groups, with the rest of each one's budget."""
     print_list("Groups", do(budgets.list_groups), _GROUPS, json=json)

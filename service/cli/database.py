@@ -136,14 +136,14 @@ def _opened() -> tuple[Records, Witness, Loss | None]:
 
 
 def _counts(loss: Loss) -> dict[str, int]:
-    """How many events of each kind were lost; of charges those that were not voided."""
+    """The number of lost events of each kind; of charges, only those that were not voided."""
     counts = Counter(event.kind for event in loss.lost)
     del counts[events.ChargeVoided.kind]
     return dict(sorted((counts | {events.AnswerCharged.kind: len(loss.charges)}).items()))
 
 
 def _tell(loss: Loss) -> None:
-    """Say what was lost, and what an admin has to do about it."""
+    """Print the lost events, and the steps that they require of an admin."""
     if loss.witnessed is None:
         typer.echo("The witness never saw this ledger: it is new or was lost, or the ledger is a copy of another.")
         typer.echo("It cannot be known whether answers were given since this ledger was written.")
@@ -159,14 +159,14 @@ def _tell(loss: Loss) -> None:
         if event.particulars is not None and (line := event.particulars.if_lost()):
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
     for name in loss.ended:
-        typer.echo(f"- {name} ends: it will answer nothing any more")
+        typer.echo(f"- {name} ends: it will no longer answer")
     for name in sorted(loss.regrouped - set(loss.ended)):
         typer.echo(
-            f"- tasks of {name} that have topics, if there are some, will give no more answers, since nobody can tell "
+            f"- tasks of {name} that have topics, if there are some, will give no more answers, since it is not known "
             "who was on which topic: sign another plan"
         )
     for name in loss.closed:
-        typer.echo(f"- nothing will join group {name} any more")
+        typer.echo(f"- no further knowledge base will join group {name}")
 
 
 @encryption.command()

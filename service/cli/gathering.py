@@ -19,7 +19,7 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Options(BaseModel):
-    """Options that belong together; the docstring below each says what it does."""
+    """Options that belong together; the docstring below each is its help."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -42,10 +42,11 @@ class Commands(typer.Typer):
 
 
 def gathered(function: Callable[..., None]) -> Callable[..., None]:
-    """A command with an option for each field of its parameters that are models; what nobody gives is left out of them.
+    """A command with an option for each field of its parameters that are models; options not given are not set in them.
 
-    What a parameter does is said under ``Args:``, the last of the docstring, and of a field in its description. Either
-    yields to what its annotation says, and a field to a mapping of options by field that the parameter has.
+    The help of a parameter stands under ``Args:``, the last of the docstring, that of a field in its description. The
+    help in an annotation has precedence, and for a field so does a mapping of options by field in the parameter's
+    annotation.
     """
     signature = inspect.signature(function, eval_str=True)
     text, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
@@ -94,7 +95,7 @@ def _options(model: type[BaseModel], others: Mapping[str, Any] = NOTHING) -> lis
 
 
 def _described(annotation: Any, text: str | None) -> Any:
-    """The annotation of an option that says what it does, by the text unless it does so already."""
+    """The annotation of an option, with the text as its help unless it has one."""
     marks = getattr(annotation, "__metadata__", ())
     own = next((mark for mark in marks if isinstance(mark, ParameterInfo)), None)
     if text is None or (own and own.help):

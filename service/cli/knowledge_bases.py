@@ -1,4 +1,4 @@
-"""``dpicl kb``: knowledge bases, filled from where the data are, and units that leave them."""
+"""``dpicl kb``: creating knowledge bases, filling them from files and databases, and deleting units."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class SqlQuery(Options):
 
 
 class ReadOn(Options):
-    """Where the last time ended."""
+    """The place where the last run ended."""
 
     cursor: Annotated[str | None, typer.Option(metavar="COLUMN")] = None
-    """Read on where the last time ended: a column that only grows, such as updated_at. --query then selects the rows
-    after :since."""
+    """Column that only grows, such as updated_at: read on where the last run ended. --query then selects the rows after
+    :since."""
     cursor_file: Annotated[Path | None, typer.Option(dir_okay=False)] = None
     """File for the last cursor value."""
     since: str | None = None
-    """After which value --cursor begins, without that file."""
+    """Value after which --cursor begins, if that file does not exist yet."""
 
 
 _SHOWN = {
@@ -100,15 +100,15 @@ def ingest(
 ) -> None:
     """Add exemplars: all rows, or none. Running it again is harmless.
 
-    An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed. Of fields
-    with few and short values, such as labels, it prints how many rows have which.
+    An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed. For fields
+    with few and short values, such as labels, the number of rows with each value is printed.
 
     Args:
         source: A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a
             header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz, .bz2, .xz, .zip); or a
             folder of Parquet files, or a Hugging Face dataset that was saved to disk. Text is UTF-8, unless it is
-            marked or --encoding says otherwise.
-        columns: Take a field from a column of another name. Repeat it.
+            marked or --encoding names another.
+        columns: Field and the column of another name to take it from. Repeat it.
     """
     cursor = _cursor(read_on, sql)
     with open_source(source, sql, text, cursor) as origin, progress(_Rate(), disable=json) as bar:
@@ -157,7 +157,7 @@ def open_source(
 
 
 def columns_named(named: Sequence[str]) -> dict[str, str]:
-    """Which column each field is taken from; of ``unit_id``, too."""
+    """The column that each field is taken from, and ``unit_id``."""
     columns = dict(pair.partition("=")[::2] for pair in named)
     if not all(columns.values()):
         raise ValueError("--map: write FIELD=COLUMN")
@@ -209,7 +209,7 @@ def remote_engine(name: Name, allow: Annotated[bool, typer.Option("--allow/--for
     What it has seen cannot be taken back.
 
     Args:
-        allow: Applies from the next query.
+        allow: Whether it may see them, from the next query on.
     """
     do(knowledge_bases.describe, name)
     agreed(f"Send exemplars of {name} out of the deployment, in clear text?", yes=yes or not allow)
@@ -232,7 +232,7 @@ def forget(
 
     Args:
         unit: The unit's id.
-        listed: Forget all units of a file or an address, as of `kb ingest`.
+        listed: File or address with the units to forget, in any format of `kb ingest`.
     """
     if unit is not None:
         if listed or sql.query:
@@ -249,7 +249,7 @@ def forget(
 
 @app.command()
 def archive(name: Name, yes: Yes = False) -> None:
-    """Take no plan, cohort or exemplar any more, for ever. Signed plans go on; ledger and audit trail stay."""
+    """Archive permanently: no further plan, cohort or exemplar. Signed plans go on; ledger and audit trail stay."""
     confirmed(lambda given: do(knowledge_bases.archive, name, given), yes=yes)
     typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")
 

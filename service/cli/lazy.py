@@ -19,16 +19,16 @@ from service.cli.gathering import Commands
 SETTINGS: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 _BRINGS = {"server": "ray", "research": "rapidfuzz"}
-"""A module of each extra, by which we see whether it is installed."""
+"""A module of each extra, which shows whether the extra is installed."""
 
 
 class Place(NamedTuple):
-    """Where a command is, what it needs, and what help has to show of it before it is imported.
+    """The place of a command, the extra that it needs, and the help that is shown of it before it is imported.
 
     Attributes:
         name: ``module:attribute`` below ``service.cli``, or an entry point of the group ``dpicl.commands``.
-        extra: must be installed; empty for what is a client's.
-        sentence: the first of its own help (see the test).
+        extra: extra that must be installed; empty for commands of a client.
+        sentence: first sentence of its own help (see the test).
     """
 
     name: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
         """The command, or several.
 
         Raises:
-            MissingExtraError: what it needs is not installed.
+            MissingExtraError: the extra that it needs is not installed.
         """
         module, _, attribute = self.name.partition(":")
         found = [] if attribute else [*entry_points(group="dpicl.commands", name=self.name)]
@@ -80,14 +80,14 @@ class LazyGroup(TyperGroup):
         return typer.main.get_group(app).commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As every group's; it imports no command."""
+        """Write the help as every group does, without importing a command."""
         shown = copy(self)
         shown.get_command = super().get_command  # type: ignore[method-assign]
         TyperGroup.format_help(shown, ctx, formatter)
 
 
 class EveryCommand(LazyGroup):
-    """``dpicl``."""
+    """The group of all commands, ``dpicl``."""
 
     lazy: ClassVar[Mapping[str, Place]] = {
         "serve": Place(

@@ -1,4 +1,4 @@
-"""What the commands share: opening the records, printing tables or JSON."""
+"""Helpers that commands share: opening the records, printing tables or JSON."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHORTEST_PREFIX = 4
 P = ParamSpec("P")
 T = TypeVar("T")
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
-"""Of a knowledge base."""
+"""The name of a knowledge base."""
 Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
-TaskName = Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")]
-SignedBy = Annotated[str | None, typer.Option(help="Who signs or approves. [default: your user name]")]
+TaskName = Annotated[str | None, typer.Option(help="Name of the plan's task. [default: the first]")]
+SignedBy = Annotated[str | None, typer.Option(help="Name of the person who signs. [default: your user name]")]
 
 
 @cache
@@ -69,7 +69,7 @@ def create_database() -> None:
 
 
 def close_records() -> None:
-    """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
+    """Close the records when a command ends: its changes to the ledger are witnessed before the prompt comes back."""
     if records.cache_info().currsize:
         opened = records()
         records.cache_clear()
@@ -79,7 +79,7 @@ def close_records() -> None:
 
 
 def who() -> str:
-    """The account's name, for the audit trail; where a container's has none, its number."""
+    """The name of the user's account, for the audit trail; its number where it has no name, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # the latter since Python 3.13
@@ -87,10 +87,10 @@ def who() -> str:
 
 
 def actor(signed_by: str | None = None) -> Actor:
-    """Whoever runs the command: an account on the service's machine may do everything.
+    """The actor for the user who runs the command: an account on the service's machine may do everything.
 
     Args:
-        signed_by: what names them in the audit trail; their account unless given.
+        signed_by: name of the user in the audit trail; None: the account's name.
     """
     from service.operations.roles import Actor
 
@@ -99,7 +99,7 @@ def actor(signed_by: str | None = None) -> Actor:
 
 
 def do(command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a command on the records, as whoever runs ours."""
+    """Do an operation's command on the records, as the user who runs the command line."""
     return command(actor(), records(), *args, **kwargs)
 
 
@@ -113,8 +113,9 @@ def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) ->
     """Do something, asking about each of its doubts.
 
     Args:
-        attempt: with what is confirmed; raises :class:`service.operations.command.UnconfirmedError`.
-        yes: confirm everything.
+        attempt: a function that does it, given the confirmations so far; raises
+            :class:`service.operations.command.UnconfirmedError`.
+        yes: whether to confirm everything.
     """
     from service.operations.command import Confirmation, UnconfirmedError
 
@@ -129,14 +130,14 @@ def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) ->
 
 
 def whole_id(written: str, known: Iterable[str]) -> str:
-    """The id that somebody means by it or by how it begins; as written if there is none.
+    """The id that the user wrote in full or by its beginning; the text as written if there is no such id.
 
     Args:
         written: an id, or at least its first four characters.
-        known: the ids that there are.
+        known: the existing ids.
 
     Raises:
-        ValueError: several begin so.
+        ValueError: several ids begin with the text.
     """
     ids = sorted(known)
     meant = [one for one in ids if one.startswith(written)]
@@ -148,7 +149,7 @@ def whole_id(written: str, known: Iterable[str]) -> str:
 
 
 def counted(values: Mapping[str, int]) -> str:
-    """Values with how often each occurs; what a terminal would not show of them is escaped."""
+    """Values with their counts; characters that a terminal would not show are escaped."""
 
     def shown(value: str) -> str:
         plain = value.isprintable() and value == unicodedata.normalize("NFC", value).strip()
@@ -158,12 +159,12 @@ def counted(values: Mapping[str, int]) -> str:
 
 
 def state_folder() -> Path:
-    """Where a person's own ledgers are kept."""
+    """The folder of the user's own ledgers."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
 
 
 def progress(*further: ProgressColumn, **settings: Any) -> Progress:
-    """Bars with what is done of how much, further columns, and the time left; settings as of rich's."""
+    """Progress bars with the done and total amounts, further columns, and the time left; settings as for rich's."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     counted = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -186,10 +187,10 @@ def print_table(
     """Print a table for people, in which no word is cut, however narrow the terminal.
 
     Args:
-        title: above it.
-        columns: their names.
-        rows: a cell for each column.
-        unbroken: columns that stay as wide as their cells, however narrow the terminal.
+        title: title above the table.
+        columns: names of the columns.
+        rows: rows with a cell for each column.
+        unbroken: names of the columns that stay as wide as their cells, however narrow the terminal.
     """
     table = Table(title=title, title_justify="left")
     for column in columns:
@@ -203,7 +204,7 @@ def print_table(
 
 
 def _keep_words_whole(table: Table, written: Sequence[Sequence[str]], console: Console) -> None:
-    """Widen what a table is printed on, if need be: ids and addresses are copied from it, and rich would cut them."""
+    """Widen the console for a table, if need be: users copy ids and addresses from it, and rich would cut them."""
     lines = [[line for cell in cells for line in cell.splitlines()] for cells in zip(*written, strict=True)]
     most = [max((cell_len(line) for line in of), default=0) for of in lines]
     words = [max((cell_len(word) for line in of for word in line.split()), default=0) for of in lines]
@@ -219,7 +220,7 @@ def _keep_words_whole(table: Table, written: Sequence[Sequence[str]], console: C
 
 
 def print_list(title: str, listed: Sequence[T], columns: Mapping[str, Callable[[T], object]], *, json: bool) -> None:
-    """Print what a list command found: as JSON, or in a table with what each column shows of it."""
+    """Print the result of a list command: as JSON, or in a table with a function for the cells of each column."""
     if json:
         print_json(listed)
     else:
@@ -227,10 +228,10 @@ def print_list(title: str, listed: Sequence[T], columns: Mapping[str, Callable[[
 
 
 def print_engine(engine: Mapping[str, Any] | None) -> None:
-    """Say what answers, and how it keeps slots apart.
+    """Print the engine that answers, and how it keeps slots apart.
 
     Args:
-        engine: as REST shows it.
+        engine: the engine as REST shows it; None: none has answered yet.
     """
     if engine is None:
         typer.echo("Engine: none has answered from this database yet (start one with `dpicl serve`)")

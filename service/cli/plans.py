@@ -1,4 +1,4 @@
-"""``dpicl plan``: see what a plan gives, then sign it."""
+"""``dpicl plan``: preview a plan, then sign it."""
 
 import math
 from collections.abc import Sequence
@@ -42,25 +42,25 @@ WriterConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--engine-config",
-        help="What writes the texts of a release that is made once: a config as for `dpicl serve`, or its `engine` "
+        help="The engine that writes the texts of a one-time release: a config as for `dpicl serve`, or its `engine` "
         "block. Nothing else needs it.",
         exists=True,
         dir_okay=False,
     ),
 ]
-PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
+PlotFile = Annotated[Path | None, typer.Option("--plot", help="PNG file to plot the preview to.", dir_okay=False)]
 
 
 class _Compared(Options):
     """Rows to compare the plan's labels with."""
 
     rows: str | None = None
-    """Compare the plan's labels with the rows of a file or an address, as of `kb ingest`. Nothing of it is stored."""
+    """File or address of rows to compare the plan's labels with, as for `kb ingest`. Nothing of it is stored."""
     columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None
-    """Take a field of these rows from a column of another name. Repeat it."""
+    """Field of these rows and the column of another name to take it from. Repeat it."""
 
     def labels(self, plan: Plan, text: TextFormat) -> dict[str, LabelCounts]:
-        """How the labels of each task, or its topics, compare with the rows."""
+        """The comparison of each task's labels or topics with the rows, by task."""
         listed = {name: listed for name, task in plan.tasks.items() if (listed := _listed(task))}
         if self.rows is None or not listed:
             return {}
@@ -72,7 +72,7 @@ class _Compared(Options):
 
 
 def _listed(task: PlanTask) -> tuple[str, tuple[str, ...]] | None:
-    """The exemplars' field that a task looks for its labels or topics in, and these."""
+    """The exemplars' field in which a task looks for its labels or topics, and these labels or topics."""
     if isinstance(task, ClassifyTask):
         return task.label_field, task.labels
     topics = getattr(task.mechanism, "topics", None)
@@ -90,11 +90,11 @@ def preview_(
     details: bool = False,
     json: Json = False,
 ) -> None:
-    """Show what a plan would give, before anything is spent, and what would be better for the same budget.
+    """Show the answers that a plan would give, before anything is spent, and better plans for the same budget.
 
     Args:
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
-        details: Also show the noise, the plan's ε by every accountant, and what the same budget gives otherwise.
+        details: Also show the noise, the plan's ε by every accountant, and alternatives for the same budget.
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
@@ -135,7 +135,7 @@ def sign(
     A plan that is signed already is refused, and takes nothing.
 
     Args:
-        again: Sign it once more, and take its (ε, δ) once more: the version of the newest signed plan that is the same.
+        again: Version of the newest signed plan that is the same, to sign it once more and take its (ε, δ) once more.
     """
     me, opened, plan = output.actor(signed_by), output.records(), load_plan(read_text(file))
     check_free(opened, plan)
@@ -180,9 +180,9 @@ def list_(knowledge_base: Name, json: Json = False) -> None:
 
 @app.command()
 def release(task: Task, engine_config: WriterConfigFile = None) -> None:
-    """Make a task's one release, if signing could not, or say why it cannot be made.
+    """Make a task's one-time release, if signing could not, or show why it cannot be made.
 
-    A release that is made once is charged before anything is read. Where that charge was lost, it stays spent.
+    The release is charged before anything is read. A charge that was lost stays spent.
     """
     me, opened = output.actor(), output.records()  # before the engine starts
     made = beside_engine(engine_config, lambda stages: plans.release(me, opened, task, stages=stages))
@@ -191,12 +191,12 @@ def release(task: Task, engine_config: WriterConfigFile = None) -> None:
 
 @app.command()
 def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
-    """Write the exemplars that a release gives, chosen or written, and beside them a certificate.
+    """Write the exemplars of a release, chosen or written, and beside them a certificate.
 
     They are public, and come from the release that was paid for. `dpicl audit verify --exemplars` checks them.
 
     Args:
-        file: Where to write them, as lines of JSON.
+        file: File for the exemplars, as lines of JSON.
     """
     lines, certificate = output.do(plans.export, task)
     file.write_bytes(lines)

@@ -1,4 +1,4 @@
-"""How commands read people's files: rows in any format that ``dpicl kb ingest`` takes, in the encoding they name."""
+"""Reading people's files: rows in any format that ``dpicl kb ingest`` takes, in the encoding that the user names."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from service.cli.gathering import Options
 
 
 class TextFormat(Options):
-    """How a file of text is read."""
+    """Options for reading a file of text."""
 
     encoding: str | None = None
-    """Of CSV that is neither UTF-8 nor marked as UTF-16 or UTF-32, such as cp1252 or shift_jis."""
+    """Encoding of CSV that is neither UTF-8 nor marked as UTF-16 or UTF-32, such as cp1252 or shift_jis."""
     delimiter: str | None = None
-    """Between cells of CSV. [default: detected]"""
+    """Delimiter between cells of CSV. [default: detected]"""
 
     def read(self, file: Path) -> list[dict[str, Any]]:
         """A file's rows, with all their columns.
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: the file cannot be read.
         """
         from service.sources.files import read_records  # not every command needs it
 

@@ -31,19 +31,19 @@ app = Commands(cls=_AndTrain)
 
 
 class RestoreQuestion(Service):
-    """How a text's owner asks, and what it may cost."""
+    """The bundle, ε and ledger that the owner of a text asks with."""
 
     bundle: Annotated[str, typer.Option("--bundle")]
-    """name@version."""
+    """Address of the bundle, name@version."""
     epsilon: float = 4.0
-    """Of each new question: above 0, at most 20."""
+    """ε of each new question: above 0, at most 20."""
     budget: Annotated[float, typer.Option(min=0)] = 40
     """The ε that all questions in the ledger may cost together."""
     ledger: Path | None = None
-    """What was drawn; ~/.local/state/dpicl/restore.sqlite without."""
+    """File of the numbers that were drawn. [default: ~/.local/state/dpicl/restore.sqlite]"""
 
     def client(self, mode: Literal["text", "steer"] = "text") -> RestoreClient:
-        """Asks as the options say."""
+        """A client with these options."""
         from sanitization.restore.client import RestoreClient
 
         options = self.model_dump(exclude={"url", "key"}) | {"ledger": self.ledger or state_folder() / "restore.sqlite"}
@@ -68,7 +68,7 @@ def ask(
     The same question sends the same number again, and costs nothing more.
 
     Args:
-        mode: text: put a profile's spans back as text; steer: steer the model.
+        mode: Use of a profile: text puts its spans back as text; steer steers the model.
     """
     with asking.client(mode) as client:
         answer = client.ask(text, span or [])
@@ -82,7 +82,7 @@ def ask(
 
 @app.command()
 def preview(text: Text, span: Span = None, *, asking: RestoreQuestion, json: Json = False) -> None:
-    """Show what a question would send and cost, and what it would tell. Sends nothing about the text."""
+    """Show the text that a question would send, its cost, and what it would reveal. Sends nothing about the text."""
     with asking.client() as client:
         seen = client.preview(text, span or [])
         report = client.bundle.manifest.report
@@ -108,15 +108,15 @@ def publish(
     margin: Annotated[float, typer.Option(min=0.01, max=1)] = 0.2,
     by: str | None = None,
 ) -> None:
-    """Sign a bundle and put it where `DPICL_RESTORE_BUNDLES` says, for services to serve.
+    """Sign a bundle and put it into the folder `DPICL_RESTORE_BUNDLES`, for services to serve.
 
     Refused unless profiles restore more answers than a constant vector, another person's vector, and the redacted text.
 
     Args:
         job: A finished job's folder.
         signing_key: An Ed25519 private key, PEM.
-        margin: By what share of answers profiles must beat their controls.
-        by: Who publishes. [default: your user name]
+        margin: Share of answers by which profiles must beat their controls.
+        by: Name of the person who publishes. [default: your user name]
     """
     from service.operations.publishing import publish as publish_
 
@@ -126,7 +126,7 @@ def publish(
 
 
 def leak(controls: dict[str, float]) -> str:
-    """What needs no answer at all."""
+    """A sentence on the answers that are known without asking."""
     return (
         f"the redacted text alone tells {controls['redacted_attacker']:.1%} of answers, and the commonest one is right "
         f"for {controls['option_prior']:.1%}"

@@ -1,4 +1,4 @@
-"""``dpicl sanitize``: texts without what must not leave, all local."""
+"""``dpicl sanitize``: replacing the words of texts at random, all on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, embe
 
 
 class _TextFirst(LazyGroup):
-    """Whatever is no command is for ``text``."""
+    """A group that passes arguments without a command to ``text``."""
 
     lazy: ClassVar[Mapping[str, Place]] = {
         "audit": Place(
@@ -55,20 +55,20 @@ _TOGETHER = 256
 
 
 class Words(Options):
-    """Which words replace each other, and what is kept of them between runs."""
+    """The words that replace each other, and the folder that keeps their embeddings between runs."""
 
     words: Annotated[int, typer.Option(min=50)] = 3000
-    """How many words: the first, which are the most frequent."""
+    """Number of words: the first of the list, which are the most frequent."""
     vectors: Annotated[Path | None, typer.Option(exists=True)] = None
-    """GloVe or word2vec text, .npy, or a Hugging Face folder; MiniLM's words without it."""
+    """GloVe or word2vec text, .npy, or a Hugging Face folder. [default: MiniLM's words]"""
     word_list: Annotated[Path | None, typer.Option(exists=True)] = None
-    """With .npy: a file with one word a line."""
+    """File with one word a line, for vectors in .npy."""
     cache: Path | None = None
-    """Keeps embeddings and tables; ~/.cache/dpicl without it."""
+    """Folder of embeddings and tables. [default: ~/.cache/dpicl]"""
 
     @property
     def folder(self) -> Path:
-        """Where embeddings and tables are kept."""
+        """The folder of embeddings and tables."""
         return self.cache or cache_folder()
 
     def vocabulary(self) -> Vocabulary:
@@ -96,17 +96,18 @@ def text(
     """Replace the words of a text at random: each line as it comes, all of it on this machine.
 
     The same line always becomes the same text, and costs nothing more. An unknown word is treated as the nearest known
-    one where the extra server is installed, which brings the model that can tell, and as a random one elsewhere.
+    one where the extra server, which brings the model for that, is installed, and as a random one elsewhere.
 
     Args:
-        file: A line is a text; - or nothing reads standard input.
-        epsilon: True ε of a word, at most: 0.001 to 25.
-        public_texts: Each text becomes one of this file's lines, all of it for one ε.
-        mechanism: See `dpicl sanitize audit`; medoid_rr unless given, and whole_rr with --public-texts.
-        keep: What is released as it is, of stopwords, punctuation, placeholders, case; the first two unless given.
-        conversation: Count these texts under a name, too.
-        cap: Refuse texts above this ε, all texts together.
-        ledger: What texts have cost, and became; ~/.local/state/dpicl/texts.sqlite without.
+        file: File with a text on each line; - or nothing reads standard input.
+        epsilon: Greatest true ε of a word: 0.001 to 25.
+        public_texts: File of public texts: each text becomes one of its lines, as a whole, for one ε.
+        mechanism: Name of a mechanism (see `dpicl sanitize audit`). [default: medoid_rr; with --public-texts, whole_rr]
+        keep: Classes of tokens to release as they are, of stopwords, punctuation, placeholders, case. [default: the
+            first two]
+        conversation: Name to count these texts under, too.
+        cap: Greatest ε of all texts together; texts above it are refused.
+        ledger: File of the texts' costs and outputs. [default: ~/.local/state/dpicl/texts.sqlite]
         jsonl: Print a line of JSON for each text.
     """
     from service.records.text_ledger import open_local
@@ -151,12 +152,12 @@ def text(
 
 
 def kept_of(names: str) -> list[str]:
-    """What is kept as it is, as an option lists it."""
+    """The classes of tokens to release as they are, from an option's list."""
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """Lines without their ends. Bytes that are no UTF-8 become half surrogate pairs, and so unknown words."""
+    """Lines without their ends. Bytes that are not UTF-8 become half surrogate pairs, and so unknown words."""
     with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
         for line in stream:
             yield line.removesuffix(b"\n").decode(errors="surrogateescape")

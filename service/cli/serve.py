@@ -143,7 +143,7 @@ def _made_up_data(*, language_model: bool) -> Iterator[Synthetic]:
 
 
 def say_how_to_ask(data: Synthetic, url: str) -> None:
-    """Print what a newcomer pastes."""
+    """Print commands for a newcomer to paste."""
     typer.echo(
         _HOW_TO_ASK.format(
             notice=NOTICE,
@@ -219,7 +219,7 @@ def _say_latencies(application: str) -> None:
     """Print every task's latency grain.
 
     Raises:
-        ValueError: one of them is too small.
+        ValueError: a grain is too small.
     """
     from ray import serve as ray_serve
 
@@ -237,7 +237,7 @@ def _say_latencies(application: str) -> None:
 
 
 def _abandon_dead_ray(ending: threading.Event) -> None:
-    """Until it is to end anyway. Without its raylet Ray would neither answer nor exit, without its GCS in a minute."""
+    """End the service if Ray has died. Without its raylet Ray never answers or exits, without its GCS in a minute."""
     while not ending.wait(_LOOK_EVERY_S):
         if (died := local_ray.died()) and not ending.is_set():
             typer.echo(f"Ray's {died} has died, which ends the service: start it again", err=True)
@@ -263,10 +263,10 @@ def _drain(names: list[str], hurry: threading.Event) -> None:
 
 
 def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
-    """Whether the applications came up (False: asked to stop meanwhile).
+    """Wait for the applications; returns whether they run (False: the service was asked to stop meanwhile).
 
     Raises:
-        ValueError: one of them cannot start; says why.
+        ValueError: an application cannot start; the message has the reason.
     """
     while not stop.wait(_ASK_EVERY_S):
         statuses = ray_private.statuses()
@@ -281,7 +281,7 @@ def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
 
 
 def _pin_sqlite_path(variable: str, database_url: str) -> None:
-    """Replicas may run in another folder: give them the file's absolute path."""
+    """Put a SQLite file's absolute path into the environment: replicas may run in another folder."""
     url = parse_url(database_url, variable)
     if url.get_backend_name() == "sqlite" and url.database:
         absolute = url.set(database=str(Path(url.database).resolve()))

@@ -1,4 +1,4 @@
-"""What runs an engine of its own before a plan is signed: ``dpicl plan try`` and ``candidates``."""
+"""Commands that run an engine of their own before a plan is signed: ``dpicl plan try`` and ``candidates``."""
 
 import asyncio
 import json as to_json
@@ -32,12 +32,12 @@ from service.sources.typed import read_fields
 
 T = TypeVar("T")
 TIMEOUT_S = 600.0
-"""Longer than a service's: nobody else waits, and a language model may have to warm up."""
+"""Seconds that an engine may take. More than in a service: no other caller waits, and a language model may warm up."""
 
 EngineConfigFile = Annotated[
     Path | None,
     typer.Option(
-        help="A Ray Serve config, as for `dpicl serve`, or its `engine` block alone: what answers. "
+        help="The engine that answers: a Ray Serve config, as for `dpicl serve`, or its `engine` block alone. "
         "[default: nearest_exemplar]",
         exists=True,
         dir_okay=False,
@@ -49,7 +49,7 @@ def plan_and_task(file: Path, task: str | None) -> tuple[Plan, str]:
     """A plan, and the name of a task of it: the first unless one is named.
 
     Raises:
-        ValueError: it has no such task.
+        ValueError: the plan has no such task.
     """
     plan = load_plan(read_text(file))
     name = task or next(iter(plan.tasks))
@@ -80,9 +80,9 @@ def try_(
     Args:
         exemplars: Public exemplars with the fields the task's prompt shows, in any format of `dpicl kb ingest`.
         query: The text to answer, or a JSON object of fields.
-        repeats: How many times noise is drawn, 1 to 100.
+        repeats: Number of times that noise is drawn, 1 to 100.
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
-        embedded_field: With --public-size: the field by which exemplars are compared. [default: the query's first]
+        embedded_field: Field by which exemplars are compared, with --public-size. [default: the query's first]
     """
     plan, name = plan_and_task(file, task)
     lines = text.read(exemplars)
@@ -125,9 +125,9 @@ def candidates(
     Prints YAML to put below `candidates:`. Read it before you sign: what is chosen of it is shown with every question.
 
     Args:
-        task: For the labels of which task. [default: the first with any]
-        per_label: At most so many of each label, or of each text that is varied.
-        vary: Vary these public exemplars: what `dpicl plan export` wrote, or a file as of `dpicl kb ingest`.
+        task: Name of the task with the labels. [default: the first with labels]
+        per_label: Greatest number for each label, or for each text that is varied.
+        vary: File of public exemplars to vary: one from `dpicl plan export`, or one as for `dpicl kb ingest`.
     """
     plan = load_plan(read_text(file))
     labelled = {name: planned for name, planned in plan.tasks.items() if isinstance(planned, ClassifyTask)}
@@ -146,7 +146,7 @@ def candidates(
 
 
 def with_engine(config: EngineConfig, work: Callable[[Stages], Coroutine[Any, Any, T]]) -> T:
-    """What comes of some work with an engine of one's own, which ends with it."""
+    """The result of some work with an engine of its own, which is closed after it."""
     from service.engines.embedding.embedder import Embedder
 
     async def done() -> T:
@@ -158,7 +158,7 @@ def with_engine(config: EngineConfig, work: Callable[[Stages], Coroutine[Any, An
 
 
 def beside_engine(config: Path | None, work: Callable[[Stages | None], T]) -> T:
-    """Do something in a private thread, beside an engine of one's own if a config names one."""
+    """The result of some work in a private thread, beside an engine of its own if a config names one."""
     if config is None:
         return work(None)
     return with_engine(engine_of(config), lambda stages: privately(lambda: work(stages)))
@@ -168,7 +168,7 @@ def engine_of(config: Path | None) -> EngineConfig:
     """The engine of the config's one application, or the one that the file describes.
 
     Raises:
-        ValueError: the file describes no engine; names it and says what is wrong.
+        ValueError: the file describes no engine; the message names the file and the fault.
     """
     if config is None:
         return NearestExemplarConfig()

@@ -1,1 +1,1 @@
-"""What lives in the database: its schema, and how it is opened."""
+"""The contents of the database: its schema, and opening it."""

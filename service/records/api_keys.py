@@ -1,4 +1,4 @@
-"""API keys: who may ask, and who may decide.
+"""API keys: which callers may ask, and which admins may decide.
 
 A token is 256 random bits. The database keeps only its SHA-256, looked up by equality: with that much entropy there is
 nothing to guess, so neither a slow hash nor a constant-time comparison would add anything, and a stolen database holds
@@ -26,10 +26,10 @@ from service.problem_kinds import ProblemKind, RefusalError
 from service.records.tables import admin_sessions, api_keys, retired_tokens
 
 Role = Literal["analyst", "viewer", "auditor", "admin"]
-"""What a key can be made; :mod:`service.operations.roles` says what each may."""
+"""The roles that a key can have; :mod:`service.operations.roles` lists what each may do."""
 
 PREFIX = "dpicl_"
-"""Starts every token, so that people and secret scanners recognise one."""
+"""The beginning of every token, so that people and secret scanners recognise one."""
 
 USE_NOTED_EVERY = timedelta(minutes=1)
 LONGEST_OVERLAP = timedelta(days=365)
@@ -37,7 +37,7 @@ LONGEST_LIFE = timedelta(days=36_500)
 
 
 def token_digest(token: str) -> bytes:
-    """What the database keeps of a token of 256 random bits: its SHA-256."""
+    """The SHA-256 of a token of 256 random bits, which is all that the database keeps of it."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -48,7 +48,7 @@ class UnknownKeyError(RefusalError, LookupError):
 
 
 class KeyRotatedError(RefusalError):
-    """Somebody else replaced the key's token meanwhile; nothing was done."""
+    """Another admin replaced the key's token meanwhile; nothing was done."""
 
     kind = ProblemKind.KEY_ROTATED
 
@@ -58,18 +58,18 @@ class StoredKey:
     """A key without its secret; a revoked one stays listed.
 
     Attributes:
-        id: names it in charges and in the audit trail.
-        name: what people call it.
-        role: what it may (:mod:`service.operations.roles`).
-        created_at: when it was made.
-        last_used_at: exact to a minute.
-        revoked_at: since when it is refused.
-        rate_per_minute: how many requests it may send; None: any number.
-        quota: how many answers it may be charged in all; None: what the budgets allow.
-        charged: how many it has been charged.
+        id: the id that names it in charges and in the audit trail.
+        name: a name for people.
+        role: the role that decides what it may do (:mod:`service.operations.roles`).
+        created_at: the time it was made.
+        last_used_at: the time of its last use, exact to a minute; None: never used.
+        revoked_at: the time since which it is refused; None: not revoked.
+        rate_per_minute: number of requests that it may send in a minute; None: any number.
+        quota: number of answers that it may be charged in all; None: what the budgets allow.
+        charged: number of answers that it has been charged.
         scope: the knowledge bases and tasks that it may ask, like ``support`` and ``billing.queue``; empty: all.
-        expires_at: from when on it is refused; None: never.
-        rotated_at: when its token was replaced last; None: never.
+        expires_at: the time from which it is refused; None: it does not expire.
+        rotated_at: the time its token was last replaced; None: never.
     """
 
     id: str
@@ -86,7 +86,7 @@ class StoredKey:
     rotated_at: datetime | None = None
 
     def status(self, now: datetime) -> Literal["valid", "expired", "revoked"]:
-        """What becomes of requests with it."""
+        """Whether requests with it are accepted, or why they are refused."""
         if self.revoked_at is not None:
             return "revoked"
         return "valid" if self.expires_at is None or self.expires_at > now else "expired"
@@ -96,8 +96,8 @@ class ApiKeys:
     """The API keys in the database.
 
     Args:
-        database: from :func:`service.records.database.open_database`.
-        clock: returns the present as an aware datetime.
+        database: a database from :func:`service.records.database.open_database`.
+        clock: a function that returns the present as an aware datetime.
     """
 
     def __init__(self, database: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -118,13 +118,13 @@ class ApiKeys:
         """Make a key.
 
         Args:
-            name: what people call it; need not be unique.
-            role: what it may (:mod:`service.operations.roles`).
-            quota: answers it may be charged in all.
-            rate_per_minute: requests it may send.
+            name: a name for people; need not be unique.
+            role: the role that decides what it may do (:mod:`service.operations.roles`).
+            quota: number of answers that it may be charged in all; None: what the budgets allow.
+            rate_per_minute: number of requests that it may send in a minute; None: any number.
             scope: knowledge bases and tasks that it may ask, of an analyst's key. Empty: all.
-            expires_at: from when on it is refused.
-            by: who makes it, for the audit trail: a key's id, or a person's name.
+            expires_at: the time from which it is refused; None: it does not expire.
+            by: the admin who makes it, for the audit trail: a key's id, or a person's name.
 
         Returns:
             The key and its token. The token cannot be recovered.
@@ -143,11 +143,11 @@ class ApiKeys:
         return key, token
 
     def names(self) -> dict[str, str]:
-        """What people call each key, by id."""
+        """The names of all keys, by id."""
         return {key.id: key.name for key in self.list()}
 
     def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> StoredKey:
-        """Change a key's limits. What it was charged stays charged: a quota below that is used up.
+        """Change a key's limits. Answers charged to it stay charged: a quota below their number is used up.
 
         Raises:
             UnknownKeyError: no key has this id, or it was revoked.
@@ -203,16 +203,16 @@ class ApiKeys:
 
         Args:
             seen: the key as it was before.
-            overlap: how long the token before stands, too. 0: it is refused at once, as is every one before it, and the
-                key's sessions on the dashboard end.
-            by: who does it.
+            overlap: time for which the previous token still works. 0: it is refused at once, as is every earlier one,
+                and the key's sessions on the dashboard end.
+            by: the admin who replaces it, for the audit trail.
 
         Returns:
             The key and its new token. The token cannot be recovered.
 
         Raises:
             UnknownKeyError: there is no such key, or it was revoked or has expired.
-            KeyRotatedError: its token was replaced since it was seen.
+            KeyRotatedError: another admin replaced its token after ``seen`` was read.
         """
         token, now = PREFIX + secrets.token_urlsafe(32), self._clock()
         digest, until = token_digest(token), now + overlap if overlap else None
@@ -252,13 +252,13 @@ _KEYS = sa.select(
 
 
 def replace_token(connection: sa.Connection, key_id: str, digest: bytes, until: datetime | None, now: datetime) -> bool:
-    """Make another token a key's, in the caller's transaction; whether there is such a key.
+    """Replace a key's token, in the caller's transaction; returns whether there is such a key.
 
     Args:
-        connection: in a transaction that writes.
-        key_id: whose.
-        digest: of the new token.
-        until: when the token before is refused; None: at once, as are those before it.
+        connection: a connection in a transaction that writes.
+        key_id: id of the key.
+        digest: SHA-256 of the new token (:func:`token_digest`).
+        until: the time from which the previous token is refused; None: at once, as are all earlier ones.
         now: the present.
     """
     chosen, its = api_keys.c.id == key_id, retired_tokens.c.key_id == key_id
@@ -276,7 +276,7 @@ def replace_token(connection: sa.Connection, key_id: str, digest: bytes, until: 
 
 
 def standing(now: datetime | sa.BindParameter[datetime]) -> sa.ColumnElement[bool]:
-    """Of the rows of ``api_keys``: neither revoked nor expired."""
+    """The condition that a row of ``api_keys`` is neither revoked nor expired."""
     return sa.and_(
         api_keys.c.revoked_at.is_(None), sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > now)
     )

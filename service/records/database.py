@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 BUSY_TIMEOUT_S = 60
 UNAVAILABLE = (sa.exc.TimeoutError, sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError)
-"""All connections wait; it does not answer; the connection is gone; it is a standby that nobody writes to yet."""
+"""All connections are in use; the database does not answer; the connection is gone; it is a standby, not promoted."""
 _WRITE = "write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, with %40 for @ in a password"
 
 
@@ -23,11 +23,11 @@ def open_database(url: str, *, statement_timeout_s: float | None = None) -> sa.E
     pooler each transaction may meet another one.
 
     Args:
-        url: as :func:`parse_url` takes it.
+        url: address of the database (:func:`parse_url`).
         statement_timeout_s: seconds after which PostgreSQL ends a statement; None leaves that to the server.
 
     Raises:
-        ValueError: it is not the URL of such a database.
+        ValueError: the URL is not that of such a database.
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
@@ -36,28 +36,28 @@ def open_database(url: str, *, statement_timeout_s: float | None = None) -> sa.E
 
 
 class MissingDatabaseError(ValueError):
-    """There is no database where the settings say."""
+    """There is no database at the URL in the settings."""
 
 
 def require_there(url: str) -> None:
     """Refuse a SQLite file that does not exist: opening it would make an empty one.
 
     Args:
-        url: as :func:`parse_url` takes it.
+        url: address of the database (:func:`parse_url`).
 
     Raises:
         MissingDatabaseError: there is no such file.
-        ValueError: it is not the URL of a database.
+        ValueError: the URL is not that of a database.
     """
     if (file := sqlite_file(url)) is not None and not file.is_file():
         raise nothing_at(url)
 
 
 def nothing_at(url: str) -> MissingDatabaseError:
-    """What is raised where a database is missing, or has no tables of ours: says where, and what to do.
+    """The error for a database that is missing or lacks the service's tables; it names the place and the remedy.
 
     Args:
-        url: as :func:`parse_url` takes it.
+        url: address of the database (:func:`parse_url`).
     """
     file = sqlite_file(url)
     if file is not None and not file.is_file():
@@ -73,8 +73,8 @@ def sqlite_file(url: str, name: str = "DPICL_DATABASE_URL") -> Path | None:
     """The file of a SQLite database; None for one in memory, and for PostgreSQL.
 
     Args:
-        url: as :func:`parse_url` takes it.
-        name: what errors call it.
+        url: address of the database (:func:`parse_url`).
+        name: the setting that errors name.
     """
     parsed = parse_url(url, name)
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
@@ -86,8 +86,8 @@ def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
     """The parts of a database's URL. PostgreSQL's has the same driver however it is written.
 
     Args:
-        url: such as ``sqlite:///FILE``, ``postgresql://...`` or ``postgres://...``.
-        name: what errors call it. They do not repeat it, since it may hold a password.
+        url: a URL such as ``sqlite:///FILE``, ``postgresql://...`` or ``postgres://...``.
+        name: the setting that errors name. They do not repeat the URL, since it may hold a password.
 
     Raises:
         ValueError: it is not a URL, or another kind of database.

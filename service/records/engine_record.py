@@ -13,14 +13,14 @@ from service.records.tables import engines
 
 
 class EngineView(BaseModel):
-    """What answers, and how it keeps slots apart.
+    """The engine that answers, and its limits.
 
     Attributes:
         remote: whether exemplars leave the deployment.
         writes_together: whether it can answer by `token_ensemble`.
-        writing_slots: how many slots may write an answer together.
-        cache_tokens: tokens that its cache has room for.
-        model_tokens: tokens of a prompt and its answer at most.
+        writing_slots: greatest number of slots that may write an answer together.
+        cache_tokens: number of tokens that its cache has room for.
+        model_tokens: greatest number of tokens of a prompt and its answer.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""How fast a caller may go, by the generic cell rate algorithm.
+"""Rate limits of callers, by the generic cell rate algorithm.
 
-Of each caller the database keeps one number: when all that it used will be free again. So replicas share the limit, and
-a decision is one statement.
+The database keeps one number for each caller: the time when its whole burst will be free again. So replicas share the
+limit, and a decision is one statement.
 """
 
 import time
@@ -14,12 +14,12 @@ from accounting.ledger.dialects import insert
 from service.records.tables import rate_limits
 
 CLOCKS_DIFFER_S = 60.0
-"""By so much at most, replicas' clocks are taken to differ."""
+"""The greatest difference between replicas' clocks that is allowed for."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What a caller may still do.
+    """The requests that a caller may still send.
 
     Attributes:
         left: requests it may send at once.
@@ -36,8 +36,8 @@ class RateLimits:
     """Rate limits in the database.
 
     Args:
-        database: from :func:`service.records.database.open_database`.
-        clock: Unix time in seconds.
+        database: a database from :func:`service.records.database.open_database`.
+        clock: a function that returns Unix time in seconds.
     """
 
     def __init__(self, database: sa.Engine, *, clock: Callable[[], float] = time.time) -> None:
@@ -48,9 +48,9 @@ class RateLimits:
         """Count one request, unless it comes too soon.
 
         Args:
-            name: who asks for what, at most 300 characters.
-            per_minute: requests in the long run.
-            burst: requests at once; a minute's unless given.
+            name: name of the caller and of what it asks for, at most 300 characters.
+            per_minute: number of requests a minute in the long run.
+            burst: number of requests at once; those of a minute unless given.
         """
         interval = 60 / per_minute
         capacity = interval * (max(1, round(per_minute)) if burst is None else burst)
@@ -77,6 +77,6 @@ class RateLimits:
             return Rate(0, free_at - now, free_at + interval - capacity - now)
 
     def forget_idle(self) -> None:
-        """Clear away those whose whole burst is free again, since they are as good as new."""
+        """Delete the rows of callers whose whole burst is free again: a new row would be equal."""
         with self._database.begin() as connection:
             connection.execute(sa.delete(rate_limits).where(rate_limits.c.free_at <= self._clock()))

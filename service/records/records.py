@@ -1,4 +1,4 @@
-"""The database opened: knowledge bases, ledger and keys."""
+"""The open database: knowledge bases, ledger and keys."""
 
 import hmac
 import uuid
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Records:
-    """What lives in the database, opened: knowledge bases, ledger, keys. Enough for the command line's admin work."""
+    """The contents of the open database: knowledge bases, ledger, keys. Enough for admins' commands."""
 
     settings: Settings
     database: sa.Engine
@@ -45,7 +45,7 @@ class Records:
     keys: ApiKeys
     audit: AuditTrail
     witness: Witness | None
-    """Notices a ledger restored from a backup; None where the settings do without."""
+    """Detects a ledger restored from a backup; None where the settings name none."""
     rates: RateLimits
     texts: TextLedger
     requests: RequestsOnce
@@ -98,7 +98,7 @@ class Records:
             self.ledger.budgets.delete(connection, name, by)
 
     def open_cohort(self, name: str, *, epsilon: float, delta: float, public_size: int, by: str) -> int:
-        """Open a cohort with its lifetime budget, or neither; its number. Who arrives from now on belongs to it."""
+        """Open a cohort with its lifetime budget, or neither; returns its number. Further units will belong to it."""
         cohorts = self.ledger.cohorts
         return self.store.open_cohort(
             name,
@@ -119,14 +119,14 @@ class Records:
         replace: bool = False,
         dry_run: bool = False,
     ) -> IngestReport:
-        """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom.
+        """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`), with two events in the audit trail.
 
-        It is said, and witnessed, before they are stored, and once more as they are
-        (:mod:`accounting.ledger.restoring`). The second event bears the time of the first: how long storing takes
-        tells how much is stored.
+        The first event is appended, and witnessed, before the exemplars are stored, the second as they are stored
+        (:mod:`accounting.ledger.restoring`). The second bears the time of the first: the duration of storing would
+        disclose how much is stored.
 
         Raises:
-            accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more; nothing is stored.
+            accounting.ledger.errors.KnowledgeBaseArchivedError: it no longer takes exemplars; nothing is stored.
             accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is stored.
             accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is stored.
         """
@@ -173,17 +173,17 @@ class Records:
             raise
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
-        """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""
+        """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not name it."""
         return self.store.forget(name, unit_id, audited(UnitForgotten(knowledge_base=name, by=by)))
 
     def allow_remote_engine(self, name: str, allowed: bool, *, by: str) -> KnowledgeBase:
-        """Say whether a remote engine may see exemplars, in the audit trail too."""
+        """Set whether a remote engine may see exemplars; the audit trail records it."""
         changed = RemoteEngineChanged(knowledge_base=name, allowed=allowed, by=by)
         return self.store.allow_remote_engine(name, allowed, audited(changed))
 
 
 def audited(happened: Particulars) -> BeforeCommit:
-    """Appends an event to the audit trail, in the transaction it is called in."""
+    """A function that appends an event to the audit trail, in the transaction it is called in."""
     return lambda connection: trail.append(connection, datetime.now(UTC), happened)
 
 
@@ -193,18 +193,18 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
     An empty database gets its schema first, if it is to be created and unless ``DPICL_MIGRATE=never``.
 
     Args:
-        settings: where everything is.
-        restored: open a ledger, too, that lacks what was witnessed; it charges nothing.
-        create: make a database that is not there, and the schema of an empty one.
+        settings: the addresses of database and witness, and the encryption key.
+        restored: whether to open even a ledger that lacks witnessed events; it charges nothing.
+        create: whether to create a database that does not exist, and the schema of an empty one.
 
     Raises:
-        service.records.database.MissingDatabaseError: there is nothing there, and none is to be created.
+        service.records.database.MissingDatabaseError: the database does not exist, and is not to be created.
         service.records.schema.SchemaError: the schema is older or newer than this code.
         accounting.ledger.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
-        exemplar_store.OtherEmbeddingModelError: its exemplars were embedded by another model.
-        service.engines.embedding.model.EmbeddingModelError: the model that embeds here cannot be had.
+        exemplar_store.OtherEmbeddingModelError: another model embedded the exemplars.
+        service.engines.embedding.model.EmbeddingModelError: the embedding model cannot be loaded.
     """
     if not create:
         require_there(settings.database_url)

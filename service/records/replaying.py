@@ -1,4 +1,4 @@
-"""Replaying the service's own trail: is it whole, were the plans kept, and does the ledger still count what it says?"""
+"""Replaying the service's own trail: is it whole, were the plans kept, and do the ledger's tables agree with it?"""
 
 from collections.abc import Iterable
 
@@ -11,15 +11,15 @@ from service.records.records import Records
 def replay(
     records: Records, *, heads: Iterable[str] = (), recompute: bool = True, progress: Progress = lambda _plan: None
 ) -> Report:
-    """What :func:`accounting.replay.trail.verify` finds in the trail, and where the ledger's tables disagree with it.
+    """The findings of :func:`accounting.replay.trail.verify`, and where the ledger's tables disagree with the trail.
 
-    A counter that somebody lowered in the database is in no export: only the tables show it.
+    An export does not show a counter that was lowered in the database: only the tables show it.
 
     Args:
-        records: whose.
+        records: the records to check.
         heads: hashes noted from earlier replays.
         recompute: whether to compute plans again.
-        progress: called with what takes long.
+        progress: a function that is called with each plan before it is computed again.
     """
     report = verify(records.audit.export(), heads=heads, recompute=recompute, progress=progress)
     with reading(records.database) as connection:

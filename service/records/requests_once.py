@@ -1,9 +1,8 @@
 """Requests that change something, each done once for its caller's Idempotency-Key.
 
-A request is begun before it changes anything. Whatever it changes is written in one transaction with the note that it
-was done (:data:`accounting.ledger.trail.beside`), and its response is kept after that. A request whose process died is
-begun anew when its lease has ended; if the first one was only slow, it finds that out in the transaction of its change,
-which then fails.
+A request is begun before it changes anything. Its changes are written in one transaction with the note that it was
+done (:data:`accounting.ledger.trail.beside`), and its response is kept after that. A request whose process died is
+begun anew when its lease has ended; if the first attempt was only slow, the transaction of its change fails.
 
 Responses are kept encrypted: that of an upload names values of private rows.
 
@@ -29,9 +28,9 @@ from service.problem_kinds import ProblemKind, RefusalError
 from service.records.tables import requests
 
 KEPT = timedelta(days=7)
-"""How long an Idempotency-Key stands for its request."""
+"""The time for which an Idempotency-Key stands for its request."""
 LEASE = timedelta(minutes=15)
-"""How long a request that is not answered is taken to be at work. It outlasts this without harm."""
+"""The time for which a request without a response is taken to be running. A request that takes longer does no harm."""
 _FORGOTTEN_AT_ONCE = 100
 
 
@@ -50,7 +49,7 @@ class DoneBeforeError(RefusalError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A request that is begun: whose it is, what they call it, and which attempt at it this is."""
+    """An attempt at a request: its caller, the caller's Idempotency-Key, and the attempt's own id."""
 
     caller: str
     name: str
@@ -59,7 +58,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a request was answered that is done: its HTTP status, and its body, JSON."""
+    """The response to a request that is done: its HTTP status, and its body, JSON."""
 
     status: int
     body: str
@@ -69,9 +68,9 @@ class RequestsOnce:
     """The requests in the database.
 
     Args:
-        database: from :func:`service.records.database.open_database`.
-        secret: under which requests are hashed and responses encrypted, as both may hold private text.
-        clock: returns the present as an aware datetime.
+        database: a database from :func:`service.records.database.open_database`.
+        secret: the key for hashing requests and encrypting responses, as both may hold private text.
+        clock: a function that returns the present as an aware datetime.
     """
 
     def __init__(
@@ -83,12 +82,12 @@ class RequestsOnce:
         self._clock = clock
 
     def begin(self, caller: str, name: str, request: bytes) -> Attempt | Answered:
-        """Begin a request, or give what it was answered.
+        """Begin a request, or return its response if it is done.
 
         Args:
-            caller: who sends it: a key's id.
+            caller: the id of the caller's key.
             name: the caller's Idempotency-Key, at most 255 characters.
-            request: all that makes it this request.
+            request: the whole content of the request; another request under the same name differs in it.
 
         Raises:
             IdempotencyConflictError: the caller used the name for another request.
@@ -124,7 +123,7 @@ class RequestsOnce:
             return attempt
 
     def noted(self, attempt: Attempt) -> trail.Beside:
-        """What notes that the request was done, in the transaction of its change."""
+        """A function that notes the request as done, in the transaction of its change."""
 
         def note(connection: sa.Connection, happened: tuple[Particulars, ...]) -> None:
             if all(isinstance(one, ExemplarsIngested | UploadEnded) for one in happened):
@@ -135,7 +134,7 @@ class RequestsOnce:
         return note
 
     def keep(self, attempt: Attempt, status: int, body: str | None) -> None:
-        """Keep what a request was answered; without a body, that it was done."""
+        """Keep the response to a request; without a body, only note that it was done."""
         with self._database.begin() as connection:
             sealed = None if body is None else seal(self._aead, body.encode(), attempt.id.encode())
             connection.execute(_of(attempt).values(done=True, status=status, body=sealed))

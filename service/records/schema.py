@@ -21,7 +21,7 @@ _LOCK = 0x64706963_6C  # PostgreSQL's advisory lock for migrating
 
 
 class SchemaError(Exception):
-    """The database's schema is older or newer than this code; the message says what to do."""
+    """The database's schema is older or newer than this code; the message names the remedy."""
 
 
 def migrate(database: sa.Engine) -> tuple[str | None, str]:
@@ -31,7 +31,7 @@ def migrate(database: sa.Engine) -> tuple[str | None, str]:
     may run meanwhile, unless the database is empty.
 
     Args:
-        database: from :func:`service.records.database.open_database`.
+        database: a database from :func:`service.records.database.open_database`.
 
     Returns:
         The revision before (None: empty) and after.

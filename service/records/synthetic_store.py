@@ -1,4 +1,4 @@
-"""The store of a synthetic database, which takes no exemplars: whose they were, everybody could read them."""
+"""The store of a synthetic database, which takes no exemplars: its encryption key is published."""
 
 import base64
 from typing import Any, NoReturn
@@ -7,10 +7,10 @@ from exemplar_store import ExemplarStore, ExemplarStoreError
 from service.problem_kinds import ProblemKind, RefusalError
 
 KEY = b"dp-icl: made-up data, published!"
-"""32 bytes that everybody knows."""
+"""The published encryption key, 32 bytes."""
 
 KEY_BASE64 = base64.b64encode(KEY).decode()
-"""As ``DPICL_ENCRYPTION_KEY`` has it."""
+"""The key as ``DPICL_ENCRYPTION_KEY`` has it."""
 
 NOTICE = "MADE-UP DATA (dpicl serve --synthetic): nobody's tickets, and nothing here is confidential."
 
@@ -22,13 +22,13 @@ class SyntheticUploadError(RefusalError, ExemplarStoreError):
 
 
 class SyntheticStore(ExemplarStore):
-    """Reads like any other."""
+    """A store of made-up exemplars: reading works as in any other store, ingesting is refused."""
 
     def ingest(self, *_args: Any, **_options: Any) -> NoReturn:
         """Refuse.
 
         Raises:
-            SyntheticUploadError: always; says what to do instead.
+            SyntheticUploadError: always; the message names the alternatives.
         """
         raise SyntheticUploadError(
             "this service runs on made-up data under a published key and takes no exemplars of yours: start one of "

@@ -1,8 +1,8 @@
-"""What people's texts have cost them, and what each has become: the same text is sanitised once, and then remembered.
+"""The cost of each owner's sanitised texts, and the texts themselves: a text is sanitised once, and then remembered.
 
-Independent copies of a text add up, so a caller who may get another copy may average the noise away. Here the second
-time gives what the first time gave, at no cost. A text is remembered for its owner alone: were it shared, two people's
-equal outputs would say that their texts are equal. That an owner's own texts are equal does show.
+Independent copies of a text add up, so a caller who gets several copies may average the noise away. Here a repeated
+text gets its first output, at no cost. A text is remembered for its owner alone: were outputs shared, two owners' equal
+outputs would show that their texts are equal. Equal texts of one owner do show as equal.
 
 The text itself is not stored, but a hash of it under a secret key.
 """
@@ -25,7 +25,7 @@ from service.records.database import open_database
 from service.records.tables import metadata, sanitized_texts, text_costs
 
 ALL = ""
-"""The conversation that stands for all of an owner's."""
+"""The name under which all conversations of an owner are counted together."""
 
 
 class TextBudgetExhaustedError(RefusalError, RuntimeError):
@@ -42,7 +42,7 @@ class TextBudgetExhaustedError(RefusalError, RuntimeError):
 
 @dataclass(frozen=True)
 class TextCost:
-    """What texts have cost: by basic composition, the sum of ε over all words drawn."""
+    """The cost of texts: by basic composition, the sum of ε over all words drawn."""
 
     texts: int
     words: int
@@ -50,12 +50,12 @@ class TextCost:
 
 
 class TextLedger:
-    """Sanitises, remembers and counts, in the database.
+    """Sanitises texts, remembers them and counts their cost, in the database.
 
     Args:
-        database: from :func:`service.records.database.open_database`, with its tables.
+        database: a database from :func:`service.records.database.open_database`, with its tables.
         secret: key of the hashes.
-        cap: the most that an owner's texts may cost, all conversations together; None: no cap.
+        cap: greatest ε that an owner's texts may cost, all conversations together; None: no cap.
     """
 
     def __init__(self, database: sa.Engine, secret: bytes, *, cap: float | None = None) -> None:
@@ -66,22 +66,22 @@ class TextLedger:
     def sanitize(
         self, sanitizer: TextSanitizer, texts: Sequence[str], *, owner: str, conversation: str = ALL
     ) -> tuple[list[Sanitized], TextCost]:
-        """Sanitise texts, each as it was sanitised before if it was; all of them or none.
+        """Sanitise texts, all of them or none; a text that was sanitised before gets the same output again.
 
-        What is returned is stored, and its cost committed, before anybody sees it.
+        The results are stored, and their cost committed, before they are returned.
 
         Args:
-            sanitizer: how; another one makes other texts.
-            texts: any.
-            owner: whose texts, 1 to 200 characters. Exemplars have no owner: nothing of them is stored here.
-            conversation: what to count them under, too, at most 200 characters.
+            sanitizer: the sanitizer to use; another one sanitises the same text anew.
+            texts: the texts, of any content.
+            owner: the owner of the texts, 1 to 200 characters. Exemplars have no owner: nothing of them is stored here.
+            conversation: a conversation that the cost is counted under, too, at most 200 characters.
 
         Returns:
-            The texts in order, and what those of them cost that are new.
+            The sanitised texts in order, and the cost of those that are new.
 
         Raises:
-            TextBudgetExhaustedError: they would cost more than the cap.
-            sanitization.text.TextError: one is too long.
+            TextBudgetExhaustedError: the texts would cost more than the cap.
+            sanitization.text.TextError: a text is too long.
             ValueError: no owner is named.
         """
         if not owner:
@@ -102,7 +102,7 @@ class TextLedger:
         return [replace(drawn[digest], text=stored[digest]) for digest in digests], cost
 
     def cost(self, owner: str, conversation: str = ALL) -> TextCost:
-        """What an owner's texts have cost so far, all together or in one conversation."""
+        """The cost of an owner's texts so far, in all or in one conversation."""
         query = sa.select(text_costs.c.texts, text_costs.c.words, text_costs.c.epsilon).where(
             text_costs.c.owner == owner, text_costs.c.conversation == conversation
         )
@@ -126,7 +126,7 @@ def open_local(file: Path, *, cap: float | None = None) -> TextLedger:
     """A ledger in a SQLite file of its own; the secret key is in a file beside it, which only its owner can read.
 
     Raises:
-        ValueError: the file is no such ledger, or has lost its key: it would sanitise known texts once more.
+        ValueError: the file is not such a ledger, or its key is missing: it would sanitise known texts once more.
     """
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = open_database(sa.URL.create("sqlite", database=str(file)).render_as_string())
@@ -143,7 +143,7 @@ def open_local(file: Path, *, cap: float | None = None) -> TextLedger:
 
 
 def _secret(key: Path) -> bytes:
-    """The key in this file, made if there is none."""
+    """The key in this file, created if there is none."""
     if not key.exists():
         partial = key.with_suffix(f".{os.getpid()}.key")
         partial.touch(mode=0o600)
@@ -158,7 +158,7 @@ def _secret(key: Path) -> bytes:
 
 
 def _remember(connection: sa.Connection, digest: bytes, text: str) -> bool:
-    """Whether nobody had stored it before."""
+    """Store a text unless it is stored already; returns whether it was new."""
     new = insert(connection.dialect.name, sanitized_texts).values(digest=digest, sanitized=text)
     once = new.on_conflict_do_nothing(index_elements=[sanitized_texts.c.digest])
     return connection.execute(once.returning(sanitized_texts.c.digest)).first() is not None
@@ -171,7 +171,7 @@ def _stored(connection: sa.Connection, digests: Sequence[bytes]) -> dict[bytes, 
 
 
 def _add(connection: sa.Connection, owner: str, conversation: str, cost: TextCost) -> float:
-    """Count a cost; returns ε in all."""
+    """Add a cost; returns the total ε."""
     added = asdict(cost)
     new = insert(connection.dialect.name, text_costs).values(owner=owner, conversation=conversation, **added)
     more = new.on_conflict_do_update(

@@ -1,7 +1,7 @@
-"""The topics of signed tasks: which an exemplar is on, and which a question is on.
+"""The topics of signed tasks: which of them an exemplar or a question belongs to.
 
-Both are found by public things that were signed with the plan: the names of the topics, or their centres. So a topic
-means the same for as long as the plan answers, whatever becomes of the model that embeds.
+Both follow from public values that were signed with the plan: the names of the topics, or their centres. So a topic
+means the same for as long as the plan answers, even if the embedding model changes.
 """
 
 import base64
@@ -28,16 +28,16 @@ def topic_list(task: Task, centres: Sequence[str], version: int, name: str) -> T
     """The topics of a task.
 
     Args:
-        task: as written, with topics.
-        centres: its, from the signed plan; none where a field says the topic.
-        version: of its plan.
-        name: the task's.
+        task: the task as written; it must have topics.
+        centres: the centres of its topics, from the signed plan; empty where a field names the topic.
+        version: version of its plan.
+        name: name of the task.
     """
     return TopicList(version, name, len(_topics(task).all), _topic_of(task, centres))
 
 
 def lists_of(connection: sa.Connection, knowledge_base: str) -> list[TopicList]:
-    """Those of all tasks that were signed for a knowledge base and have some."""
+    """The topics of all tasks that were signed for a knowledge base and have topics."""
     return [
         topic_list(task, calibrated.centres.get(name, ()), signed.version, name)
         for signed in connection.execute(plans_of(knowledge_base))
@@ -48,7 +48,7 @@ def lists_of(connection: sa.Connection, knowledge_base: str) -> list[TopicList]:
 
 
 def on_topic(signed: SignedTask) -> OnTopic | None:
-    """Whom an answer draws that is charged to a topic; None: the task has no topics."""
+    """The units that an answer draws from if it is charged to a topic; None: the task has no topics."""
     if signed.topic is None:
         return None
     calibrated = read_signed(signed.document)
@@ -60,16 +60,17 @@ def on_topic(signed: SignedTask) -> OnTopic | None:
 def topic_of(
     task: Task, centres: Sequence[str], query: Mapping[str, str], embedding: np.ndarray | None = None
 ) -> str | None:
-    """The topic that a question is on, a function of the question and of what was signed.
+    """The topic of a question, a function of the question and of the signed plan.
 
     Args:
-        task: with topics.
-        centres: its, as of :func:`topic_list`.
+        task: the task as written; it must have topics.
+        centres: the centres of its topics, as for :func:`topic_list`.
         query: the question's fields.
-        embedding: the question's, float (d,), where no field says the topic.
+        embedding: embedding of the question, float (d,), where no field names the topic.
 
     Returns:
-        Its name; of equally similar ones, the one named first. None where its field names none.
+        Name of the topic; of equally similar ones, the one that the task names first. None where the question's field
+        does not name a topic of the task.
     """
     topics = _topics(task)
     if isinstance(topics, TopicsByField):
@@ -84,7 +85,7 @@ def check_named(task: Task, topic: str | None) -> str:
     """A question's topic, if it has one.
 
     Raises:
-        LookupError: it has none; says which there are.
+        LookupError: it has none; the message lists the task's topics.
     """
     if topic is not None:
         return topic
@@ -101,7 +102,7 @@ def _topics(task: Task) -> TopicsByField | TopicsBySimilarity | TopicsByTexts:
 
 
 def written(centre: np.ndarray) -> str:
-    """A centre, int8 (d,), as a plan has it."""
+    """A centre, int8 (d,), in the base64 of a plan."""
     return base64.b64encode(centre.astype(np.int8).tobytes()).decode()
 
 

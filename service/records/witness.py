@@ -1,4 +1,4 @@
-"""The ledger's witness in the service: opened from the settings, kept up to date, and what a restore brings back."""
+"""The ledger's witness in the service: opening it, keeping it up to date, and bringing back what a restore lost."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -40,16 +40,17 @@ _STATEMENT_S = 10.0
 
 
 def open_witness(settings: Settings, ledger: sa.Engine, *, create: bool = True) -> Witness | None:
-    """The witness that the settings name; None where they do without.
+    """The witness that the settings name; None where they name none.
 
     Args:
-        settings: ``witness_url``; unless it is set, a SQLite database has its witness in a file beside it.
+        settings: the settings, with ``witness_url``; where it is not set, the witness of a SQLite database is a file
+            beside it.
         ledger: the ledger's database.
-        create: make a SQLite file that is not there.
+        create: whether to create a SQLite file that does not exist.
 
     Raises:
-        accounting.ledger.witness.WitnessUnavailableError: it does not answer, or is not there and not to be created.
-        ValueError: it is no URL of a database, or it is the ledger's own database.
+        accounting.ledger.witness.WitnessUnavailableError: it does not answer, or is missing and is not to be created.
+        ValueError: ``witness_url`` is not the URL of a database, or is that of the ledger's own database.
     """
     url = witness_url(settings)
     if url is None:
@@ -73,7 +74,7 @@ def open_witness(settings: Settings, ledger: sa.Engine, *, create: bool = True) 
 
 
 def witness_url(settings: Settings) -> str | None:
-    """Where the witness is; None: nowhere."""
+    """The URL of the witness; None where there is none."""
     if settings.witness_url is not None:
         given = settings.witness_url.get_secret_value()
         return None if given == NONE else given
@@ -85,10 +86,10 @@ def witness_url(settings: Settings) -> str | None:
 
 
 def check_witness(settings: Settings) -> None:
-    """Whether the settings say where the witness is, or that there is none.
+    """Check that the settings name a witness, or expressly do without one.
 
     Raises:
-        ValueError: they do not.
+        ValueError: they do neither.
     """
     if parse_url(settings.database_url).get_backend_name() == "postgresql" and settings.witness_url is None:
         raise ValueError(
@@ -99,7 +100,7 @@ def check_witness(settings: Settings) -> None:
 
 
 async def keep_witnessed(witness: Witness) -> None:
-    """Copy what is not waited for (what admins do, releases) once a second; log when that begins or ceases to fail."""
+    """Copy events that no caller waits for (admins' changes, releases) once a second; log when it begins to fail."""
     failing = False
     while True:
         try:
@@ -117,8 +118,8 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
     """Do again what a lost event did outside the ledger: cohorts opened, keys changed, engines allowed.
 
     Args:
-        connection: in the transaction that brings charges back.
-        event: witnessed, and lost in the restore.
+        connection: the connection of the transaction that brings charges back.
+        event: an event that was witnessed, and lost in the restore.
     """
     match happened := event.particulars:
         case KeyRevoked(key=key):

@@ -1,1 +1,1 @@
-"""Where an upload's rows come from: files and addresses of several formats, and SQL databases."""
+"""Sources of an upload's rows: files and addresses of several formats, and SQL databases."""

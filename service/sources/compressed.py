@@ -40,17 +40,18 @@ def is_compressed(name: str) -> bool:
 
 @contextmanager
 def unpacked(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
-    """What is in a file.
+    """The content of a file, unpacked if it is compressed or an archive.
 
     Args:
-        stream: of the file.
-        name: of the file.
+        stream: an open stream of the file.
+        name: name of the file.
 
     Returns:
-        The content, and a name that ends as its format does: of an archive's one file, or without the ending.
+        The content, and a name with the ending of its format: that of an archive's one file, or ``name`` without the
+        ending of the compression.
 
     Raises:
-        ValueError: an archive that holds no file, several, or one that is locked.
+        ValueError: an archive holds no file or several, or its file is locked or cannot be read.
     """
     stem, ending = PurePosixPath(name).stem, PurePosixPath(name).suffix.lower()
     if ending in _COMPRESSIONS:
@@ -73,17 +74,17 @@ def unpacked(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def damaged(error: Exception) -> bool:
-    """Whether an error of reading means that a compressed file is not what its name says, or not whole."""
+    """Whether an error of reading means that a compressed file is not of the format that its name shows, or cut off."""
     return isinstance(error, _DAMAGED) or (isinstance(error, OSError) and error.errno is None)
 
 
 def not_text(beginning: bytes) -> tuple[str, str] | None:
-    """What a file is that is said to be text and is not, and what a person who has it can do; None: it may be text."""
+    """The kind of a file that should be text but is not, and the remedy for its owner; None: it may be text."""
     return next((what for magic, what in _MAGIC.items() if beginning.startswith(magic)), None)
 
 
 def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    """The one file of an archive, but for what macOS and others add."""
+    """The one file of an archive, apart from hidden files that macOS and others add."""
     members = [member for member in archive.infolist() if not member.is_dir() and not hidden(member.filename)]
     if len(members) == 1:
         return members[0]

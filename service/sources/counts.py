@@ -1,4 +1,4 @@
-"""What rows hold, counted for the person whose rows they are and nobody else, before they are private exemplars."""
+"""Counts of the values in rows, for their owner alone, before the rows become private exemplars."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,9 +8,9 @@ from accounting.plans.labels import spellings
 from exemplar_store import Row
 
 MOST_VALUES = 50
-"""Different values of a field that is counted; of one with more, nothing is said."""
+"""Greatest number of different values of a field that is counted; a field with more is left out."""
 LONGEST_VALUE = 100
-"""Characters."""
+"""Greatest number of characters of a value; a field with a longer one is left out."""
 
 ONE_UNIT = (
     "All rows have the same unit id. They are protected as one person's, so hardly any answer depends on them, and "
@@ -26,7 +26,7 @@ class RowCounts:
     """Counts rows as they pass.
 
     Attributes:
-        rows: how many there were.
+        rows: number of rows that have passed.
     """
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class RowCounts:
         self._units: set[str] | None = set()  # None: there are several, and one of them has several rows
 
     def counting(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The same rows."""
+        """The same rows, counted as they pass."""
         for row in rows:
             self._count(row)
             yield row
 
     @property
     def values(self) -> dict[str, dict[str, int]]:
-        """How often each value of a field occurs, the most frequent first: of fields whose values are few and short."""
+        """The number of rows with each value of a field, most frequent first; only fields with few, short values."""
         return {
             name: dict(counted.most_common())
             for name, counted in self._values.items()
@@ -51,7 +51,7 @@ class RowCounts:
 
     @property
     def notice(self) -> str | None:
-        """What the number of units means for privacy, where it is odd."""
+        """A notice of what the number of units means for privacy, where it is odd; None where it is not."""
         if self.rows < 2 or self._units is None:
             return None
         return ONE_UNIT if len(self._units) == 1 else UNIT_A_ROW
@@ -72,11 +72,11 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """How a plan's labels compare with rows.
+    """The comparison of a plan's labels with rows.
 
     Attributes:
-        labels: how many rows have each label of the plan, however they spell it.
-        others: how many have each other value.
+        labels: number of rows with each label of the plan, however they spell it.
+        others: number of rows with each other value.
     """
 
     labels: dict[str, int]
@@ -84,7 +84,7 @@ class LabelCounts:
 
     @classmethod
     def of(cls, labels: Sequence[str], values: Iterable[str]) -> "LabelCounts":
-        """Of the values that rows have in the field of the label."""
+        """The counts of the values that rows have in the field of the label."""
         known, counts = spellings(tuple(labels)), cls(dict.fromkeys(labels, 0))
         for value in values:
             number = known.number(value)

@@ -1,4 +1,4 @@
-"""How far a table was read, so that the next read begins there."""
+"""A cursor: the place up to which a table was read, so that the next read begins there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 Value = str | int | float
 
 PARAMETER = "since"
-"""What a query calls the value that it begins after."""
+"""Name of a query's parameter for the value that it begins after."""
 
 
 @dataclass
@@ -20,8 +20,8 @@ class Cursor:
     """A column whose values only grow, such as the time of the last change.
 
     Attributes:
-        column: its name.
-        file: holds the largest value read; it is written once what was read is stored.
+        column: name of the column.
+        file: the file with the largest value read; it is written once the rows are stored.
         since: the value to begin after.
     """
 
@@ -34,12 +34,12 @@ class Cursor:
         """The cursor of a file.
 
         Args:
-            column: its name.
-            file: which; it need not exist.
-            start: the value to begin after where it does not.
+            column: name of the column.
+            file: the cursor's file; it need not exist.
+            start: the value to begin after where the file does not exist.
 
         Raises:
-            ValueError: it does not, and no start is given; or it is no cursor's.
+            ValueError: the file does not exist and no start is given, or it is not the file of a cursor on this column.
         """
         if not file.exists():
             if start is None:
@@ -59,7 +59,7 @@ class Cursor:
         """The same records; the largest value among them is where :meth:`save` leaves off.
 
         Raises:
-            ValueError: a record has not the column.
+            ValueError: a record lacks the column.
         """
         newest = None
         for record in records:

@@ -1,7 +1,7 @@
-"""People's text files, as UTF-8: they are UTF-8, or in the encoding that a mark or the person names. None is guessed.
+"""Reading people's text files as UTF-8: they are UTF-8, or in the encoding that a byte-order mark or the person names.
 
-Short texts look alike in many encodings, and a wrong guess would store wrong texts, labels and unit ids in silence. A
-guess is only part of the refusal.
+No encoding is guessed: short texts look alike in many encodings, and a wrong guess would store wrong texts, labels and
+unit ids in silence. Only the message of a refusal contains a guess.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _USUAL = [
     *(_COMMON, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2", "iso8859_5"),
     *("koi8_r", "mac_roman", "cp850", "cp437", "cp932", "cp949", "gb18030", "big5", "euc_jp"),
 ]
-"""What office programs write. Of a short text, more candidates make worse guesses."""
+"""The encodings that office programs write. For a short text, more candidates make worse guesses."""
 _CHUNK_BYTES = 1 << 16
 _SHOWN = 80
 _BEFORE = 30
 
 
 def encoding_of(beginning: bytes, named: str | None) -> str:
-    """In which encoding a text is to be read.
+    """The encoding in which a text is to be read.
 
     Args:
-        beginning: of the text, four bytes at least unless it is shorter.
-        named: what a person says that it is; None: nothing.
+        beginning: first bytes of the text, four at least unless it is shorter.
+        named: the encoding that the person names; None: none is named.
 
     Raises:
-        ValueError: that is not an encoding of text, or the text is marked as another.
+        ValueError: ``named`` is not an encoding of text, or the text is marked as another.
     """
     marked = next((encoding for mark, encoding in _MARKS.items() if beginning.startswith(mark)), None)
     if named is None:
@@ -63,12 +63,12 @@ def encoding_of(beginning: bytes, named: str | None) -> str:
 
 
 def as_utf8(text: BinaryIO, encoding: str) -> BinaryIO:
-    """A text in UTF-8, whatever its encoding. Reading it raises :class:`BadRowError` where it is not that encoding."""
+    """A text in UTF-8, whatever its encoding. Reading it raises :class:`BadRowError` where it is not so encoded."""
     return text if encoding == UTF8 else io.BufferedReader(_AsUtf8(text, encoding), _CHUNK_BYTES)
 
 
 def unmarked_utf16(beginning: bytes) -> str | None:
-    """Which UTF-16 a text without a mark looks like. To UTF-8 it may be a NUL beside each letter."""
+    """The kind of UTF-16 that a text without a mark looks like. Read as UTF-8 it may have a NUL beside each letter."""
     empty = {"utf-16-le": beginning[1::2], "utf-16-be": beginning[::2]}
     return next((encoding for encoding, nuls in empty.items() if nuls.count(0) > len(beginning) // 4), None)
 
@@ -77,7 +77,7 @@ def check_marked(where: str, beginning: bytes) -> None:
     """Refuse UTF-16 without a mark.
 
     Raises:
-        ValueError: that is what it looks like.
+        ValueError: the text looks like UTF-16 without a mark.
     """
     if encoding := unmarked_utf16(beginning):
         even = beginning[: len(beginning) // 2 * 2]
@@ -85,13 +85,13 @@ def check_marked(where: str, beginning: bytes) -> None:
 
 
 def not_utf8(where: str, error: NotUtf8Error, sample: bytes, *, may_name: bool = True) -> ValueError:
-    """What to show a person whose text is neither UTF-8 nor marked: a guess, and the line as it would read.
+    """The error for a text that is neither UTF-8 nor marked, with a guess, and the line as it would read.
 
     Args:
-        where: the text is.
-        error: names the line.
-        sample: of the text, which the guess is made of.
-        may_name: whether they may name the encoding instead.
+        where: name of the text in the message.
+        error: the error that names the line.
+        sample: part of the text that the guess is based on.
+        may_name: whether the person may name the encoding instead.
     """
     guess = _guess(error.line if sample.isascii() else sample)
     line = error.line.decode(guess, "replace") if guess else ""
@@ -111,8 +111,8 @@ def read_text(file: Path) -> str:
     """A whole file, which must be UTF-8 unless it is marked.
 
     Raises:
-        ValueError: it is neither; says where.
-        OSError: it cannot be read.
+        ValueError: the file is neither; the message names the line.
+        OSError: the file cannot be read.
     """
     written = file.read_bytes()
     encoding = encoding_of(written, None)

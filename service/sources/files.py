@@ -1,4 +1,4 @@
-"""Rows of a file: on this disk or at any address that fsspec knows, in the format that its name ends in."""
+"""Rows of a file: on this disk or at any address that fsspec knows, in the format that its name's ending shows."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ ENDINGS = (*_JSON, ".csv", ".tsv", *_TABLES)
 SAMPLE_BYTES = 1 << 20
 
 Read = Callable[[Collection[str] | None], SourceRecords]
-"""Records, given the columns that are needed; None: all."""
+"""A function from the names of the needed columns (None: all) to the records."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A file, or something else that records come from, one after the other."""
+    """A file, or another part of a source; records come from the parts one after the other."""
 
     read: Read
     where: str = ""
-    """What errors call it; empty: nothing."""
+    """The name of the part in errors; empty: errors name none."""
     sample: bytes = b""
     """The beginning of a text."""
     may_name: bool = True
-    """Whether a person may say which encoding it has."""
+    """Whether the person may name its encoding."""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Name it in errors of reading it. Errors of what is done with the rows do not pass here."""
+        """Name the part in errors of reading it. Errors of code that uses the rows do not pass here."""
         with _named(self.where):
             try:
                 yield
@@ -59,25 +59,25 @@ class Source:
     """An open source of rows."""
 
     described: str
-    """Its format, with what was found out about it."""
+    """The source's format, with what was detected of it."""
     parts: Callable[[], Iterator[SourcePart]]
 
     def rows(self, layout: Layout) -> Iterator[Row]:
-        """Its rows, for a knowledge base.
+        """The rows, for a knowledge base.
 
         Raises:
-            BadRowError: a row, which it names, is not valid.
-            ValueError: it is not what it seemed to be, or is damaged.
+            BadRowError: a row is not valid; the error names it.
+            ValueError: the source is not of the format that it seemed to be, or is damaged.
         """
         for part in self.parts():
             with part.reading():
                 yield from layout.rows(part.read(layout.needed))
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Its rows with all their columns, as they are there.
+        """The rows with all their columns, unchanged.
 
         Raises:
-            ValueError: as of :meth:`rows`.
+            ValueError: the source is not of the format that it seemed to be, or is damaged.
         """
         for part in self.parts():
             with part.reading():
@@ -90,7 +90,7 @@ def read_records(where: str, *, encoding: str | None = None, delimiter: str | No
     """All rows of what :func:`open_file` opens, with all their columns.
 
     Raises:
-        ValueError: it cannot be opened or read.
+        ValueError: the file or folder cannot be opened or read.
     """
     with open_file(where, encoding=encoding, delimiter=delimiter) as source:
         return list(source.records())
@@ -104,13 +104,13 @@ def open_file(where: str, *, encoding: str | None = None, delimiter: str | None 
         where: a path, or an address such as ``s3://bucket/tickets.parquet``. A file's name ends in .jsonl, .ndjson,
             .csv, .tsv, .parquet, .arrow or .feather, perhaps with .gz, .bz2, .xz or .zip behind it; a folder holds
             Parquet files, or is a Hugging Face dataset saved to disk.
-        encoding: of CSV that is neither UTF-8 nor marked.
-        delimiter: between two cells of CSV, instead of what it looks like.
+        encoding: encoding of CSV that is neither UTF-8 nor marked; None: none is named.
+        delimiter: delimiter between two cells of CSV; None: detected from the header.
 
     Raises:
-        ValueError: there is no such file, its format is not known, what reads it is not installed, or there is no such
-            encoding; also when the source is read, if the file is not what it seemed to be.
-        OSError: it cannot be read.
+        ValueError: there is no such file, its format or the encoding is not known, or the package that reads it is not
+            installed; also when the source is read, if the file is not of the format that it seemed to be.
+        OSError: the file cannot be read.
     """
     with ExitStack() as stack:
         with _named(where):
@@ -119,7 +119,7 @@ def open_file(where: str, *, encoding: str | None = None, delimiter: str | None 
 
 
 def can_read(name: str) -> bool:
-    """Whether a file's name ends as one that can be read, as far as it tells."""
+    """Whether the ending of a file's name allows reading it; an archive may still hold another format."""
     inner = PurePosixPath(name).stem if compressed.is_compressed(name) else name
     return PurePosixPath(inner).suffix.lower() in ENDINGS or name.lower().endswith(".zip")
 
@@ -232,7 +232,7 @@ def _named(where: str) -> Iterator[None]:
 
 
 def delimiter_of(sample: str) -> str:
-    """The delimiter of a table that begins so: what its header has most of, among the usual ones, outside of quotes."""
+    """The delimiter of a table that begins so: of the usual ones, the most frequent in its header, outside quotes."""
     header = next(iter(io.StringIO(sample.lstrip("\ufeff"), newline="")), "")[:MAX_LINE_CHARACTERS]
     cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;\t|"}
     return max(cells, key=lambda mark: cells[mark])

@@ -1,7 +1,7 @@
-"""Folders of tables: which of their files count.
+"""Folders of tables: the files in them that count.
 
-A table format such as Delta keeps files whose rows were deleted or replaced, and says elsewhere which files count. Its
-folders are refused: otherwise people who were deleted there would come back.
+A table format such as Delta keeps files whose rows were deleted or replaced, and lists elsewhere the files that count.
+Its folders are refused: otherwise people who were deleted there would come back.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _INSTEAD = "export its current rows to a file, or read them by SQL with --from-s
 
 
 def hidden(path: str) -> bool:
-    """Whether a path, relative to a folder, is of what programs keep for themselves, such as ``_temporary/``.
+    """Whether a path, relative to a folder, is one that programs keep for themselves, such as ``_temporary/``.
 
-    As Spark decides it: a partition may well be named ``_year=2025``.
+    The rule is Spark's: a partition may well be named ``_year=2025``.
     """
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in PurePosixPath(path).parts)
 
@@ -31,7 +31,7 @@ def parquet_files(files: AbstractFileSystem, folder: str) -> list[str]:
     """A folder's Parquet files at any depth, in the order of their names.
 
     Raises:
-        ValueError: it is, holds, or is part of a table of a format that keeps deleted rows.
+        ValueError: the folder is, holds, or is part of a table of a format that keeps deleted rows.
     """
     check_no_table(files, folder)
     # Neither a glob nor a pattern: the folder's name may hold brackets.
@@ -46,14 +46,14 @@ def parquet_files(files: AbstractFileSystem, folder: str) -> list[str]:
 
 
 def check_no_table(files: AbstractFileSystem, path: str) -> None:
-    """Refuse what lies in the folder of a table of a format that keeps deleted rows, at whatever depth.
+    """Refuse a path in the folder of a table of a format that keeps deleted rows, at whatever depth.
 
     Args:
-        files: where it is.
-        path: of a file or a folder.
+        files: the file system.
+        path: path of a file or a folder.
 
     Raises:
-        ValueError: says what to do.
+        ValueError: the path is in such a folder; the message names the remedy.
     """
     for parent in (PurePosixPath(path), *PurePosixPath(path).parents):
         if not parent.name:  # there is no bucket without a name
@@ -71,10 +71,10 @@ def check_no_table(files: AbstractFileSystem, path: str) -> None:
 def saved_dataset(files: AbstractFileSystem, folder: str) -> list[str]:
     """The Arrow files of a Hugging Face dataset that was saved to disk.
 
-    Its state names them: beside them may lie those of an earlier save, or those that were cached before a filter.
+    Its state names them: the folder may also hold files of an earlier save, or files that were cached before a filter.
 
     Raises:
-        ValueError: it is not one, or keeps which of its rows count in another file.
+        ValueError: the folder is not such a dataset, or the dataset lists in another file which of its rows count.
     """
     if files.exists(state := f"{folder}/state.json"):
         with files.open(state, "rb") as stream:

@@ -19,12 +19,12 @@ def open_query(url: str, query: str, cursor: Cursor | None = None) -> Iterator[S
     """Run a query. Its transaction is rolled back once its last row is read, before anything is done with the rows.
 
     Args:
-        url: as SQLAlchemy takes it, such as ``postgresql+psycopg://user@host/database``. Errors do not repeat it.
+        url: a URL of SQLAlchemy, such as ``postgresql+psycopg://user@host/database``. Errors do not repeat it.
         query: one statement that returns rows; with a cursor, those after ``:since``.
-        cursor: the last value read; it is moved on, and not saved.
+        cursor: the last value read; it is advanced, but not saved.
 
     Raises:
-        ValueError: the URL is not one, its driver is not installed, the database refuses, or query and cursor do not
+        ValueError: the URL is not valid, its driver is not installed, the database refuses, or query and cursor do not
             fit each other.
     """
     try:

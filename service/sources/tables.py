@@ -1,6 +1,6 @@
 """Records of Parquet and Arrow, a batch at a time. Needs pyarrow.
 
-Only the columns that are needed are looked at: another may hold what Python has no value for. No error repeats a value.
+Only the needed columns are read: another may hold values that Python has no type for. No error repeats a value.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def table_records(
     """Records of a table, counted from 1.
 
     Args:
-        names: all columns.
-        needed: those that the records hold; None: all of them.
-        records: without the others, whose names are added.
+        names: names of all columns.
+        needed: names of the columns that the records hold; None: all of them.
+        records: records without the other columns, whose names are added.
     """
     left_out = {} if needed is None else dict.fromkeys(names)
     return SourceRecords(((number, {**left_out, **record}) for number, record in enumerate(records, start=1)), names)
@@ -38,8 +38,8 @@ def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> SourceReco
     """Records of a Parquet file.
 
     Raises:
-        ValueError: it is not one, or pyarrow is not installed. Reading the records raises it, too, where the file is
-            damaged, and :class:`BadRowError` for a value that cannot be read.
+        ValueError: the file is not Parquet, or pyarrow is not installed. Reading the records raises it, too, where the
+            file is damaged, and :class:`BadRowError` for a value that cannot be read.
     """
     parquet = _pyarrow("parquet")
     with _reading("Parquet"):
@@ -53,7 +53,8 @@ def read_arrow(stream: BinaryIO, needed: Collection[str] | None) -> SourceRecord
     """Records of an Arrow file (Feather), or of an Arrow stream, as Hugging Face datasets are on disk.
 
     Raises:
-        ValueError: as :func:`read_parquet` does.
+        ValueError: the file is not Arrow, or pyarrow is not installed. Reading the records raises it, too, where the
+            file is damaged, and :class:`BadRowError` for a value that cannot be read.
     """
     ipc = _pyarrow("ipc")
     batches: Iterable[RecordBatch]
@@ -83,7 +84,7 @@ def _records(
 
 
 def _values(column: Array, name: str, before: int) -> list[Any]:
-    """A column's values, of a batch that so many rows come before."""
+    """The values of a column of a batch; ``before`` is the number of rows in earlier batches."""
     with suppress(Exception):  # of whatever kind; it quotes the value
         values: list[Any] = column.to_pylist()
         return values
@@ -106,7 +107,7 @@ def _wanted(names: Sequence[str], needed: Collection[str] | None) -> list[str]:
 
 @contextmanager
 def _reading(kind: str) -> Iterator[None]:
-    """Say in words that a file is not what its name says."""
+    """Raise pyarrow's errors as a message that the file is not of this format, or is damaged."""
     try:
         yield
     except (_pyarrow("lib").ArrowException, OSError) as error:  # the former's words may quote what is in the file

@@ -1,4 +1,4 @@
-"""What people type or paste: a question, and a few rows as JSON Lines or CSV."""
+"""Input that people type or paste: a question, and a few rows as JSON Lines or CSV."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def read_rows(rows: str) -> list[dict[str, Any]]:
     """A few rows as pasted: JSON Lines, or CSV with a header.
 
     Raises:
-        exemplar_store.BadRowError: one of them is neither.
+        exemplar_store.BadRowError: a row is neither.
     """
     from exemplar_store.rows import csv_records, json_records  # an analyst's commands do without
 

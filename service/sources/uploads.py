@@ -1,4 +1,4 @@
-"""Rows of a file that somebody sends: its whole content, in memory."""
+"""Rows of a file that a client uploads: its whole content, in memory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def rows_of(
     """Read an upload as :func:`service.sources.files.open_file` reads a file of text.
 
     Args:
-        body: its content.
+        body: content of the file.
         json_lines: whether it is JSON Lines rather than CSV.
-        encoding: that the sender names.
-        advice: what a sender is to do whose text is neither UTF-8 nor marked.
+        encoding: the encoding that the sender names; None: none is named.
+        advice: advice to a sender whose text is neither UTF-8 nor marked.
 
     Returns:
-        Gives the rows, given what is in which column; raises :class:`BadRowError` for one that is not valid.
+        A function from the layout of the columns to the rows; it raises :class:`BadRowError` for an invalid row.
 
     Raises:
-        ValueError: it is not text, or not in the encoding that is named.
+        ValueError: the file is not text, or the encoding is unknown, does not fit it, or is missing for UTF-16.
     """
     if what := not_text(body):
         raise ValueError(f"it is not text but {what[0]}: send JSON Lines or CSV")

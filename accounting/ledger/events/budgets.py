@@ -118,7 +118,7 @@ class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="
     knowledge_base: str
     by: str
 
-    says = "{by} archived {knowledge_base}: it takes no plan, cohort or exemplar any more."
+    says = "{by} archived {knowledge_base}: it no longer takes plans, cohorts or exemplars."
     lost = "knowledge base {knowledge_base} was archived: will be archived again"
 
     def replay(self, past: Replayed) -> Iterable[str]:

@@ -85,8 +85,8 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
     spent: tuple[str, ...] = ()
 
     def sentence(self, named: Names) -> str:
-        ended = f" Nothing is answered any more from {', '.join(self.ended)}." if self.ended else ""
-        closed = f" No knowledge base joins any more: {', '.join(self.closed)}." if self.closed else ""
+        ended = f" These knowledge bases no longer answer: {', '.join(self.ended)}." if self.ended else ""
+        closed = f" These groups take no further knowledge base: {', '.join(self.closed)}." if self.closed else ""
         whole = sorted({f"{parts(one)[0]}@{one.rpartition('@')[2]}" for one in self.spent})
         spent = f" These tasks give no more answers on their topics: {', '.join(whole)}." if whole else ""
         return (

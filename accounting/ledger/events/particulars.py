@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accounting.ledger.events.replayed import Replayed
 
 Names = Callable[[str], str]
-"""How to call the actor, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
+"""A function from the actor in the trail (a key's id, a person, a name of the command line, or nothing) to its name."""
 
 
 KINDS: dict[str, type[Particulars]] = {}
@@ -18,7 +18,7 @@ KINDS: dict[str, type[Particulars]] = {}
 
 
 class Particulars(BaseModel):
-    """What happened, in one kind of event: public quantities only.
+    """The particulars of one kind of event: public quantities only.
 
     Attributes:
         kind: name of the kind in the trail, at most 40 characters.
@@ -43,7 +43,7 @@ class Particulars(BaseModel):
         KINDS[kind] = cls
 
     def sentence(self, named: Names) -> str:
-        """What happened, in a sentence: :attr:`says`, unless more is to be said."""
+        """A sentence of what happened: :attr:`says`, unless the kind has a longer one."""
         actors = {field: named(value) for field, value in self if field in ("by", "key")}
         return self.says.format(**{**dict(self), **actors})
 
@@ -59,7 +59,7 @@ class Particulars(BaseModel):
         raise NotImplementedError(self.kind)
 
     def if_lost(self) -> str | None:
-        """:attr:`lost`, of this event."""
+        """The sentence for an admin on a restore that lost this event: :attr:`lost` with its particulars."""
         return self.lost and self.lost.format(**dict(self))
 
 
@@ -68,10 +68,10 @@ def read(kind: str, body: str) -> Particulars | None:
 
     Args:
         kind: name of the kind in the trail.
-        body: from :func:`accounting.ledger.trail.canonical`.
+        body: body of the event, from :func:`accounting.ledger.trail.canonical`.
 
     Raises:
-        ValueError: the body is not one of this kind.
+        ValueError: the body does not fit this kind.
     """
     known = KINDS.get(kind)
     if known is None:

@@ -1,1 +1,1 @@
-"""What operators see of a process: its logs, and whether what it needs is alive. Public quantities only."""
+"""Telemetry for operators: a process's logs, and whether the parts it needs are alive. Public quantities only."""

@@ -1,7 +1,7 @@
 """Whether database and engines are alive, seen once a second in the background.
 
-Requests for readiness and metrics read what was seen last and wait for nothing. So their time tells nothing of other
-queries' work; and a slow engine stays alive for a while, so what they say does not tell of it either.
+Requests for readiness and metrics read the last result and wait for nothing, so their duration discloses nothing about
+other queries' work. A slow engine counts as alive for a while, so their content discloses nothing about it either.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from service.records.tables import heartbeats
 _EVERY_S = 1.0
 _WRITE_EVERY_S = 5.0
 _MISSED_S = 15.0
-"""After so long without a sign of life, what has not failed outright counts as dead."""
+"""Time without a sign of life after which a part that has not failed outright counts as dead."""
 
 Part = Literal["database", "engine", "restore engine"]
 
 
 class Heartbeat:
-    """Signs of life. Belongs to one event loop.
+    """Signs of life of the database and the engines. Belongs to one event loop.
 
     Args:
-        database: the records'.
-        engine: what answers.
-        restore_engine: what answers redacted texts, if it is another.
+        database: the database of the records.
+        engine: the engine that answers.
+        restore_engine: the engine that answers redacted texts, if it is another one.
     """
 
     def __init__(self, database: sa.Engine, engine: Engine, restore_engine: Steerer | None) -> None:
@@ -44,19 +44,19 @@ class Heartbeat:
         self._alive_until: dict[Part, float] = {}
 
     def alive(self, what: Part) -> bool:
-        """Whether it gave a sign of life lately."""
+        """Whether a part gave a sign of life lately."""
         return time.monotonic() < self._alive_until.get(what, 0.0)
 
     def missing(self) -> Part | None:
-        """The first part that gave none."""
+        """The first part without a recent sign of life; None if all gave one."""
         return next((what for what in self._looks if not self.alive(what)), None)
 
     async def beat(self) -> None:
-        """Look at each once."""
+        """Check each part once."""
         await asyncio.gather(*(self._see(what) for what in self._looks))
 
     async def keep_beating(self) -> None:
-        """Look again and again, until cancelled. None waits for another: a language model takes minutes to load."""
+        """Check each part repeatedly, until cancelled, independently: a language model takes minutes to load."""
         await asyncio.gather(*(self._keep_seeing(what) for what in self._looks))
 
     async def _keep_seeing(self, what: Part) -> None:
@@ -77,14 +77,14 @@ class Heartbeat:
 
 
 class _Pulse:
-    """The database's: it reads each time, and now and then it writes, since a full disk still lets everybody read."""
+    """The check of the database: it always reads, and sometimes writes, since a full disk still allows reading."""
 
     def __init__(self, database: sa.Engine) -> None:
         self._database = database
         self._writes_at = 0.0
 
     def feel(self) -> None:
-        """Raise what the database raises."""
+        """Check the database once; raises its errors."""
         with reading(self._database) as connection:
             connection.execute(sa.select(1))
         if time.monotonic() >= self._writes_at:

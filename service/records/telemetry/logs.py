@@ -12,7 +12,7 @@ log = structlog.get_logger()
 def configure_logs(level: int = logging.INFO) -> None:
     """Write to standard error: lines of JSON, or of text where a person is looking.
 
-    Events carry names and ids, never a query, an exemplar, a count of exemplars, or the time something took.
+    Events carry names and ids, never a query, an exemplar, a count of exemplars, or a duration.
     """
     renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -32,8 +32,8 @@ def relay(process: str, line: str) -> None:
     """Write a line of another process: a line of JSON as it is, any other as an event of its own.
 
     Args:
-        process: its name.
-        line: without its end.
+        process: name of the process.
+        line: the line, without its end.
     """
     try:
         structured = isinstance(json.loads(line), dict)
@@ -51,7 +51,7 @@ class _Relaying(logging.Handler):
 
 
 def relay_logging() -> None:
-    """Write what libraries of this process log on the console as :func:`relay` does, from now on; warnings, too."""
+    """From now on, write libraries' console logs and warnings in this process as :func:`relay` does."""
     logging.captureWarnings(True)
     root = logging.getLogger()
     known = [logger for logger in root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
