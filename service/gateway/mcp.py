@@ -143,7 +143,7 @@ async def _done(work: Callable[[Actor], Awaitable[T]]) -> T:
         log.error("database_unavailable", route=PATH, error=type(error).__name__)
         raise ToolError(_refusal(ProblemKind.DATABASE_UNAVAILABLE, "the database does not answer", 1)) from None
     except Exception as error:
-        log.error("tool_failed", error=type(error).__name__)
+        log.error("unexpected", route=PATH, error=type(error).__name__)
         raise ToolError(_refusal(ProblemKind.INTERNAL_ERROR, "the service failed", None)) from None
 
 
