@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
@@ -18,7 +18,7 @@ from accounting.plans.mechanisms import MECHANISMS, types_of
 from accounting.plans.strict import Strict, is_none
 from accounting.plans.tasks import ClassifyTask, Task, placeholders
 from accounting.plans.topics import WAYS
-from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
+from accounting.privacy.accountants import ACCOUNTANTS, AccountantName, compare, get_accountant
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
@@ -75,7 +75,7 @@ class Plan(Strict):
 
     knowledge_base: Name
     budget: Budget
-    accountant: Literal["pld", "prv", "rdp"] = "pld"
+    accountant: AccountantName = "pld"
     """Accountant whose bound has to keep the budget. Unless it is written, pld or rdp, whichever needs less noise."""
     cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_none)
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all

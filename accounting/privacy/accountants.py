@@ -7,12 +7,14 @@ them is wrong, and nothing may be promised until it is known which.
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Literal, get_args
 
 from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.privacy.events import Event
 from accounting.privacy.pairs import certain_loss
 
-ACCOUNTANTS = ("pld", "prv", "rdp")
+AccountantName = Literal["pld", "prv", "rdp"]
+ACCOUNTANTS: tuple[AccountantName, ...] = get_args(AccountantName)
 """Names of the accountants in plans."""
 
 # PRV and PLD compute the same quantity by different numerics.

@@ -157,8 +157,6 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-EngineConfig = Annotated[
-    Annotated[NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, Field(discriminator="name")],
-    BeforeValidator(_named),
-]
+AnyEngineConfig = NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig
+EngineConfig = Annotated[Annotated[AnyEngineConfig, Field(discriminator="name")], BeforeValidator(_named)]
 """An engine's name alone, or a mapping with its name and settings."""

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from service.engines.configs import NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
+from service.engines.configs import AnyEngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
@@ -16,7 +16,7 @@ class NotHereError(ValueError):
     """What an engine's configuration names is not on this machine; the message says what to do."""
 
 
-def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, embedder: TextEmbedder) -> Engine:
+def open_engine(config: AnyEngineConfig, embedder: TextEmbedder) -> Engine:
     """Start the configured engine; may take minutes.
 
     Args:
@@ -48,7 +48,7 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
             return OpenAiCompatibleEngine(config)
 
 
-def require_here(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig) -> None:
+def require_here(config: AnyEngineConfig) -> None:
     """Refuse an engine that cannot start on this machine, by looks that take no time and import nothing.
 
     Args:

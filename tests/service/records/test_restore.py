@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import inspect
 import json
+import re
 import secrets
 import shutil
 import subprocess
@@ -13,13 +15,16 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
+from accounting.ledger import restoring
 from accounting.ledger.charges import AnswersExhaustedError
+from accounting.ledger.events import KINDS
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Row
 from service.answering.once.making import NotMadeError
 from service.answering.plans.signing import promise, release, sign
 from service.operations.services import Services, open_services
+from service.records import witness
 from service.records.database import open_database
 from service.records.records import Records, open_records
 from service.records.replaying import replay
@@ -284,3 +289,15 @@ def test_events_that_changed_nothing_outside_the_ledger_bring_nothing_back(opene
     with opened.records.database.begin() as connection:
         assert [bring_back(connection, event) for event in events] == [[] for _ in events]
     close(opened.records)
+
+
+def test_what_is_promised_to_be_done_again_is_done() -> None:
+    """An event whose loss "will be" made good has a case where lost events are repeated."""
+    repeated = {
+        match[1]
+        for module in (restoring, witness)
+        for match in re.finditer(r"(?:case |\| )(?:events\.)?(\w+)\(", inspect.getsource(module))
+    }
+    promised = {kind.__name__ for kind in KINDS.values() if re.search(r": will .*again", kind.lost or "")}
+    assert promised <= repeated
+    assert len(promised) > 8
