@@ -2,13 +2,13 @@
 
     stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
 
-A task whose release is made once (:mod:`service.answering.once.making`) takes none of these steps: its answers cost
-nothing, and so do those of a task that has none left and names such a one.
+A task with a one-time release (:mod:`service.answering.once.making`) takes none of these steps: its answers cost
+nothing. A task that has none left and names such a task gives that one's answers, which cost nothing either.
 
-What may fail before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure says nothing of
-private data and voids the charge; so does what else is public and unusable, such as too few words to choose from. From
-the moment the sample is drawn nothing fails any more: whatever goes wrong with a slot is that slot's abstention, nobody
-is told (a log line would depend on private data), and an answer is released.
+A failure before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure depends on no private
+data and voids the charge; so does any other unusable public input, such as too few words to choose from. From the
+moment the sample is drawn nothing fails: whatever goes wrong with a slot is that slot's abstention, which is not
+reported (a log line would depend on private data), and an answer is released.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Realign = Callable[[str, str], Awaitable[str | None]]
 
 
 class StillAnsweringError(RefusalError, RuntimeError):
-    """The same query is being answered for somebody else and has not finished; ask again, it will cost nothing."""
+    """Another request with the same query has not finished; the same request sent again will cost nothing."""
 
     kind = ProblemKind.STILL_ANSWERING
     retry_after_s = 2
@@ -91,19 +91,18 @@ class RemoteEngineForbiddenError(RefusalError, RuntimeError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the caller gets: one public object.
+    """The answer that a caller gets: one public object.
 
     Attributes:
         release: the stored release.
         task: the address that names the task's version, such as ``support.queue@1``.
         charged: whether this very request was charged (False: a stored release was returned, free).
-        answers_left: how many answers the task may still give to everybody together, after this charge, or on this
-            topic; None: any number, since its release is made once.
+        answers_left: number of answers that the task may still give to all callers together, after this charge, or on
+            this topic; None: any number, since it has a one-time release.
         abstained: whether it is to be shown as an abstention; None where no threshold was set.
-        realigned: its text, fitted to the question by a model that may see it; for this caller alone.
-        source: the mechanism of the release that it comes from, if that is made once; None where it is the answer's
-            own.
-        topic: that it was drawn from and charged to; None: the task has no topics.
+        realigned: text of the release, fitted to the question by a model that may see it; for this caller only.
+        source: mechanism of the one-time release that the answer comes from; None where it is the answer's own release.
+        topic: topic that the answer was drawn from and charged to; None: the task has no topics.
     """
 
     release: Release
@@ -128,17 +127,17 @@ class _Question:
 
     Attributes:
         signed: the task that it is charged to.
-        task: as it was written.
+        task: the task as the plan defines it.
         noise: the task's calibrated noise.
         spec: the task as the engine sees it.
         fields: the query.
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
-        arrived: how many units there were before the charge. What brought them is witnessed with it.
-        prior: label scores in place of zero-shot's probabilities, from a release that is made once; None for these.
-        measured: what the task's largest slots take, and its grain.
-        vector: its embedding, if its topic was found by that.
-        departure: if it was embedded, what is refused then leaves on the grain, too.
+        arrived: number of units before the charge. The events that record their arrival are witnessed with it.
+        prior: label scores from a one-time release, to be used instead of zero-shot's probabilities; None: the latter.
+        measured: the work of the task's largest slots, and its grain.
+        vector: embedding of the query, if its topic was found by similarity.
+        departure: set if the query was embedded: a refusal then leaves on the grain, too.
     """
 
     signed: SignedTask
@@ -161,14 +160,15 @@ class Answering:
 
     Attributes:
         ledger: charges and releases.
-        store: where slots are sampled.
-        stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
+        store: exemplar store that slots are sampled from.
+        stages: stages that answer and aggregate; their limit on waiting for a slot also limits waiting for a twin.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
         blocks: those that the engine has read ahead, if it keeps any.
-        grains: what comes after a charge leaves after a whole number of its task's (:mod:`service.answering.latency`).
-        public_grain_s: what an engine says to public exemplars leaves after a whole number of these.
-        max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
-            leaves, even if nobody waits for it any more.
+        grains: latency grains: after a charge, everything leaves after a whole number of its task's
+            (:mod:`service.answering.latency`).
+        public_grain_s: grain of an engine's replies to public exemplars, in seconds: they leave after whole grains.
+        max_in_flight: queries answered at once; more are refused before they are charged. A query counts until its
+            answer leaves, even if its caller no longer waits.
         realign: fits a released text to the question, where the engine saw another one.
     """
 
@@ -201,7 +201,7 @@ class Answering:
         Args:
             address: ``knowledge_base.task``, with ``@version`` for a plan that is not the newest.
             query: a text, or the fields of the task's query template.
-            key_id: who asks.
+            key_id: id of the caller's key.
             idempotency_key: the caller's name for this request.
             abstain_below: the least score, or probability, of a label that is shown; unless given, the task's.
 
@@ -271,7 +271,7 @@ class Answering:
             await asyncio.sleep(_POLL_S)
 
     async def _from_one_release(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> Answer:
-        """An answer of a task whose release is made once: nothing private is read, and nothing charged."""
+        """An answer of a task with a one-time release: nothing private is read, and nothing charged."""
         try:
             release = await self._made.answer(signed, fields, key_id)
         except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
@@ -280,7 +280,7 @@ class Answering:
         return Answer(release, signed.address, charged=False, answers_left=None, source=task.mechanism.type)
 
     async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str], key_id: str) -> Answer | None:
-        """An answer of another task of the same plan, whose release is made once; None if it is not there."""
+        """An answer of another task of the same plan, with a one-time release; None if that release is not there."""
         other = await asyncio.to_thread(self.ledger.budgets.task, address(signed.knowledge_base, name, signed.version))
         asked = read_task(other)[0].query_fields
         try:
@@ -493,7 +493,7 @@ def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
 
     Args:
         engine: the engine to be shown them.
-        knowledge_base: whose.
+        knowledge_base: knowledge base with the exemplars.
 
     Raises:
         RemoteEngineForbiddenError: it is outside the service, and the knowledge base does not allow that.
@@ -513,7 +513,7 @@ async def _on_the_grain(question: _Question) -> None:
 
 
 def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -> dict[str, str]:
-    """What an answer tells of zero-shot, which is public: the label, or the likeliest text."""
+    """The part of zero-shot that an answer shows, which is public: the label, or the likeliest text."""
     if isinstance(task, ClassifyTask) and zero_shot.probabilities is not None:
         return {"zero_shot": task.labels[int(zero_shot.probabilities.argmax())]}
     return {"zero_shot": zero_shot.texts[0]} if zero_shot.texts else {}

@@ -1,4 +1,4 @@
-"""One query's slots, drawn as its plan says. Evaluation draws here too, so it measures the sampler that answers use."""
+"""One query's slots, drawn as its plan specifies. Evaluation draws here too: it measures the sampler of answers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,14 +22,14 @@ def draw_signed(
     question: np.ndarray | None = None,
     all_blocks: bool = False,
 ) -> Slots:
-    """Draw one query's slots as a signed plan says; other arguments as of :func:`draw`.
+    """Draw one query's slots as a signed plan specifies; other arguments are those of :func:`draw`.
 
     Args:
         store: holds the exemplars.
         signed: the task.
-        arrived: see there.
-        embeddings: see there.
-        question: see there.
+        arrived: see :func:`draw`.
+        embeddings: see :func:`draw`.
+        question: see :func:`draw`.
         all_blocks: whether every block is drawn, to read them ahead.
     """
     task, noise = read_task(signed)
@@ -64,15 +64,15 @@ def draw(
 
     Args:
         store: holds the exemplars.
-        knowledge_base: its name.
-        task: how many slots, how large, and whether units or blocks are drawn.
-        public_size: that the plan was calibrated for.
-        probability: of a unit, or a block, to be drawn.
-        cohorts: that the plan is charged to; nobody else's units are drawn.
-        arrived: how many units there were before the charge; nobody who came later is drawn. None: everybody may be.
+        knowledge_base: name of the knowledge base.
+        task: number and size of slots, and whether units or blocks are drawn.
+        public_size: public size that the plan was calibrated for.
+        probability: chance of each unit, or block, to be drawn.
+        cohorts: cohorts that the plan is charged to; only their units are drawn.
+        arrived: number of units before the charge; units that arrived later are not drawn. None: all may be.
         embeddings: whether exemplars come with theirs.
-        question: its embedding, float (d,), where slots show the exemplars that are nearest to it.
-        topic: that the question is on, where the task has topics: nobody else's units are drawn.
+        question: embedding of the question, float (d,), where slots show the exemplars that are nearest to it.
+        topic: topic of the question, where the task has topics: only units on it are drawn.
 
     Raises:
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -102,11 +102,11 @@ def draw(
 
 
 def deal(units: Sequence[Slot], task: ClassifyTask | GenerateTask) -> list[Slot]:
-    """Some units' exemplars in slots, as a query's are dealt: all of a unit in one, which keeps so many at most.
+    """Some units' exemplars in slots, dealt as a query's are: a unit's exemplars share a slot, which has a cap.
 
     Args:
         units: the exemplars of each.
-        task: how many slots there are, and how large.
+        task: number and size of slots.
     """
     drawn = sampling.below(task.ensemble, len(units))
     exemplars = [exemplar for unit in units for exemplar in unit]

@@ -1,19 +1,20 @@
 """Blocks of exemplars that the engine has read before any answer draws them.
 
 A block's prompt begins alike whatever is asked. An engine that keeps blocks (:class:`KeepsBlocks`) has read all of a
-task's before the first answer, and reads them again once exemplars were stored or deleted, which the audit trail says.
-Then an answer takes the time of its question, whatever it draws and whatever was drawn before. What can be timed:
+task's before the first answer, and reads them again after exemplars were stored or deleted, as the audit trail shows.
+Then the time of an answer depends on its question only, not on what it draws or what was drawn before. What can be
+timed:
 
 - *Reading ahead* takes a time that depends on private lengths. So questions go on after a whole number of grains, from
-  what reading as many made-up blocks took, as large as any can be. If units were only forgotten since, so many blocks
-  as that are counted: each is in one.
+  what reading as many made-up blocks took, as large as any can be. If units were only forgotten since, as many blocks
+  are counted as units were forgotten: each unit is in one.
 - It begins when each answer that was charged before has left, and takes a turn (:class:`Turns`). So it slows no private
   part, and none slows it. When it begins and what it holds up is public.
 - *A block that changed* after it was read, and before it is drawn, abstains: reading it now would show. It is at most
   one for each unit that was forgotten or replaced meanwhile. Whether a block was read depends on its own exemplars
-  alone, so one unit still changes one contribution. Who arrives meanwhile is not drawn.
+  alone, so one unit still changes one contribution. Units that arrive meanwhile are not drawn.
 - *Room* for all blocks is set aside by public numbers, and nothing evicts what is kept. Without room no answer relies
-  on it: the grain is that of cold caches, and the measurement says why.
+  on it: the grain is that of cold caches, and the measurement shows why.
 """
 
 import asyncio
@@ -42,11 +43,11 @@ _ROOMY = 1.5  # times what the largest blocks take
 
 @dataclass(frozen=True)
 class Held:
-    """What an answer relies on while it is made.
+    """The state of a task's blocks that an answer relies on.
 
     Attributes:
         kept: see :attr:`service.engines.task.TaskSpec.kept`.
-        arrived: how many units there were when the blocks were read; nobody who came later is in one.
+        arrived: number of units when the blocks were read; none of the blocks has a unit that came later.
     """
 
     kept: str = ""
@@ -63,12 +64,12 @@ class _State:
 
 
 class KeptBlocks:
-    """Keeps the blocks of tasks read ahead.
+    """The blocks of tasks, which it has the engine read ahead.
 
     Args:
-        stages: those that answer; their engine keeps blocks where a measurement says so.
-        store: where blocks are.
-        audit: says when exemplars changed.
+        stages: stages that answer; their engine keeps a task's blocks if the task's measurement counts some.
+        store: exemplar store with the blocks.
+        audit: audit trail, which shows when exemplars changed.
     """
 
     def __init__(self, stages: Stages, store: ExemplarStore, audit: AuditTrail) -> None:

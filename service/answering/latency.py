@@ -30,13 +30,13 @@ class GrainTooSmallError(RefusalError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a task's largest slots take.
+    """The measured work of a task's largest slots.
 
     Attributes:
         work_s: seconds from the sample to the release, the median of a few runs.
-        tokens: of the question that was measured, in a prompt without exemplars; 0 where the engine counts none.
+        tokens: length of the measured question's prompt without exemplars; 0 where the engine counts no tokens.
         typical_s: seconds with slots of an ordinary length; 0 unless a language model in the deployment was measured.
-        block_s: seconds to read the largest block ahead, which the work is then without; 0: it is with cold caches.
+        block_s: seconds to read the largest block ahead, not part of ``work_s``; 0: ``work_s`` is with cold caches.
         cold: why blocks are not kept, although the task draws blocks, and what to do; empty if they are.
     """
 
@@ -52,14 +52,14 @@ class Measured(Work):
     """The same with the task's grain.
 
     Attributes:
-        task: its address.
+        task: address of the task.
         grain_s: seconds; set by the operator, or chosen.
         problem: why the task cannot be served with this grain; empty if it can.
         unusable: whether that is because the language model replies with nothing to use.
         beside: tokens of exemplars that were computed in each prompt with the question.
         alone: whether that holds for one question at a time, so questions must take turns.
-        blocks: how many the engine is to keep (:mod:`service.answering.kept_blocks`); 0: it keeps none.
-        rows_s: seconds to read the rows of all.
+        blocks: number of blocks that the engine is to keep (:mod:`service.answering.kept_blocks`); 0: it keeps none.
+        rows_s: seconds to read the rows of all blocks.
     """
 
     task: str
@@ -72,7 +72,7 @@ class Measured(Work):
     rows_s: float = 0.0
 
     def times(self, tokens: int) -> float:
-        """How much longer slots may take of a question of so many tokens: 1 or more.
+        """How much longer slots may take for a question of this many tokens: a factor of 1 or more.
 
         Only the prompts that show the question grow with it. They grow in proportion to what is computed, and each
         token is compared with those before it.
@@ -98,7 +98,7 @@ class Departure:
         """Fix the number of grains, once the public part is over: what comes now has at least half of one.
 
         Args:
-            times: as long, where the question is longer than what was measured.
+            times: factor of the work, for a question that is longer than the measured one.
         """
         if self._grain_s > 0:
             public = (asyncio.get_running_loop().time() - self._charged) / self._grain_s
@@ -134,8 +134,8 @@ class Turns:
         """Take the next turn, which lasts as long as the largest slots can: the seconds until it begins.
 
         Args:
-            measured: the task's.
-            times: as long.
+            measured: measured work of the task.
+            times: factor of the work, for a question that is longer than the measured one.
         """
         wait_s = self.wait_s(measured)
         begins = asyncio.get_running_loop().time() + wait_s
@@ -148,7 +148,7 @@ class Turns:
         """Take a turn to read exemplars ahead, after all questions that have theirs: the seconds until it begins.
 
         Args:
-            takes_s: how long it lasts.
+            takes_s: seconds that reading takes.
         """
         now = asyncio.get_running_loop().time()
         begins = max(now, self._free, self._read, self._done)
@@ -181,8 +181,8 @@ class Grains:
 
         Raises:
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
-            service.engines.errors.EngineUnavailableError: that could not be measured: the engine does not answer.
-            service.engines.errors.UnusableReplyError: or it replies with nothing to use.
+            service.engines.errors.EngineUnavailableError: the work could not be measured: the engine does not answer.
+            service.engines.errors.UnusableReplyError: the work could not be measured: its replies are unusable.
         """
         return Measured(task.address, 0.0)
 

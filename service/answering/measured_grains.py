@@ -53,7 +53,7 @@ _SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exem
 
 
 class NotMeasuredError(GrainTooSmallError):
-    """The largest slots were not all asked, so what they took says nothing."""
+    """The largest slots were not all asked, so their time is unknown."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class NotMeasuredError(GrainTooSmallError):
 
 
 class NoRoomError(NotMeasuredError):
-    """The engine has no room for all slots that write together; the message says what to change."""
+    """The engine has no room for all slots that write together; the message names what to change."""
 
     def __init__(self, problem: str) -> None:
         GrainTooSmallError.__init__(self, problem)
@@ -77,7 +77,7 @@ class MeasuredGrains(Grains):
         store: knows the exemplars' fields, and reads them.
         ledger: knows the tasks.
         blocks: those that the engine reads ahead.
-        grain_s: for every task, in seconds; None chooses the smallest for each. It is measured with one
+        grain_s: grain of every task, in seconds; None chooses the smallest for each. It is measured with one
             question, so questions to a language model then take turns.
     """
 
@@ -198,15 +198,15 @@ async def largest_work(
     knowledge_base: KnowledgeBase,
     blocks: int = 0,
 ) -> Work:
-    """What a sample's largest slots take, their rows being read; nothing if no question can be answered at all.
+    """The work of a sample's largest slots, their rows being read; nothing if no question can be answered at all.
 
     Args:
         stages: those that answer.
-        task: that is asked.
-        noise: its plan's.
-        spec: the task as the engine sees it, under a knowledge base that there is not.
-        knowledge_base: what its exemplars are like.
-        blocks: how many there are, if it draws blocks. They are kept where the engine has room for them.
+        task: task to measure.
+        noise: calibrated noise of the task.
+        spec: the task as the engine sees it, under the name of a knowledge base that does not exist.
+        knowledge_base: fields and embeddings of the exemplars.
+        blocks: number of blocks, if the task draws blocks. They are kept where the engine has room for them.
 
     Raises:
         NotMeasuredError: not all of these slots were answered.
@@ -341,9 +341,9 @@ async def largest_read_s(
     """Seconds to find and read the rows of the largest sample.
 
     Args:
-        store: that the exemplars are in.
-        task: how many slots there are, and how large.
-        knowledge_base: its fields and embeddings.
+        store: exemplar store with the exemplars.
+        task: number and size of slots.
+        knowledge_base: fields and embeddings of the exemplars.
     """
     most, count = task.most_slots, measured_slots(task)
     dimension, response = _dimension(knowledge_base), knowledge_base.response_field is not None
@@ -355,9 +355,9 @@ async def largest_read_s(
 
 
 def measured_slots(task: ClassifyTask | GenerateTask, *, local: bool = False) -> int:
-    """How many slots are made up: as many as a sample may have where a language model here computes them together.
+    """Number of made-up slots: as many as a sample may have where a language model here computes them together.
 
-    Its batch and its cache have room for so many, and no number of slots below that tells what one more would take.
+    Its batch and its cache have room for that number, and no smaller number of slots shows the time of one more.
     """
     return task.most_slots if local else min(task.most_slots, _MOST_SLOTS)
 
@@ -365,13 +365,13 @@ def measured_slots(task: ClassifyTask | GenerateTask, *, local: bool = False) ->
 def largest_slots(
     task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase, count: int, engine: EngineInfo
 ) -> Callable[[], list[Slot]]:
-    """What opens made-up slots that are as large as any can be.
+    """A function that returns made-up slots that are as large as any can be.
 
     Args:
-        task: what its slots keep.
-        knowledge_base: its fields and embeddings.
-        count: of slots.
-        engine: whether it reads embeddings.
+        task: limits of the slots.
+        knowledge_base: fields and embeddings of the exemplars.
+        count: number of slots.
+        engine: engine that may read embeddings.
     """
     return made_up_slots(
         largest_contents(task, knowledge_base, count),
@@ -387,12 +387,12 @@ def _dimension(knowledge_base: KnowledgeBase) -> int:
 
 
 async def median_s(once: Callable[[], Awaitable[float]], engine: EngineInfo, about_s: float = 0.0) -> float:
-    """The median of a few runs; of one where each is paid for.
+    """The median of a few runs; the time of a single run where each is paid for.
 
     Args:
-        once: a run, and the seconds that it took.
-        engine: that it asks.
-        about_s: what a run takes, if something like it is known: a first one that takes up to twice that counts.
+        once: makes a run, and returns the seconds that it took.
+        engine: engine that the runs ask.
+        about_s: time of a similar run, if known. A first run counts if it takes up to twice that, else it warms up.
     """
     took = [await once()]
     if not engine.remote:
@@ -408,7 +408,7 @@ def made_up_queries(task: ClassifyTask | GenerateTask, lengths: Iterable[int]) -
 
 
 def ordinary_queries(task: ClassifyTask | GenerateTask) -> list[Mapping[str, str]]:
-    """One as long as the longest of the task's public texts, if it has some; its prompt is none of theirs."""
+    """One query as long as the longest of the task's public texts, if it has some, with a prompt unlike theirs."""
     texts = task.calibration_queries if isinstance(task, ClassifyTask) and task.public_texts else ()
     longest = max(texts, key=lambda fields: sum(map(len, fields.values())), default=None)
     return [{name: " ".join(["aaaa", *reversed(text.split())]) for name, text in longest.items()}] if longest else []
@@ -425,8 +425,8 @@ async def first_query(
 
     Args:
         stages: those that answer.
-        task: that is asked.
-        noise: its plan's.
+        task: task to ask.
+        noise: calibrated noise of the task.
         spec: the task as the engine sees it.
         queries: made up, the longest first.
 

@@ -14,7 +14,7 @@ MAX_QUERY_CHARACTERS = 20_000
 
 
 class InvalidQueryError(RefusalError, ValueError):
-    """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
+    """The query cannot be asked of this task; the message names what to send instead. Nothing was charged."""
 
     kind = ProblemKind.INVALID_QUERY
 
@@ -92,8 +92,8 @@ def described_spec(
         task: signed or not.
         described: the knowledge base.
         asker: see :class:`service.engines.task.TaskSpec`.
-        latency_grain_s: how long an answer takes.
-        cached_for: what prompts are cached for, if not for the knowledge base.
+        latency_grain_s: grain that an answer takes a whole number of, in seconds.
+        cached_for: name under which prompts are cached, if not the knowledge base's.
     """
     return task_spec(
         address,
@@ -121,9 +121,9 @@ def task_spec(
     Args:
         address: the task's.
         task: signed or not.
-        knowledge_base: whose exemplars the slots hold.
-        embedded_field: whose embedding is stored; exemplars and queries are compared by it.
-        latency_grain_s: how long an answer takes.
+        knowledge_base: knowledge base with the slots' exemplars.
+        embedded_field: field whose embedding is stored; exemplars and queries are compared by it.
+        latency_grain_s: grain that an answer takes a whole number of, in seconds.
         response_field: the other field whose embedding is stored, None for none.
         asker: see :class:`service.engines.task.TaskSpec`.
     """

@@ -1,6 +1,6 @@
-"""What slots say that quote: each the response, or the label, of its exemplar that is nearest to the question.
+"""Outputs of slots that quote: each the response, or the label, of its exemplar that is nearest to the question.
 
-No model is asked for it. It is a function of the slot and of the question, as what a model would say is.
+No model is asked for them. Each is a function of the slot and of the question, as a model's output is.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def quotes(task: TaskSpec, slots: Sequence[Slot]) -> list[Output | None]:
     """One output per slot; None of an empty slot, and where the nearest exemplar has none of the task's labels.
 
     Args:
-        task: its labels, and which field holds the answer.
+        task: labels of the task, and the field that holds the answer.
         slots: each with its nearest exemplar last.
     """
     return [_quoted(task, slot[-1].fields[task.answer_field]) if slot else None for slot in slots]

@@ -29,10 +29,10 @@ The new text:"""
 
 
 class Realigner:
-    """Asks the model beside the service.
+    """Realignment by the model beside the service.
 
     Args:
-        config: where it listens.
+        config: endpoint of the model.
     """
 
     def __init__(self, config: RealignConfig) -> None:

@@ -64,16 +64,16 @@ class RedactedQuery:
 
 @dataclass(eq=False, repr=False)
 class Restoring:
-    """Serves the bundles in a folder; new ones as they are published.
+    """Answers with the bundles in a folder; new ones are served as they are published.
 
     Attributes:
-        root: of :func:`sanitization.restore.bundle.publish`; None serves none.
-        engine: what answers.
+        root: folder of :func:`sanitization.restore.bundle.publish`; None serves no bundles.
+        engine: engine that answers.
         steerer: answers instead of the engine where it has the bundle.
-        timeout_s: within which.
+        timeout_s: limit for an answer.
         max_in_flight: answers at once; more are refused.
-        grain_s: what the engine answers leaves after a whole number of these, as it answers private questions, too; 0
-            does not wait.
+        grain_s: latency grain: the engine's answers leave after a whole number of these, as the engine answers private
+            questions, too; 0 does not wait.
     """
 
     root: Path | None
@@ -116,8 +116,8 @@ class Restoring:
         """The option that the model finds most likely.
 
         Args:
-            asked: as it arrived.
-            key_id: whose request it is; prompts of different keys share no cache.
+            asked: the request as it arrived.
+            key_id: id of the caller's key; prompts of different keys share no cache.
 
         Raises:
             UnknownBundleError: no such bundle.

@@ -6,7 +6,7 @@ ever. Whatever fails on the way, nothing is sent; and the remote engine itself t
 
 Private exemplars may stay here, too: a local engine then answers slots, from the question as it was asked.
 
-A question that is nobody's (made up, or an exemplar of a knowledge base that lets its own leave) is sanitised as those
+A question without a caller (made up, or an exemplar of a knowledge base that lets its own leave) is sanitised as those
 of callers are, so that what is measured is what they get; but nothing of it is stored or charged.
 """
 
@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from sanitization.text import TextError, TextSanitizer
 from sanitization.whole import NAME as WHOLE
@@ -49,7 +51,7 @@ class SanitizingEngine(PassesOn):
 
     Attributes:
         remote: sees sanitised questions.
-        config: how they are sanitised.
+        config: settings of the sanitiser.
         sanitizers: opens what does it.
         texts: remembers them, and what they cost those who ask.
         local: answers slots; None: the remote engine does, and sees exemplars in clear text.
@@ -93,8 +95,8 @@ class SanitizingEngine(PassesOn):
         seen: _Seen = zero_shot.context.remote
         return await self.remote.reconstruct(task, seen.query, keywords, ordered, seen.zero_shot)
 
+    @override
     async def describe(self) -> EngineInfo:
-        """See :meth:`service.engines.protocol.Engine.describe`."""
         remote = await self.remote.describe()
         notice = f"{remote.notice} Before that {_replaced(self.config)} That protects who asks, not the exemplars."
         if self.local is None:
@@ -119,8 +121,8 @@ class SanitizingEngine(PassesOn):
         if self.local:
             await self.local.health()
 
+    @override
     def close(self) -> None:
-        """See :meth:`service.engines.protocol.Engine.close`."""
         self.remote.close()
         if self.local:
             self.local.close()

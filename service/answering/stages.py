@@ -2,7 +2,7 @@
 
 A private answer (:mod:`service.answering.answering`) and a trial on public exemplars
 (:mod:`service.answering.trials.trials`) are made by the very same ones; they differ in where the slots come from, and
-in what may be told afterwards.
+in what may be reported afterwards.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Stages:
         *,
         prior: np.ndarray | None = None,
     ) -> Ready:
-        """Ask the engine without exemplars, and make the mechanism ready with its answer. What fails may be told.
+        """Ask the engine without exemplars, and make the mechanism ready with its answer. Failures may be reported.
 
         Args:
-            task: as signed.
+            task: the signed task.
             noise: the task's calibrated noise.
             spec: the task as the engine sees it.
-            query: its fields.
+            query: fields of the query.
             prior: label probabilities (labels,) that the mechanism weighs instead of zero-shot's, if not None.
 
         Raises:
@@ -94,10 +94,10 @@ class Stages:
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, perhaps empty.
 
-        What fails may be told.
+        Failures may be reported.
 
         Raises:
-            service.engines.errors.EngineUnavailableError: the engine is down, or busy, or does not say.
+            service.engines.errors.EngineUnavailableError: the engine is down or busy, or gives no answer.
             service.engines.errors.UnanswerableQueryError: the engine can never answer this query.
             TimeoutError: it took too long.
         """
@@ -140,9 +140,9 @@ class Ready:
     """A question that its slots may be asked.
 
     Attributes:
-        stages: what answers.
+        stages: stages that answer.
         spec: the task as the engine sees it.
-        query: its fields.
+        query: fields of the query.
         zero_shot: the engine's public answer.
         mechanism: made ready with it.
     """
@@ -168,7 +168,7 @@ class Ready:
 
         Raises:
             service.engines.errors.EngineBusyError: other answers are being written for too long.
-            service.engines.errors.EngineUnavailableError: the engine has no room for so many slots.
+            service.engines.errors.EngineUnavailableError: the engine has too little room for the slots.
         """
         if not isinstance(self.mechanism, Author):
             return self

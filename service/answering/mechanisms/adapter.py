@@ -1,4 +1,4 @@
-"""What the service has to know of a mechanism: how it answers, what an admin is told of it, where a trial finds it.
+"""What the service needs to know of a mechanism: how it answers, its description for an admin, and its registration.
 
 An :class:`Adapter` is made of a signed task and its noise. There are two sorts.
 
@@ -6,7 +6,8 @@ An :class:`AnswerAdapter` releases each answer by itself. From public things onl
 for a query, and refuses what cannot be answered while the charge can still be voided. The aggregator's ``release`` then
 sees the slots' outputs. From there nothing fails: an unusable output abstains.
 
-A :class:`OnceAdapter` makes one release of the whole knowledge base, and a :class:`Reader` of it that answers for ever.
+A :class:`OnceAdapter` makes one release of the whole knowledge base, and a :class:`Reader` of it for any number of
+answers.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
 import accounting.plans.mechanisms
 from accounting.plans.labels import spellings
@@ -59,34 +61,34 @@ class Author(Protocol):
 
     @property
     def writing(self) -> Writing:
-        """How."""
+        """Rules of how the slots write."""
         ...
 
     @property
     def before(self) -> Aggregator | None:
-        """What releases ``keywords`` of the same slots' outputs first, for the prompts; None: nothing does."""
+        """Mechanism that first releases ``keywords`` of the same outputs, for the prompts; None: there is none."""
         ...
 
     @property
     def words(self) -> int:
-        """How many keywords may be released first, at most."""
+        """Number of keywords that may be released first, at most."""
         ...
 
     def answer(self, text: str, keywords: Sequence[str]) -> Answer:
-        """What leaves, of what was written; no text: nothing was, or the engine failed."""
+        """What leaves, given the text that was written; an empty text: nothing was, or the engine failed."""
         ...
 
 
 @dataclass(frozen=True)
 class Public:
-    """What a mechanism is made ready with for a query; none of it has seen an exemplar.
+    """The public things that a mechanism is made ready with for a query; none of it depends on an exemplar.
 
     Attributes:
-        query: its fields.
+        query: fields of the query.
         zero_shot: the engine's public output.
-        embedder: for candidates and outputs.
+        embedder: embedder of candidates and outputs.
         reconstruct: makes a sentence of released words.
-        prior: label probabilities (labels,) from a release that was made once, to be weighed instead of zero-shot's.
+        prior: label probabilities (labels,) of a one-time release, to be weighed instead of zero-shot's.
     """
 
     query: Mapping[str, str]
@@ -101,13 +103,13 @@ class Adapter(ABC, Generic[M, P]):
 
     Attributes:
         schema: the mechanism as plans write it.
-        profile: what its noise is calibrated as.
+        profile: privacy profile that the mechanism's noise is calibrated by.
         example: sensible parameters, to begin a plan with and to compare other mechanisms with.
-        about: what leaves, a sentence for people.
+        about: description of what leaves, a sentence for people.
 
     Args:
-        task: as signed.
-        noise: what calibration decided for it.
+        task: the signed task.
+        noise: calibrated noise of the task.
 
     Raises:
         TypeError: such noise is not this mechanism's.
@@ -127,16 +129,16 @@ class Adapter(ABC, Generic[M, P]):
 
     @property
     def writing(self) -> Writing | None:
-        """How slots write one text together; None: each gives an answer of its own, or none is asked."""
+        """Rules by which slots write one text together; None: each gives an answer of its own, or none is asked."""
         return None
 
     @abstractmethod
     def outlook(self) -> Outlook:
-        """What a good release takes."""
+        """The noise of the task, and the requirements for a good release."""
 
     @abstractmethod
     def voices(self, public_size: int) -> int:
-        """How many there are of what :attr:`Outlook.needed` counts.
+        """Number of the voices that :attr:`Outlook.needed` counts, such as slots.
 
         Args:
             public_size: the knowledge base's public number of exemplars.
@@ -154,7 +156,7 @@ class Adapter(ABC, Generic[M, P]):
 
 
 class AnswerAdapter(Adapter[M, P]):
-    """Of a mechanism that releases each answer by itself."""
+    """The adapter of a mechanism that releases each answer by itself."""
 
     @abstractmethod
     async def prepare(self, public: Public) -> Aggregator | Author:
@@ -191,13 +193,13 @@ class AnswerAdapter(Adapter[M, P]):
 
 
 class Reader(Protocol):
-    """A release that was made once, ready to answer."""
+    """A one-time release, ready to answer."""
 
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
         """The answer to a question; post-processing of the release.
 
         Args:
-            query: its fields.
+            query: fields of the query.
             asker: the id of the key that asks.
 
         Raises:
@@ -215,10 +217,10 @@ Write = Callable[[Mapping[str, str], Sequence[Slot]], str]
 
 
 class OnceAdapter(Adapter[M, P]):
-    """Of a mechanism whose one release is made of the whole knowledge base.
+    """The adapter of a mechanism with one release of the whole knowledge base.
 
     Raises:
-        TypeError: as of :class:`Adapter`, or the noise counts on units that are not drawn, and all of them are read.
+        TypeError: such noise is not this mechanism's, or counts on units that are not drawn, but all of them are read.
     """
 
     calls = 0  # questions are embedded and compared
@@ -243,7 +245,7 @@ class OnceAdapter(Adapter[M, P]):
         Args:
             units: the exemplars of each, with their embeddings; read once. Nothing that they hold raises.
             public: embeddings of :meth:`public_texts`, shape (texts, d), with d that of the exemplars'.
-            write: where a task's slots write together, asks the engine for the answer to one of its public questions.
+            write: asks the engine for the answer to one of the task's public questions, where its slots write together.
         """
 
     def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -261,18 +263,18 @@ class OnceAdapter(Adapter[M, P]):
         Args:
             made: from :meth:`make`, as it was stored.
             spec: the task.
-            embedder: for public sentences and questions.
+            embedder: embedder of public sentences and questions.
             show: asks the engine.
         """
 
     @property
+    @override
     def exemplars(self) -> int:
-        """See :class:`Adapter`."""
         return 0
 
 
 class OnceLabelAdapter(OnceAdapter[M, P]):
-    """Of one that releases something about labels."""
+    """The adapter of a mechanism with one release about labels."""
 
     task: ClassifyTask
 
@@ -291,7 +293,7 @@ class OnceLabelAdapter(OnceAdapter[M, P]):
 
 
 class TextAdapter(AnswerAdapter[M, P]):
-    """Of a mechanism that releases a text.
+    """The adapter of a mechanism that releases a text.
 
     Attributes:
         reconstructs: whether the engine makes the text of released words.
@@ -335,7 +337,7 @@ def register(adapter: type[Adapter[Any, Any]]) -> None:
 
 
 def adapter_type(mechanism: Mechanism) -> type[Adapter[Any, Any]]:
-    """That of a mechanism, as it is written."""
+    """The adapter type of a mechanism, as plans write it."""
     return ADAPTERS[type(mechanism), type(mechanism.releases)]
 
 
@@ -348,7 +350,7 @@ def answer_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> An
     """The adapter of a signed task whose answers are released each by itself.
 
     Raises:
-        TypeError: its release is made once.
+        TypeError: the task has a one-time release.
     """
     adapter = adapter_of(task, noise)
     if not isinstance(adapter, AnswerAdapter):
@@ -357,10 +359,10 @@ def answer_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> An
 
 
 def once_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> OnceAdapter[Any, Any]:
-    """The adapter of a signed task whose release is made once.
+    """The adapter of a signed task with a one-time release.
 
     Raises:
-        TypeError: its answers are released each by itself.
+        TypeError: the task's answers are released each by itself.
     """
     adapter = adapter_of(task, noise)
     if not isinstance(adapter, OnceAdapter):
@@ -369,13 +371,13 @@ def once_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Once
 
 
 def said(output: Output | None) -> str | None:
-    """What an output says, if it is a text with something in it."""
+    """The text of an output, if it has one that is not blank."""
     text = output.text if isinstance(output, Embedded) else output
     return text if isinstance(text, str) and text.strip() else None
 
 
 def words_of(output: Output | None) -> frozenset[str] | None:
-    """A slot's contribution: the keywords of what it says; None for an abstention."""
+    """A slot's contribution: the keywords of its output; None for an abstention."""
     text = said(output)
     return keywords(text) if text is not None else None
 
@@ -389,12 +391,12 @@ async def sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct
 def scored(task: ClassifyTask, scores: np.ndarray) -> Answer:
     """An answer of the label with the highest score.
 
-    Where the task's mechanism was fitted to labelled rows, which its plan says, the answer has its ``probability`` and
+    Where the task's mechanism was fitted to labelled rows, as its plan shows, the answer has its ``probability`` and
     the ``probabilities`` of all labels. Otherwise it has the same numbers as ``score`` and ``scores``.
 
     Args:
-        task: as signed.
-        scores: of each label, shape (labels,), with sum 1.
+        task: the signed task.
+        scores: score of each label, shape (labels,), with sum 1.
     """
     highest = int(scores.argmax())
     rounded = [round(float(score), _DIGITS) for score in scores]

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans.mechanisms import EmbeddingMeanMechanism
 from accounting.privacy.profiles import Gaussian
 from aggregation.embedding_mean import TYPICAL_SIMILARITY, EmbeddingMean, unit_candidates
-from service.answering.mechanisms.adapter import Answer, Outputs, Public, TextAdapter, said
+from service.answering.mechanisms.adapter import Aggregator, Answer, Outputs, Public, TextAdapter, said
 from service.answering.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.private_threads import privately
@@ -17,15 +18,15 @@ from service.engines.task import Embedded
 
 
 @dataclass(frozen=True)
-class NearestCandidate:
+class NearestCandidate(Aggregator):
     """The public candidate nearest to the noisy sum of the outputs' embeddings.
 
     Attributes:
         mechanism: adds up and draws noise.
         texts: the candidates.
         vectors: their embeddings, shape (candidates, d).
-        slots: how many outputs there are, or more; public.
-        embedder: for the outputs; None where they come with their embeddings.
+        slots: number of outputs, or more; public.
+        embedder: embedder of the outputs; None where they come with their embeddings.
     """
 
     mechanism: EmbeddingMean
@@ -34,14 +35,14 @@ class NearestCandidate:
     slots: int
     embedder: TextEmbedder | None
 
+    @override
     async def release(self, outputs: Outputs) -> Answer:
-        """See :class:`.adapter.Aggregator`."""
         embeddings = await self.embeddings(outputs)
         chosen = await privately(lambda: self.mechanism.release(embeddings, self.vectors))
         return {"text": self.texts[chosen], "method": "the public candidate that the slots' answers are nearest to"}
 
     async def embeddings(self, outputs: Outputs) -> list[np.ndarray | None]:
-        """One for each output, None for an abstention. Takes the same work whatever the outputs say."""
+        """One for each output, None for an abstention. The work is the same whatever the outputs are."""
         if self.embedder is None:
             return [output.embedding if isinstance(output, Embedded) and said(output) else None for output in outputs]
         embed, texts = self.embedder.embed_bounded, [said(output) for output in outputs]
@@ -61,7 +62,7 @@ async def _embed_alone(embed: Callable[[Sequence[str | None]], np.ndarray], text
 
 
 class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``embedding_mean``."""
 
     schema = EmbeddingMeanMechanism
     profile = Gaussian
@@ -73,8 +74,8 @@ class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
         """The signed one."""
         return EmbeddingMean(self.noise.noise_multiplier, self.written.radius, self.written.centred, self.task.ensemble)
 
+    @override
     async def prepare(self, public: Public) -> NearestCandidate:
-        """See :class:`.adapter.Adapter`."""
         candidates = self.candidates(public.zero_shot)
         vectors = unit_candidates(await asyncio.to_thread(public.embedder.embed, candidates))
         missing = None if public.zero_shot.embedded else public.embedder

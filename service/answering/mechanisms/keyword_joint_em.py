@@ -5,33 +5,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy import special
+from typing_extensions import override
 
 from accounting.plans.mechanisms import KeywordJointEmMechanism
 from accounting.privacy.profiles import BoundedRange
 from aggregation.keyword_joint_em import JointExponentialMechanism, required_votes
 from aggregation.keywords import keywords
-from service.answering.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter, sentence, words_of
+from service.answering.mechanisms.adapter import (
+    Aggregator,
+    Answer,
+    Outputs,
+    Public,
+    Reconstruct,
+    TextAdapter,
+    sentence,
+    words_of,
+)
 from service.answering.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
 from service.answering.queries import InvalidQueryError
 from service.engines.private_threads import privately
 
 
 @dataclass(frozen=True)
-class RankedKeywords:
+class RankedKeywords(Aggregator):
     """An ordered sequence of words of a public domain, and a sentence made of them."""
 
     mechanism: JointExponentialMechanism
     domain: Sequence[str]
     reconstruct: Reconstruct
 
+    @override
     async def release(self, outputs: Outputs) -> Answer:
-        """See :class:`.adapter.Aggregator`."""
         words = await privately(lambda: self.mechanism.release(map(words_of, outputs), self.domain))
         return await sentence(words, True, self.reconstruct)
 
 
 class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``keyword_joint_em``."""
 
     schema = KeywordJointEmMechanism
     profile = BoundedRange
@@ -44,8 +54,8 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
         """The signed mechanism."""
         return JointExponentialMechanism(self.noise.epsilon, self.written.k)
 
+    @override
     async def prepare(self, public: Public) -> RankedKeywords:
-        """See :class:`.adapter.Adapter`."""
         domain = public_domain(public.query, [*self.candidates(public.zero_shot), *self.task.public_answers])
         if len(domain) < self.written.k:
             raise InvalidQueryError(

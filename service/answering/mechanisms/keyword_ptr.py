@@ -3,24 +3,35 @@
 import math
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from accounting.plans.mechanisms import KeywordPtrMechanism
 from accounting.privacy import profiles
 from aggregation.keyword_ptr import KeywordPtr
-from service.answering.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter, sentence, words_of
+from service.answering.mechanisms.adapter import (
+    Aggregator,
+    Answer,
+    Outputs,
+    Public,
+    Reconstruct,
+    TextAdapter,
+    sentence,
+    words_of,
+)
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.engines.private_threads import privately
 
 
 @dataclass(frozen=True)
-class TestedKeywords:
+class TestedKeywords(Aggregator):
     """The most frequent words if they stand out, and a sentence made of them; else the zero-shot answer."""
 
     mechanism: KeywordPtr
     fallback: str
     reconstruct: Reconstruct
 
+    @override
     async def release(self, outputs: Outputs) -> Answer:
-        """See :class:`.adapter.Aggregator`."""
         words = await privately(lambda: self.mechanism.release(map(words_of, outputs)))
         if not words:
             method = "the zero-shot answer, which saw no exemplar: no words stood out enough"
@@ -29,7 +40,7 @@ class TestedKeywords:
 
 
 class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRelease]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``keyword_ptr``."""
 
     schema = KeywordPtrMechanism
     profile = profiles.ProposeTestRelease
@@ -42,8 +53,8 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
         """The signed one."""
         return keyword_ptr(self.written, self.noise)
 
+    @override
     async def prepare(self, public: Public) -> TestedKeywords:
-        """See :class:`.adapter.Adapter`."""
         return TestedKeywords(self.mechanism, self.candidates(public.zero_shot)[0], public.reconstruct)
 
     def outlook(self) -> Outlook:

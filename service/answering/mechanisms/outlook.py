@@ -1,4 +1,4 @@
-"""What must hold for a good release of one task: how many slots must agree, and what that buys.
+"""The requirements for a good release of one task: how many slots must agree, and what that buys.
 
 Public figures only: the task, its noise, and what the plan guesses of queries.
 """
@@ -11,30 +11,30 @@ RELIABLE = 0.95
 """The chance of a good release that the figures are stated for."""
 
 DEMANDING = 0.6
-"""The share of the slots above which so many seldom agree."""
+"""The share of the slots above which agreement is rare."""
 
 REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
-"""What helps against too much noise, whatever the mechanism."""
+"""Remedies against too much noise, whatever the mechanism."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """One task's noise, and what it takes to be heard above it.
+    """One task's noise, and the requirements for a release that stands out from it.
 
     Attributes:
         noise: the mechanism's public numbers, by name.
         noise_words: the most telling of them, for a table.
-        head: what happens to the slots' outputs.
-        needed: with how many slots the release is good in 95 of 100 cases; may exceed the ensemble.
-        slots_mean: what these slots must do, beginning with "slots".
-        outcome: what a good release is, a clause.
-        chance: of that, at a number of slots.
+        head: the step that the slots' outputs go through, in words.
+        needed: number of slots with which the release is good in 95 of 100 cases; may exceed the ensemble.
+        slots_mean: requirement that these slots meet, beginning with "slots".
+        outcome: description of a good release, a clause.
+        chance: probability of a good release, given a number of slots.
         rule: when a release is good, a clause for people, with ``{needed}`` and ``{all}`` for numbers of slots.
-        remedies: what to change if the slots needed are too many.
+        remedies: advice if the slots needed are too many.
         notes: further sentences.
-        demanding: the share of the slots above which so many seldom agree.
-        drowned: whether noise leaves the slots little say; unless given, whether too many of them are needed.
-        instead: what leaves then, a sentence.
+        demanding: the share of the slots above which agreement is rare.
+        drowned: whether noise outweighs the slots; unless given, whether too many of them are needed.
+        instead: description of what leaves then, a sentence.
     """
 
     noise: Mapping[str, float]
@@ -55,18 +55,18 @@ class Outlook:
         """Why the task's answers are not expected to be worth their price; None if they may be.
 
         Args:
-            ensemble: how many slots there are.
+            ensemble: number of slots.
         """
         drowned = self.needed > self.demanding * ensemble if self.drowned is None else self.drowned
         return self.instead if drowned else None
 
     def gives(self, answers: int | None, ensemble: int, topics: int | None = None) -> str:
-        """What a person gets of the task: how many answers, and when they are good.
+        """A promise to a person: the number of answers, and when they are good.
 
         Args:
-            answers: how many the plan grants; None: any number, from one release.
-            ensemble: how many slots there are, or of what else ``needed`` counts.
-            topics: on how many topics it grants so many each; None: it has no topics.
+            answers: number of answers that the plan grants; None: any number, from one release.
+            ensemble: number of slots, or of whatever else ``needed`` counts.
+            topics: number of topics, each with ``answers`` of its own; None: the task has no topics.
         """
         given = _granted(answers, topics)
         if self.needed > ensemble:
@@ -78,9 +78,9 @@ class Outlook:
         """A few sentences an admin can decide by.
 
         Args:
-            answers: how many the plan grants; None: any number, from one release.
-            ensemble: how many slots there are, or of what else ``needed`` counts.
-            topics: on how many topics it grants so many each; None: it has no topics.
+            answers: number of answers that the plan grants; None: any number, from one release.
+            ensemble: number of slots, or of whatever else ``needed`` counts.
+            topics: number of topics, each with ``answers`` of its own; None: the task has no topics.
         """
         if self.needed > ensemble:
             best = math.floor(100 * self.chance(ensemble))

@@ -1,4 +1,4 @@
-"""``prototypes``: a noisy sum of embeddings for each label, made once; a question has the label it points along."""
+"""``prototypes``: a one-time noisy sum of embeddings for each label; a question has the label it points along."""
 
 import asyncio
 import base64
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans.mechanisms import PrototypesMechanism
 from accounting.plans.tasks import ClassifyTask
@@ -14,7 +15,7 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar
-from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, scored
+from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.embedding.embedder import TextEmbedder
@@ -24,11 +25,11 @@ _TYPICAL_LEAD = 0.05
 """A public guess, for planning only: by how much a question is more similar to its label's mean than to another's."""
 
 _FEW = 10.0
-"""So many times too few units still beat zero-shot: close questions are lost, clear ones are not."""
+"""A tenth of the units needed still beats zero-shot: close questions are lost, clear ones are not."""
 
 
 @dataclass(frozen=True)
-class NearestPrototype:
+class NearestPrototype(Reader):
     """The label whose prototype a question points along."""
 
     prototypes: Prototypes
@@ -36,29 +37,29 @@ class NearestPrototype:
     embedder: TextEmbedder
     field: str
 
+    @override
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
-        """See :class:`.adapter.Reader`."""
         question = (await asyncio.to_thread(self.embedder.embed, [query[self.field]]))[0]
         return scored(self.task, self.prototypes.probabilities(question))
 
 
 class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``prototypes``."""
 
     schema = PrototypesMechanism
     profile = Gaussian
     example = PrototypesMechanism(type="prototypes")
     about = "A prototype of each label, made once: it answers any number of questions."
 
+    @override
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
-        """See :class:`.adapter.OnceAdapter`."""
         dimension = public.shape[1]
         sums = self.sums(dimension).release(self.labelled(unit) for unit in units)
         written = base64.b64encode(sums.astype("<f8").tobytes()).decode()
         return {"made_once": self.written.type, "dimension": dimension, "sums": written}
 
+    @override
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> NearestPrototype:
-        """See :class:`.adapter.OnceAdapter`."""
         sums = np.frombuffer(base64.b64decode(made["sums"]), "<f8").reshape(len(self.task.labels), made["dimension"])
         return self.reader(sums, self.sums(made["dimension"]).sigma, spec, embedder)
 

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans.mechanisms import RnmGaussianMechanism
 from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
 from aggregation.posterior import LabelPosterior, PosteriorParameters
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
-from service.answering.mechanisms.adapter import Answer, AnswerAdapter, Outputs, Public, scored
+from service.answering.mechanisms.adapter import Aggregator, Answer, AnswerAdapter, Outputs, Public, scored
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.engines.private_threads import privately
 
 _FAINT = 0.25
-"""Reliability below which zero-shot has most of the say."""
+"""Reliability below which zero-shot weighs more than the votes."""
 _HEARD = 0.6
 """How much of a prior that was released once the votes contain, beside zero-shot: they know the same exemplars. With 0
 scores are up to 14 points too high on AG News and TREC, with 1 good prototypes lose up to 12 points to votes."""
@@ -24,7 +25,7 @@ _LIKELIER = 4.0
 
 
 @dataclass(frozen=True)
-class LabelVote:
+class LabelVote(Aggregator):
     """The label of the largest noisy vote; or with a posterior the likeliest, given the noisy votes and zero-shot."""
 
     mechanism: RnmGaussian
@@ -32,8 +33,8 @@ class LabelVote:
     prior: np.ndarray
     posterior: LabelPosterior | None = None
 
+    @override
     async def release(self, outputs: Outputs) -> Answer:
-        """See :class:`.adapter.Aggregator`."""
         votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
         if self.posterior is None:
             return {"label": self.task.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
@@ -45,7 +46,7 @@ def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Pos
     """The posterior's parameters, those that are not written by default.
 
     Args:
-        written: with ``decide: posterior``.
+        written: mechanism with ``decide: posterior``.
         labels: the task's.
     """
     signed = written.calibration
@@ -56,7 +57,7 @@ def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Pos
 
 
 class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``rnm_gaussian``."""
 
     task: ClassifyTask
     schema = RnmGaussianMechanism
@@ -77,8 +78,8 @@ class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
             return None
         return LabelPosterior(self.mechanism.sigma, self.task.ensemble, posterior_model(self.written, self.task.labels))
 
+    @override
     async def prepare(self, public: Public) -> LabelVote:
-        """See :class:`.adapter.Adapter`."""
         prior = np.asarray(public.zero_shot.probabilities, dtype=np.float64)
         shaped = prior.shape == (len(self.task.labels),) and np.isfinite(prior).all()
         if not shaped or (prior < 0).any() or not prior.any():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans.mechanisms import SyntheticExemplarsMechanism
 from accounting.plans.tasks import ClassifyTask
@@ -12,7 +13,7 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.exemplar_votes import ExemplarVotes, chosen
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar, Slot
-from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, scored
+from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.task import TaskSpec
@@ -25,7 +26,7 @@ _TYPICAL_CANDIDATES = 20
 
 
 @dataclass(frozen=True)
-class FewShots:
+class FewShots(Reader):
     """The engine's own answer with the chosen exemplars in the prompt: no private data, for every caller."""
 
     spec: TaskSpec
@@ -33,14 +34,14 @@ class FewShots:
     exemplars: Slot
     show: Show
 
+    @override
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
-        """See :class:`.adapter.Reader`."""
         scores = np.asarray(await self.show(replace(self.spec, asker=asker), query, self.exemplars))
         return scored(self.task, scores)
 
 
 class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Gaussian]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``synthetic_exemplars``."""
 
     schema = SyntheticExemplarsMechanism
     profile = Gaussian
@@ -52,14 +53,14 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         """See :class:`.adapter.OnceAdapter`: the candidates'."""
         return [candidate[field] for candidate in self.written.candidates]
 
+    @override
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
-        """See :class:`.adapter.OnceAdapter`."""
         noisy_votes = self.votes(public).release(self.labelled(unit) for unit in units)
         votes = {str(number): float(vote) for number, vote in enumerate(noisy_votes)}
         return {"made_once": self.written.type, "votes": votes}
 
+    @override
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
-        """See :class:`.adapter.OnceAdapter`."""
         slot = self.shown(self._noisy_votes(made), spec, embedder)
         # A cache of prompts must share nothing with private slots; and of what is public nothing is left out.
         unshared = f"public exemplars of {spec.knowledge_base}"
@@ -69,8 +70,8 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         """The signed mechanism for candidates of such embeddings."""
         return ExemplarVotes(self.noise.noise_multiplier, public, self._labels)
 
+    @override
     def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
-        """See :class:`.adapter.OnceAdapter`."""
         return self._chosen(self._noisy_votes(made))
 
     def shown(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
@@ -96,8 +97,8 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         """See :class:`.adapter.Adapter`: the chosen ones."""
         return self.written.per_label * len(self.task.labels)
 
+    @override
     def outlook(self) -> Outlook:
-        """See :class:`.adapter.Adapter`."""
         sigma, labels = self.noise.noise_multiplier, len(self.task.labels)
         candidates = max(2, len(self.written.candidates) // labels or _TYPICAL_CANDIDATES)
         return Outlook(

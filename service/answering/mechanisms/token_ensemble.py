@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scipy import special
+from typing_extensions import override
 
 from accounting.plans.mechanisms import TokenEnsembleMechanism
 from accounting.privacy import token_ensemble as profiles
@@ -30,7 +31,7 @@ class Written:
     words: int = 0
 
     def answer(self, text: str, keywords: Sequence[str]) -> Answer:
-        """See :class:`.adapter.Author`."""
+        """What leaves: the text that was written, else the fallback, or an empty text if a rule may forbid it."""
         named = {} if self.before is None else {"keywords": keywords}
         if text:
             method = "written token by token, each drawn with the slots' say"
@@ -46,7 +47,7 @@ async def _unsaid(words: Sequence[str], ordered: bool) -> Sentence:
 
 
 class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEnsembleProfile]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``token_ensemble`` where each answer is released by itself."""
 
     schema = TokenEnsembleMechanism
     profile = profiles.TokenEnsembleProfile
@@ -60,8 +61,8 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         return self.written.pull(self.noise.epsilon, self.task.ensemble)
 
     @property
+    @override
     def writing(self) -> Writing:
-        """See :class:`.adapter.Adapter`."""
         m = self.written
         ensemble = TokenEnsemble(self.pull, m.reach(self.pull, self.task.ensemble), m.temperature)
         banned = tuple(text.casefold() for text in m.banned)
@@ -73,8 +74,8 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         """See :class:`.adapter.AnswerAdapter`: once more for the words that an answer is written with."""
         return 1 if self.written.after is None else 2
 
+    @override
     async def prepare(self, public: Public) -> Written:
-        """See :class:`.adapter.AnswerAdapter`."""
         words = self.words
         before = None if words is None else TestedKeywords(words, "", _unsaid)
         most = 0 if words is None else words.k_max
@@ -87,8 +88,8 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
             return None
         return keyword_ptr(self.written.after, self.noise.words)
 
+    @override
     def outlook(self) -> Outlook:
-        """See :class:`.adapter.Adapter`."""
         m, n = self.written, self.task.ensemble
         clip = m.reach(self.pull, n)
         weight = self.pull * n * m.temperature / clip
@@ -120,7 +121,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         )
 
     def _remedies(self, missing: float) -> str:
-        """With about how many tokens or slots the same budget buys so many times as much say.
+        """Advice with the tokens or slots at which the same budget buys ``missing`` times as much weight.
 
         A token's ε falls with the root of the tokens; slots that show as many exemplars in all cost the same. The clip
         is as large as it need be (:meth:`~accounting.plans.mechanisms.TokenEnsembleMechanism.reach`).

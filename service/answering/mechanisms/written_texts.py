@@ -1,4 +1,4 @@
-"""``token_ensemble`` with ``release: once``: slots write texts on public topics, which then answer for ever.
+"""``token_ensemble`` with ``release: once``: slots write texts on public topics, for any number of answers.
 
 Proof that this keeps the promise. Nothing is drawn by chance but slots: each unit counts for one topic, a function of
 this unit alone, and goes to a slot of that topic that is drawn apart from all other units'. Which exemplars a slot
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans.labels import spellings
 from accounting.plans.mechanisms import TokenEnsembleMechanism
@@ -24,7 +25,7 @@ from accounting.plans.tasks import WRITTEN, GenerateTask
 from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from exemplar_store import Exemplar, Slot
 from service.answering.draw import deal
-from service.answering.mechanisms.adapter import Answer, OnceAdapter, Show, Write
+from service.answering.mechanisms.adapter import Answer, OnceAdapter, Reader, Show, Write
 from service.answering.mechanisms.outlook import Outlook
 from service.answering.mechanisms.token_ensemble import TokenEnsembleAdapter
 from service.engines.embedding.embedder import TextEmbedder
@@ -33,15 +34,15 @@ from service.engines.task import Prompt, TaskSpec, Writing
 
 
 @dataclass(frozen=True)
-class WrittenTexts:
+class WrittenTexts(Reader):
     """The engine's own answer with the texts in the prompt: no private data, for every caller.
 
     Attributes:
-        task: as signed.
+        task: the signed task.
         spec: the task, all but its prompt as the engine is to see it.
         rows: the texts, as exemplars.
-        embeddings: of the texts, float32 (rows, d), of norm 1.
-        embedder: of questions.
+        embeddings: embeddings of the texts, float32 (rows, d), of norm 1.
+        embedder: embedder of questions.
         show: asks the engine.
     """
 
@@ -52,8 +53,8 @@ class WrittenTexts:
     embedder: TextEmbedder
     show: Show
 
+    @override
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
-        """See :class:`.adapter.Reader`."""
         field, mechanism = self.task.topic_field, cast(TokenEnsembleMechanism, self.task.mechanism)
         topic = spellings(mechanism.topics or ()).spelt(query.get(field, ""))
         rows = [row for row in self.rows if row[field] == topic]
@@ -69,7 +70,7 @@ class WrittenTexts:
 
 
 def _filled_in(template: str, written: str) -> str:
-    """The template with the texts in it: they are no field of the question's, to be sanitised, say."""
+    """The template with the texts in it, as these are not a field of the question, which might be sanitised."""
 
     def escaped(text: str) -> str:
         return text.replace("{", "{{").replace("}", "}}")
@@ -81,7 +82,7 @@ def _filled_in(template: str, written: str) -> str:
 
 
 class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfile]):
-    """See :class:`.adapter.Adapter`."""
+    """The adapter of ``token_ensemble`` with ``release: once``."""
 
     schema = TokenEnsembleMechanism
     profile = TokenEnsembleProfile
@@ -92,16 +93,16 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
 
     @property
     def text(self) -> TokenEnsembleAdapter:
-        """What writes one: as an answer is written."""
+        """The adapter of one text, which is written as an answer is."""
         return TokenEnsembleAdapter(self.task, TaskNoise(sampling_probability=1.0, mechanism=self.noise))
 
     @property
+    @override
     def writing(self) -> Writing:
-        """See :class:`.adapter.Adapter`."""
         return self.text.writing
 
+    @override
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
-        """See :class:`.adapter.OnceAdapter`."""
         field, topics = self.task.topic_field, self.written.topics or ()
         parts: dict[str, list[Slot]] = {topic: [] for topic in topics}
         for unit in units:
@@ -120,8 +121,8 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
         texts = ((topic, text) for topic, written in made["texts"].items() for text in written if text.strip())
         return [{topic_field: topic, field: text} for topic, text in texts]
 
+    @override
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> WrittenTexts:
-        """See :class:`.adapter.OnceAdapter`."""
         rows = self.chosen(made)
         # A cache of prompts must share nothing with private slots.
         unshared = f"written texts of {spec.knowledge_base}"
@@ -130,7 +131,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
         return WrittenTexts(self.task, shown, rows, embeddings, embedder, show)
 
     def voices(self, public_size: int) -> int:
-        """See :class:`.adapter.Adapter`: slots of a topic that somebody is in, if all topics are as frequent."""
+        """See :class:`.adapter.Adapter`: slots of a topic that have units, if all topics are equally frequent."""
         return max(1, min(self.task.ensemble, public_size // len(self.written.topics or "?")))
 
     @property
@@ -138,8 +139,8 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
         """See :class:`.adapter.Adapter`: the texts that are shown."""
         return self.written.shown
 
+    @override
     def outlook(self) -> Outlook:
-        """See :class:`.adapter.Adapter`."""
         m, text = self.written, self.text.outlook()
         many = "1 text" if m.texts == 1 else f"{m.texts} texts"
         return replace(

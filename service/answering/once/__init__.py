@@ -1,1 +1,1 @@
-"""Releases that are made once, when a plan is signed."""
+"""One-time releases, made when a plan is signed."""

@@ -1,4 +1,4 @@
-"""Answers from a release that was made once: they read nothing private and cost nothing, however many they are.
+"""Answers from a one-time release: any number of them reads nothing private and costs nothing.
 
 Where the engine is asked, it may be busy with the private samples of other questions, and the answer waits for them. So
 it leaves after a whole number of grains.
@@ -26,12 +26,12 @@ from service.records.text_ledger import TextBudgetExhaustedError
 
 @dataclass(eq=False, repr=False)
 class MadeOnce:
-    """Reads releases that were made once.
+    """Answers from one-time releases.
 
     Attributes:
-        ledger: where they are stored.
-        store: knows by which field questions are compared.
-        stages: those that answer private queries, too.
+        ledger: ledger that stores the releases.
+        store: exemplar store, which knows by which field questions are compared.
+        stages: stages that answer private queries, too.
         grain_s: an answer of the engine's leaves after a whole number of these; 0 does not wait.
     """
 
@@ -46,7 +46,7 @@ class MadeOnce:
 
         Args:
             signed: a task with ``release: once``.
-            query: its fields, checked.
+            query: fields of the query, checked.
             asker: the id of the key that asks.
 
         Returns:

@@ -1,4 +1,4 @@
-"""A release that is made once: charged, made of all units of its cohorts, stored, and never made again.
+"""A one-time release: charged, made of all units of its cohorts, stored, and never made again.
 
     embed public texts, make the engine ready → charge, durable and witnessed → read every unit → add noise → wait
     → settle and store, in one transaction
@@ -7,7 +7,7 @@ The charge is the only one that the task's plan allows. So whatever happens afte
 process dies before it has stored the release, the charge is spent and the release lost, and another takes another plan.
 What failed before the charge, or voided it since it could not be witnessed, may be tried again.
 
-How long the work takes tells how many exemplars there are. It ends after a whole number of grains, which depend on the
+The time of the work depends on the number of exemplars. It ends after a whole number of grains, which depend on the
 public size alone, and where slots write texts, on how many there are and how long one takes with made-up slots.
 """
 
@@ -51,7 +51,7 @@ _SETTLE_ATTEMPTS = 10
 
 
 class NotMadeError(RefusalError, LedgerError):
-    """A release that is made once is not there; the message says what an admin can do."""
+    """A one-time release is not there; the message names what an admin can do."""
 
     kind = ProblemKind.RELEASE_NOT_MADE
 
@@ -77,7 +77,7 @@ def make(
     """Make a signed task's one release, or return the one that is stored. Blocks a thread without a loop for seconds.
 
     Args:
-        ledger: where it is charged and stored.
+        ledger: ledger that charges and stores the release.
         store: holds the exemplars.
         signed: a task with ``release: once``.
         embed: embeds its public texts as the exemplars were.
@@ -134,7 +134,7 @@ async def writer(
     Args:
         stages: those that answer queries, too.
         signed: the task.
-        described: its knowledge base.
+        described: knowledge base of the task.
         measured: whether to find out how long the largest slots take.
 
     Returns:
@@ -183,9 +183,9 @@ def charge_once(ledger: Ledger, signed: SignedTask, *, takes_s: float = 0.0) -> 
     """Charge a task's one release: the charge's id, or the release if it is stored.
 
     Args:
-        ledger: where it is charged.
+        ledger: ledger that is charged.
         signed: a task with ``release: once``.
-        takes_s: how long making it is expected to take; after twice as long it is shown as lost.
+        takes_s: seconds that making it is expected to take; after twice as long it is shown as lost.
 
     Raises:
         NotMadeError: it is being made elsewhere, or it was charged and lost.
@@ -232,7 +232,7 @@ def _embedded(texts: Sequence[str], dimension: int, embed: Embed) -> np.ndarray:
 
 
 async def settle(ledger: Ledger, signed: SignedTask, digest: bytes, charge_id: str, answer: Answer) -> Release:
-    """Store a release, patiently: it is paid for, and a busy database is no reason to lose it."""
+    """Store a release, patiently: it is paid for, and must not be lost because the database is busy."""
     for attempt in range(_SETTLE_ATTEMPTS):
         try:
             return await asyncio.to_thread(ledger.release, charge_id, answer)

@@ -18,8 +18,8 @@ Alternatives = dict[str, list[TaskPreview]]
 def alternatives(plan: Plan, public_size: int) -> Alternatives:
     """What each task would give as planned and otherwise, with its share of the plan's (ε, δ) to itself.
 
-    So a plan of several tasks does somewhat better than what is said here of each. What cannot be calibrated is left
-    out. Takes about half a second for each.
+    So a plan of several tasks does somewhat better than these figures. What cannot be calibrated is left out.
+    Takes about half a second for each.
     """
     # Of one release none: how many slots to draw instead, nobody has said.
     others = {name: _others(task) for name, task in plan.each.items()}

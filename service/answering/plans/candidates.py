@@ -1,4 +1,4 @@
-"""Candidates for ``synthetic_exemplars``, written by the engine from what the plan says: no private exemplar is read.
+"""Candidates for ``synthetic_exemplars``, written by the engine from the plan alone: no private exemplar is read.
 
 Written anew, or as variations of given texts. Variations of the exemplars that a signed task has chosen are candidates
 for the next plan, so that round after round comes nearer to the private exemplars, and each is paid for by a plan of
@@ -21,8 +21,8 @@ async def write_candidates(
     Args:
         engine: runs a language model.
         name: the task's, for messages.
-        task: its labels, descriptions and instruction are what the model is told.
-        per_label: how many of each label at most, or of each text that is varied.
+        task: labels, descriptions and instruction for the model's prompts.
+        per_label: number of texts for each label at most, or for each text that is varied.
         varied: public exemplars to vary; empty: write anew.
 
     Returns:
@@ -70,7 +70,7 @@ async def write_candidates(
 
 
 def _asked(task: ClassifyTask, field: str, label: str, text: str) -> str:
-    """What the model is told for a label, ending as an exemplar does where its text begins."""
+    """A prompt for a label, ending as an exemplar does where its text begins."""
     lines = [f"Write one new example of what belongs under “{label}”, and nothing else."]
     if about := task.label_descriptions.get(label):
         lines.append(about)

@@ -19,17 +19,17 @@ _ROUNDS = 100
 def centres(
     tasks: Mapping[str, ClassifyTask | GenerateTask], knowledge_base: KnowledgeBase | None, embed: Embed
 ) -> dict[str, list[str]]:
-    """What a calibrated plan has as its centres, by task.
+    """Topic centres of a calibrated plan, by task.
 
-    No exemplar is read: the centres are shown to everybody who sees the plan, and units are sorted by them.
+    No exemplar is read: the centres are public with the plan, and units are sorted by them.
 
     Args:
         tasks: the plan's, by name.
-        knowledge_base: whose exemplars are compared with them; None: some that this one embedded.
+        knowledge_base: knowledge base with the exemplars to compare; None: one that was embedded by the same model.
         embed: embeds public texts as the exemplars were.
 
     Raises:
-        PlanError: the texts cannot be embedded as the exemplars were, or say too little of so many topics.
+        PlanError: the texts cannot be embedded as the exemplars were, or are too much alike for this number of topics.
     """
     found = {}
     for name, task in tasks.items():

@@ -1,7 +1,8 @@
 """How long the answers of a plan that is not signed would take: an estimate, from tasks that this service has measured.
 
 Prompts take about as long as they have tokens, so times are in proportion to those of a measured task of the same kind
-and sampling, that with the most similar number. Where its blocks are read ahead they are not: that says nothing.
+and sampling, that with the most similar number. Tasks whose blocks are read ahead are not compared with: their times
+are not in proportion to tokens.
 """
 
 import math
@@ -31,9 +32,9 @@ def expected_latency(
 
     Args:
         plan: not signed.
-        described: its preview.
-        grains: what was measured; tasks that were asked of no language model here are left out.
-        budgets: where those tasks are.
+        described: preview of the plan.
+        grains: measured grains; tasks that were not measured with a language model here are left out.
+        budgets: budgets with the measured tasks.
     """
     known = []
     for latency in grains.report or ():

@@ -1,4 +1,4 @@
-"""Exemplars of a release as a file, and a certificate by which anybody with the audit trail can check their origin.
+"""Exemplars of a release as a file, and a certificate to check their origin against the audit trail.
 
 The trail has the plan with its candidates, its (ε, δ) and its noise, and the hash of what was released; the certificate
 has the noisy votes that were released, so that the choice can be made again, or the texts.
@@ -23,16 +23,16 @@ from service.records.signed import read_signed
 
 
 class Certificate(BaseModel):
-    """Where exemplars come from.
+    """The origin of exemplars.
 
     Attributes:
         task: the address of the task that chose them.
-        plan_sha256: of its plan's document.
-        epsilon: that the whole plan costs, the choice included.
+        plan_sha256: SHA-256 of the plan's document.
+        epsilon: ε of the whole plan, the choice included.
         delta: likewise.
         release: the id of what was released.
-        answer: what was released: the noisy votes, or the texts.
-        exemplars_sha256: of the file with the exemplars.
+        answer: the released noisy votes, or texts.
+        exemplars_sha256: SHA-256 of the file with the exemplars.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,8 +55,8 @@ def export(records: Records, task: str) -> tuple[bytes, Certificate]:
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: there is no such task.
-        service.answering.once.making.NotMadeError: its release is not there.
-        ValueError: it gives none.
+        service.answering.once.making.NotMadeError: the task's release is not there.
+        ValueError: the release gives no exemplars.
     """
     signed = records.ledger.budgets.task(task)
     plan = read_signed(signed.document)

@@ -21,14 +21,14 @@ from service.records.signed import read_signed
 
 
 class TopicPreview(BaseModel):
-    """One topic of a task: how its answers draw. Its noise is the task's, and so is its number of answers.
+    """One topic of a task, with its sampling. Its noise and its number of answers are the task's.
 
     Attributes:
         public_size: the public number of exemplars on it.
         sampling_probability: chance of each unit on it to take part in an answer.
         expected_exemplars: exemplars drawn per answer, at the public size.
-        epsilon: of a dry run: what all answers on it cost a unit on it, at the plan's δ.
-        texts: of a dry run: some public texts of the plan that are on it.
+        epsilon: ε of all answers on the topic to a unit on it, at the plan's δ; in a dry run only.
+        texts: some public texts of the plan that are on the topic; in a dry run only.
     """
 
     public_size: int
@@ -42,28 +42,27 @@ class TaskPreview(BaseModel):
     """One task of a plan.
 
     Attributes:
-        kind: what it gives: "classify" or "generate".
-        mechanism: by which answers are released.
-        answers: how many it may give, on each topic if it has topics; None: any number, from a release that is made
-            once.
+        kind: "classify" or "generate".
+        mechanism: mechanism that releases the answers.
+        answers: number of answers at most, on each topic if it has topics; None: any number, from a one-time release.
         sampling_probability: chance of each privacy unit to take part in an answer; of topics, the largest.
         expected_exemplars: exemplars drawn per answer, or for the one release, at the public size; of topics, the most.
-        ensemble: slots an answer is drawn from; of a release that is made once, the units that a label has if each
+        ensemble: slots an answer is drawn from; with a one-time release, the units that a label has if each
             exemplar is a unit's and labels are equally frequent.
         noise: the mechanism's public numbers, by name.
         noise_words: the same in short.
-        slots_for_95_percent: with how many slots that do what ``slots_mean`` says the release is good in 95 of 100
-            cases; None where even the whole ensemble does not reach it.
-        slots_mean: what these slots must do.
+        slots_for_95_percent: number of slots which, if they meet ``slots_mean``, make the release good in 95 of 100
+            cases; None where even the whole ensemble is too small.
+        slots_mean: requirement that these slots meet.
         llm_calls: engine calls per answer, at most.
         llm_tokens: rough prompt tokens per answer, if slots are as large as the plan lets them be.
-        fitted_to: to how many labelled public rows its labels' scores were fitted, so that answers carry a probability;
-            None: to none, or there are no scores.
-        gives: what a person gets: how many answers, when they are good, and what slots show.
-        summary: the same in figures, what to change if it can hardly hold, and what a label's score says.
+        fitted_to: number of labelled public rows that its labels' scores were fitted to, so that answers carry a
+            probability; None: to none, or there are no scores.
+        gives: promise to a person: the number of answers, when they are good, and what slots show.
+        summary: the same in figures, what to change if it can hardly hold, and the meaning of a label's score.
         warning: why its answers are not expected to be worth their price; None if they may be.
-        remedies: what helps then, or where the slots needed are out of reach; None if nothing has to.
-        topics: how answers on each topic draw; absent if it has none. All of them together cost what the dearest costs.
+        remedies: advice then, or where the slots needed are out of reach; None if nothing has to change.
+        topics: sampling of answers on each topic; absent if it has none. Together they cost as much as the dearest.
     """
 
     kind: str
@@ -90,15 +89,15 @@ class PlanPreview(BaseModel):
     """A calibrated plan for people.
 
     Attributes:
-        knowledge_base: whose budget it takes from.
-        epsilon: what the plan promises.
-        delta: its δ.
-        accountant: whose figure the promise rests on.
+        knowledge_base: knowledge base whose budget the plan takes from.
+        epsilon: ε that the plan promises.
+        delta: δ that the plan promises.
+        accountant: accountant whose figure the promise rests on.
         cohorts: numbers of those that it is charged to, and draws on.
         public_size: the public number of their exemplars, which sampling probabilities rest on.
         epsilon_by_accountant: (lower, upper) bounds of the plan's true ε by every accountant that supports it.
-        unsupported: why the others say nothing.
-        tasks: by name.
+        unsupported: reasons of the accountants that do not support it, by accountant.
+        tasks: previews of the plan's tasks, by name.
     """
 
     knowledge_base: str
@@ -186,7 +185,7 @@ def _chosen(task: ClassifyTask | GenerateTask) -> str:
 
 
 def _of_scores(task: ClassifyTask | GenerateTask) -> str:
-    """What the number beside a label says."""
+    """The meaning of the number beside a label."""
     if not isinstance(task, ClassifyTask) or not task.mechanism.gives_score:
         return ""
     if task.mechanism.fitted is not None:

@@ -1,6 +1,6 @@
-"""What would be better for the same budget, as lines that can be pasted into the plan.
+"""Changes of a plan that are better for the same budget, as lines that can be pasted into the plan.
 
-A proposal is made only where the numbers of the preview, or a measurement in docs/evaluation.md, say that it is better,
+A proposal is made only where the numbers of the preview, or a measurement in docs/evaluation.md, show an improvement,
 and only if the task can be calibrated with it.
 """
 
@@ -41,9 +41,9 @@ class Proposal(BaseModel):
     """One change of one task.
 
     Attributes:
-        task: its name.
-        why: what becomes better, in a sentence.
-        lines: YAML below the task, in place of what it says of these keys; empty for none.
+        task: name of the task.
+        why: improvement, in a sentence.
+        lines: YAML below the task, in place of its present lines with these keys; empty for none.
         tasks: YAML of a whole task, below ``tasks``: a further one, or in place of the one of its name; empty for none.
     """
 

@@ -50,11 +50,11 @@ def drawn_on(records: Records, plan: Plan) -> tuple[int, ...]:
 
 
 def check_free(records: Records, plan: Plan) -> None:
-    """Whether a plan's cohorts have enough of their lifetime budgets left, before seconds go into calibrating it.
+    """Check that a plan's cohorts have enough of their lifetime budgets left, before seconds go into calibrating it.
 
     Raises:
-        accounting.ledger.errors.BudgetExceededError: one has not; says which.
-        accounting.ledger.errors.CohortError: there is no such cohort, or it is closed.
+        accounting.ledger.errors.BudgetExceededError: a cohort, which the message names, has too little left.
+        accounting.ledger.errors.CohortError: a cohort does not exist, or is closed.
         accounting.ledger.errors.UnknownBudgetError: no such knowledge base.
     """
     asked = plan.budget
@@ -64,7 +64,7 @@ def check_free(records: Records, plan: Plan) -> None:
 
 
 def not_free(records: Records, plan: Plan) -> str | None:
-    """What :func:`check_free` says against a plan, None if nothing."""
+    """The message of :func:`check_free` on a plan, None if it passes."""
     try:
         check_free(records, plan)
     except (BudgetExceededError, CohortError) as error:
@@ -170,8 +170,8 @@ def prepare(records: Records, plan: Plan, embed: Embed = embed_here) -> Calibrat
     """Check a plan against its knowledge base and calibrate it. Takes seconds; spends nothing.
 
     Args:
-        records: where the knowledge base is.
-        plan: as written.
+        records: records with the knowledge base.
+        plan: the plan as it was written.
         embed: embeds the public texts of topics that are found by similarity, as the exemplars were.
 
     Raises:
@@ -195,16 +195,16 @@ def sign(
     embed: Embed = embed_here,
     make: Make | None = None,
 ) -> SignedPlan:
-    """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
+    """Promise the plan's (ε, δ) permanently, and make its one-time releases. Blocks for seconds if there are some.
 
     If it ends in between, the plan is signed and some release not made: see :func:`release`.
 
     Args:
-        records: where it is written.
+        records: records that the plan is written to.
         calibrated: from :func:`prepare`.
-        signed_by: who signs, as the audit trail names them.
-        after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
-        again: as there.
+        signed_by: name of the signing person in the audit trail.
+        after_version: see :meth:`accounting.ledger.budgets.Budgets.sign`.
+        again: see :meth:`accounting.ledger.budgets.Budgets.sign`.
         embed: embeds the plan's public texts, if a release is made with some.
         make: makes the releases, in another process or with an engine; they are made here unless given.
 
@@ -215,7 +215,7 @@ def sign(
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
         service.answering.once.making.NotMadeError: nothing was uploaded yet that a release could be made of, or no
             engine is there to write it, and nothing is signed; or the plan is signed and a release not made, as the
-            message says.
+            message reports.
     """
     plan = calibrated.plan
     check_finished(plan)
@@ -265,13 +265,13 @@ def promise(
 
 
 class UnitTopics:
-    """Which topic each unit is on in the tasks of a plan: found before it is signed, and kept as it is.
+    """The topic of each unit in the tasks of a plan: found before it is signed, and kept as it is.
 
-    How long finding them takes tells how many exemplars there are. It ends after a whole number of grains, which depend
+    The time of finding them depends on the number of exemplars. It ends after a whole number of grains, which depend
     on the public size alone.
 
     Args:
-        records: where the exemplars are.
+        records: records with the exemplars.
         calibrated: the plan that is to be signed.
     """
 
@@ -308,10 +308,10 @@ def release(records: Records, task: str, embed: Embed = embed_here, stages: Stag
     """Make a signed task's one release, if signing could not; where it is made already, it is not made again.
 
     Args:
-        records: where it is charged and stored.
-        task: its address.
-        embed: as of :func:`sign`.
-        stages: as of :func:`service.answering.once.making.make`.
+        records: records that charge and store the release.
+        task: address of the task.
+        embed: see :func:`sign`.
+        stages: see :func:`service.answering.once.making.make`.
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: there is none.

@@ -18,12 +18,12 @@ def with_topics(described: PlanPreview, calibrated: CalibratedPlan, embed: Embed
     """The preview with the ε and the first public texts of every topic. Takes a second or more if there are topics.
 
     Args:
-        described: of the plan.
+        described: preview of the plan.
         calibrated: the plan, with its centres if it was prepared for a knowledge base.
         embed: embeds public texts as the exemplars were.
 
     Raises:
-        PlanError: as of :func:`service.answering.plans.centres.centres`.
+        PlanError: see :func:`service.answering.plans.centres.centres`.
     """
     tasks = {name: task for name, task in calibrated.plan.tasks.items() if task.topics is not None}
     missing = {name: task for name, task in tasks.items() if name not in calibrated.centres}

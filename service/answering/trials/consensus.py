@@ -1,4 +1,4 @@
-"""What the slots say without noise. **For public exemplars only**: this is what the noise is there to hide.
+"""The slots' answer without noise. **For public exemplars only**: this is what the noise is there to hide.
 
 Used by trials on exemplars that are public anyway, and by ``dpicl eval``. What answers from a knowledge base must not
 import it; a test holds the query pipeline to that.
@@ -10,6 +10,7 @@ from functools import singledispatch
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from aggregation.keyword_ptr import gap, top_words
 from aggregation.keywords import count_words, keywords
@@ -29,13 +30,13 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Consensus:
-    """What would leave if there were no noise.
+    """The answer that would leave if there were no noise.
 
     Attributes:
-        answer: as in a release.
-        support: what speaks for it and for the others, the most first; at most 20, but every label.
-        measure: of what: "votes" by label, without the prior; "slots" by word; or "mean similarity" (cosine) of a
-            candidate to the slots' answers.
+        answer: the answer in the form of a release.
+        support: support for it and for the others, the most first; at most 20, but every label.
+        measure: unit of the support: "votes" by label, without the prior; "slots" by word; or "mean similarity"
+            (cosine) of a candidate to the slots' answers.
     """
 
     answer: Answer
@@ -49,7 +50,7 @@ async def consensus(ready: Aggregator, outputs: Outputs) -> Consensus:
 
     Args:
         ready: the mechanism, from its adapter's ``prepare``.
-        outputs: of the slots, None for an abstention.
+        outputs: outputs of the slots, None for an abstention.
 
     Raises:
         TypeError: none is registered.
@@ -104,20 +105,20 @@ async def _frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
 class Likeliest(TokenEnsemble):
     """Takes the likeliest token, without drawing."""
 
+    @override
     def draw(self, public: np.ndarray, opinions: Iterable[np.ndarray | None]) -> int:
-        """See :class:`aggregation.token_ensemble.TokenEnsemble`."""
         moved = sum((opinion for opinion in opinions if opinion is not None), np.zeros(public.shape))
         return int(np.argmax(public / self.temperature + self.pull / GRID * moved))
 
 
 @dataclass(frozen=True)
-class _Noiseless:
+class _Noiseless(Aggregator):
     """Releases a mechanism's noiseless answer."""
 
     ready: Aggregator
 
+    @override
     async def release(self, outputs: Outputs) -> Answer:
-        """See :class:`service.answering.mechanisms.adapter.Aggregator`."""
         return (await consensus(self.ready, outputs)).answer
 
 
@@ -130,7 +131,7 @@ async def likeliest(author: Author, ready: Ready, slots: Sequence[Slot]) -> Cons
 
 
 def texts_of(outputs: Outputs) -> list[str]:
-    """What the slots say, of those that say something."""
+    """The slots' texts, without blank ones."""
     return [text for output in outputs if (text := said(output))]
 
 

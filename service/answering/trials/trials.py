@@ -1,7 +1,7 @@
 """Trying a task on public exemplars: the real engine and the real mechanism with the plan's noise, and no ledger.
 
 No budget is charged, no release is stored, and the private exemplars are never read. And since everything that goes in
-is public, a trial may tell what a private answer never does: what the slots agree on without noise, how often the
+is public, a trial may show what a private answer never does: what the slots agree on without noise, how often the
 noise leaves that standing, and how often the answer falls back.
 
 **A trial must not be a window on private queries** that the same engine answers at the same time. Its prompts are those
@@ -44,20 +44,20 @@ _EMBED_BATCH = 8
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it. All of it is public, as the exemplars are.
+    """The result of a trial. All of it is public, as the exemplars are.
 
     Attributes:
         answer: one answer, as the mechanism released it.
-        consensus: what the slots said before noise.
-        repeats: how often noise was drawn for the same slots, the answer's included.
-        agreeing: how many of these gave the noiseless answer.
-        fallbacks: how many fell back on the zero-shot answer; None where the mechanism cannot.
+        consensus: the slots' answer without noise.
+        repeats: number of draws of noise for the same slots, the answer's included.
+        agreeing: number of draws that gave the noiseless answer.
+        fallbacks: number of draws that fell back on the zero-shot answer; None where the mechanism cannot.
         supplied: exemplars handed in.
-        public_size: of the knowledge base they stand in for.
+        public_size: public size of the knowledge base they stand in for.
         expected: exemplars that an answer draws on the average.
         slots: slots drawn.
         answered: slots that gave an output; the others were empty or abstained.
-        engine: what answered.
+        engine: engine that answered.
     """
 
     answer: Answer
@@ -117,7 +117,7 @@ class Trials:
             exemplars: public ones, 1 to 200, each with the fields that the task's prompt shows; others are ignored.
             embedded_field: the field exemplars and queries are compared by.
             response_field: the other field whose embedding the knowledge base stores, None for none.
-            repeats: how often noise is drawn, 1 to 100. The engine is asked but once per slot.
+            repeats: number of draws of noise, 1 to 100. The engine is asked only once per slot.
             asker: the key or person that asks; empty on a machine of the asker's own, where nothing is remembered.
 
         Raises:
@@ -125,7 +125,7 @@ class Trials:
             InvalidQueryError: the query does not fit the task.
             exemplar_store.BadRowError: an exemplar lacks a field, or holds what an upload could not.
             ValueError: too few or too many exemplars or repeats.
-            BusyError: as many tasks are being tried as this replica or the engine takes on.
+            BusyError: this replica, or the engine, is trying as many tasks as it takes on.
             service.engines.errors.EngineUnavailableError: the engine is down.
             service.records.text_ledger.TextBudgetExhaustedError: sanitised, the asker's texts would cost too much.
         """
@@ -252,11 +252,11 @@ def draw_slots(
     different ones; and every exemplar counts as a unit of its own.
 
     Args:
-        task: with its sampling, ensemble and cap.
+        task: the task, with its sampling, ensemble and cap.
         probability: the plan's, of each unit or block.
-        public_size: of the knowledge base that the exemplars stand in for.
+        public_size: public size of the knowledge base that the exemplars stand in for.
         exemplars: the public ones.
-        question: its embedding, float (d,), if slots show the exemplars that are nearest to it.
+        question: embedding of the question, float (d,), if slots show the exemplars that are nearest to it.
 
     Returns:
         ``ensemble`` slots where units are sampled; where blocks are, a slot for each block drawn.
