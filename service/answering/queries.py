@@ -92,7 +92,7 @@ def described_spec(
         task: signed or not.
         described: the knowledge base.
         asker: see :class:`service.engines.task.TaskSpec`.
-        latency_grain_s: grain that an answer takes a whole number of, in seconds.
+        latency_grain_s: seconds of a grain; an answer takes a whole number of grains.
         cached_for: name under which prompts are cached, if not the knowledge base's.
     """
     return task_spec(
@@ -123,7 +123,7 @@ def task_spec(
         task: signed or not.
         knowledge_base: knowledge base with the slots' exemplars.
         embedded_field: field whose embedding is stored; exemplars and queries are compared by it.
-        latency_grain_s: grain that an answer takes a whole number of, in seconds.
+        latency_grain_s: seconds of a grain; an answer takes a whole number of grains.
         response_field: the other field whose embedding is stored, None for none.
         asker: see :class:`service.engines.task.TaskSpec`.
     """

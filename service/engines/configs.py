@@ -108,7 +108,7 @@ class RealignConfig(_Config):
 
 class OpenAiCompatibleConfig(_LanguageModel):
     """A remote endpoint that speaks OpenAI's chat completions. It sees exemplars in clear text, unless they are kept
-    ``local``, and questions, unless it says how to ``sanitize`` them.
+    ``local``, and questions, unless ``sanitize`` is set.
 
     Its key, if it takes one, is ``DPICL_REMOTE_API_KEY`` in the environment, never in a config.
     """
@@ -117,7 +117,7 @@ class OpenAiCompatibleConfig(_LanguageModel):
     base_url: str = Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")
     """Such as ``https://api.openai.com/v1``; without a name or password in it."""
     isolation: Literal["best_effort"]
-    """Must be written: nobody here can know what a remote server lets one prompt do to another."""
+    """Must be written: the service cannot know what a remote server lets one prompt do to another."""
     constrain_labels: bool = False
     """Have the server allow nothing but a task's labels, by a JSON schema (``response_format``): OpenAI, vLLM and
     Ollama can. Unless set, labels are found in what the model writes: slots abstain where it writes none, and questions
@@ -136,8 +136,8 @@ class OpenAiCompatibleConfig(_LanguageModel):
     realign: RealignConfig | None = None
     """With ``sanitize``: a trusted model that fits released texts to questions as they were asked."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further members of each request; they replace the engine's own, and null leaves one out. Models that reason, say,
-    may need ``{max_tokens: null, max_completion_tokens: 4000, temperature: null}``."""
+    """Further members of each request; they replace the engine's own, and null leaves one out. Reasoning models, for
+    example, may need ``{max_tokens: null, max_completion_tokens: 4000, temperature: null}``."""
 
     @model_validator(mode="after")
     def _sanitises_for_what_needs_it(self) -> OpenAiCompatibleConfig:

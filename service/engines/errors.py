@@ -22,12 +22,12 @@ class NotKeptError(EngineUnavailableError):
 
 
 class UnusableReplyError(EngineUnavailableError):
-    """The engine replies, but with nothing to use; the message says what the operator can change. Only the probe raises
-    it."""
+    """The engine replies, but with nothing to use; the message names what the operator can change. Only the probe
+    raises it."""
 
     kind = ProblemKind.UNUSABLE_REPLY
     retry_after_s = None
 
 
 class UnanswerableQueryError(ValueError):
-    """This engine can never answer this query; the message says what to ask instead. Only the probe raises it."""
+    """This engine can never answer this query; the message names what to ask instead. Only the probe raises it."""

@@ -13,18 +13,18 @@ _GGUF = b"GGUF"  # what such a file begins with
 
 
 class NotHereError(ValueError):
-    """What an engine's configuration names is not on this machine; the message says what to do."""
+    """A thing that an engine's configuration names is not on this machine; the message names a remedy."""
 
 
 def open_engine(config: AnyEngineConfig, embedder: TextEmbedder) -> Engine:
     """Start the configured engine; may take minutes.
 
     Args:
-        config: which, and how.
-        embedder: for engines that compare sentences.
+        config: configuration of the engine.
+        embedder: embedder for engines that compare sentences.
 
     Raises:
-        service.engines.errors.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.errors.EngineUnavailableError: it cannot start here; the message names why and what to change.
     """
     # Each imports what only it needs.
     match config:
@@ -52,7 +52,7 @@ def require_here(config: AnyEngineConfig) -> None:
     """Refuse an engine that cannot start on this machine, by looks that take no time and import nothing.
 
     Args:
-        config: of the engine that is about to start here.
+        config: configuration of the engine that is about to start here.
 
     Raises:
         NotHereError: vLLM or the model is missing.

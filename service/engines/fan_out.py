@@ -19,7 +19,7 @@ class Admission:
     however soon they were done.
 
     Args:
-        limit: from so many on, new queries are refused.
+        limit: number of prompts in flight that lets no new query in.
     """
 
     def __init__(self, limit: int):

@@ -22,11 +22,11 @@ _TOO_MUCH = f"takes more than {_PROCESSOR_S} seconds or {_MEMORY_BYTES // 1024**
 
 
 def grammar_problem(kind: str, written: str | dict[str, Any] | None) -> str:
-    """Why xgrammar makes no grammar of it; empty if it does, or is not installed here. An engine checks again.
+    """Why xgrammar makes no grammar of a text; empty if it does, or is not installed here. An engine checks again.
 
     Args:
         kind: ``regex`` or ``json_schema``.
-        written: in a plan; None: nothing.
+        written: regular expression or schema in a plan; None: there is none.
     """
     if written is None or not _is_installed():
         return ""
@@ -57,7 +57,7 @@ def _found(kind: str, written: str) -> str:
 
 
 def _read(kind: str, written: str) -> str:
-    """Why it is no grammar; in the process of its own."""
+    """Why a text is not a grammar; in a process of its own."""
     package = ModuleType("xgrammar")
     spec = find_spec("xgrammar")
     package.__path__ = list((spec and spec.submodule_search_locations) or ())

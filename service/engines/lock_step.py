@@ -1,10 +1,10 @@
-"""An answer that the slots write together: one token after the other, each drawn from what all of them say.
+"""An answer that the slots write together: one token after the other, each drawn from the opinions of all of them.
 
-    public model → the likeliest tokens → every slot's opinion of these → one is drawn → everybody reads it → ...
+        public model → the likeliest tokens → every slot's opinion of these → one is drawn → all slots read it → ...
 
 What decides how long this goes on is public once the answer is: its tokens, and the public model's view of them. So are
-the rules that an answer keeps to: they cost nothing, and where they leave one token, nobody is asked. A slot that
-fails, or is not done in time, has no opinion until the answer ends; nobody is told.
+the rules that an answer keeps to: they cost nothing, and where they leave one token, no slot is asked. A slot that
+fails, or is not done in time, has no opinion until the answer ends; this is not reported.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class PublicVoice(Protocol):
         """The log-probabilities of the likeliest tokens that could come next, and of others.
 
         Args:
-            read: what was added to the answer since the last call.
-            count: how many of the likeliest.
+            read: tokens that were added to the answer since the last call.
+            count: number of the likeliest.
             beside: the others. Of both at most :data:`MOST_ASKED` are asked for.
         """
         ...
@@ -44,15 +44,15 @@ class Voice(Protocol):
         """The log-probabilities of these tokens as the next one; whatever it raises is this slot's alone.
 
         Args:
-            read: what was added to the answer since the last call.
-            tokens: in any order.
-            voices: how many are asked at the same time.
+            read: tokens that were added to the answer since the last call.
+            tokens: tokens, in any order.
+            voices: number of slots that are asked at the same time.
         """
         ...
 
 
 class Grammar(Protocol):
-    """What may be written; it reads the answer."""
+    """The rules of what may be written; it reads the answer."""
 
     def allowed(self) -> np.ndarray:
         """Whether each token may come next, bool (tokens,); an end may where the answer is complete."""
@@ -96,7 +96,7 @@ class _Obeying:
 
 
 class UnansweredError(RuntimeError):
-    """A made-up slot did not answer, so nobody knows how long the largest ones take."""
+    """A made-up slot did not answer, so the time of the largest ones is unknown."""
 
 
 async def write(
@@ -114,17 +114,17 @@ async def write(
     """The tokens of an answer, without its end.
 
     Args:
-        writing: how.
-        public: its failures are raised.
-        voices: of the slots that are not empty.
+        writing: rules of the answer.
+        public: model without exemplars; its failures are raised.
+        voices: models with the exemplars of the slots that are not empty.
         ends: tokens that end an answer, but no empty one. Where none of them is likely, the first is as likely as the
             least likely one. A grammar decides otherwise.
         banned: tokens that no answer has.
         forbids: whether no answer begins with these tokens.
-        grammar: that answers keep to as far as they get; at a dead end they are over.
-        timeout_s: slots have so long, all tokens together.
+        grammar: grammar that answers keep to as far as they get; at a dead end they are over.
+        timeout_s: limit for the slots, all tokens together.
         measuring: whether slots are made up, to measure the most work: the answer gets as long as it can, and asks them
-            as often as it can, whatever rules say.
+            as often as it can, whatever the rules.
 
     Raises:
         UnansweredError: a made-up slot did not answer.

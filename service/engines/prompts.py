@@ -43,8 +43,8 @@ def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
 
     Args:
         slot: any.
-        lengths: of its exemplars.
-        room: that they have together.
+        lengths: lengths of its exemplars.
+        room: length that they may have together.
     """
     kept = []
     for exemplar, length in zip(reversed(slot), reversed(lengths), strict=True):
@@ -69,7 +69,7 @@ def with_keywords(
             its last line, where the answer begins.
         query: the query's fields.
         keywords: the words, none of which has a space in it.
-        ordered: whether to say that they are ranked.
+        ordered: whether to note that they are ranked.
     """
     template = prompt.keywords
     if not template:

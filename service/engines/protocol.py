@@ -24,15 +24,15 @@ class EngineInfo:
     """An engine described to people.
 
     Attributes:
-        name: as in the configuration.
-        isolation: how slots are kept from influencing each other, in one sentence.
+        name: name in the configuration.
+        isolation: description, in one sentence, of how slots are kept from influencing each other.
         is_llm: whether a language model generates the outputs.
-        notice: what a caller should know before relying on the answers.
+        notice: advice for callers to read before they rely on the answers.
         remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
         reads_embeddings: whether slots' exemplars must come with their embeddings.
         keeps_blocks: whether it is a :class:`KeepsBlocks`.
         writes_together: whether it is a :class:`WritesTogether`.
-        writing_slots: how many slots may write together; 0 if it is not one.
+        writing_slots: number of slots that may write together; 0 if it is not one.
         cache_tokens: tokens that its cache has room for; 0 if it has none.
         model_tokens: tokens of a prompt and its answer at most; 0 if it counts none.
     """
@@ -59,8 +59,8 @@ class Engine(Protocol):
         Raises:
             EngineUnavailableError: the engine is down; the pipeline voids the charge.
             EngineBusyError: it is busy; likewise.
-            UnusableReplyError: its reply holds no label, say; likewise.
-            UnanswerableQueryError: the query is too long, say; likewise.
+            UnusableReplyError: it replies with nothing to use, such as no label; likewise.
+            UnanswerableQueryError: it can never answer the query, such as one that is too long; likewise.
         """
         ...
 
@@ -81,7 +81,7 @@ class Engine(Protocol):
         """Make a sentence of released words; sees no exemplar.
 
         Args:
-            task: of kind "generate".
+            task: task of kind "generate".
             query: the query's fields.
             keywords: at least one word.
             ordered: whether the first of them matters most.
@@ -101,7 +101,7 @@ class Engine(Protocol):
         ...
 
     async def health(self) -> None:
-        """Return if the engine can answer. Never waits for work on anybody's exemplars: how long that takes is private.
+        """Return if the engine can answer. Never waits for work on private exemplars: how long that takes is private.
 
         Raises:
             EngineUnavailableError: it cannot.
@@ -120,10 +120,10 @@ class SetsRoomAside(Engine, Protocol):
         """Set room aside for a task, by public numbers alone.
 
         Args:
-            task: that needs it. Without ``blocks``, for its slots to write together.
-            tokens: of a question's prompt without exemplars.
-            blocks: how many of its blocks are to be kept.
-            most: how many slots one sample may have.
+            task: task that needs it. Without ``blocks``, for its slots to write together.
+            tokens: length of a question's prompt without exemplars.
+            blocks: number of its blocks that are to be kept.
+            most: number of slots that one sample may have.
 
         Returns:
             Why there is too little, and what to do; empty if there is enough, which then is this task's.
@@ -132,7 +132,7 @@ class SetsRoomAside(Engine, Protocol):
 
 
 class WritesTogether(SetsRoomAside, Protocol):
-    """An engine whose slots can write one answer together, a language model that tells its log-probabilities."""
+    """An engine whose slots can write one answer together, a language model that reports its log-probabilities."""
 
     async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
         """Wait until all slots that a query may have can write together, and take their places.
@@ -140,15 +140,15 @@ class WritesTogether(SetsRoomAside, Protocol):
         To be called before the sample is drawn. Who waits, and for how long, depends on public numbers alone.
 
         Args:
-            task: with its ``writing`` and ``most_slots``.
-            tokens: of the question's prompt without exemplars.
+            task: task with its ``writing`` and ``most_slots``.
+            tokens: length of the question's prompt without exemplars.
             takes_s: seconds for which the places stay taken, even if the answer is written sooner.
 
         Returns:
             The answer's :attr:`TaskSpec.turn`.
 
         Raises:
-            EngineUnavailableError: there is no room for so many slots, whoever else is there.
+            EngineUnavailableError: there is too little room for these slots, even without other answers.
         """
         ...
 
@@ -169,10 +169,10 @@ class KeepsBlocks(SetsRoomAside, Protocol):
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
         """Read a task's blocks ahead, and keep them until it is called for this task again.
 
-        What it kept and is among them is not read again; the rest is let go.
+        What it has kept already and is among them is not read again; the rest is let go.
 
         Args:
-            task: with the room that was set aside.
+            task: task with the room that was set aside.
             blocks: all of them. A block that is not among those kept abstains when it is asked: reading it would take
                 longer than others do.
 

@@ -9,8 +9,8 @@ def retry_after_s(header: str, longest_s: float) -> float:
     """Seconds, from a number or a date; 0 if it is neither.
 
     Args:
-        header: as it came.
-        longest_s: what to wait at most, whatever it says.
+        header: value of the header.
+        longest_s: longest wait, whatever the header asks for.
     """
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", header):
         return min(float(header), longest_s)

@@ -13,17 +13,17 @@ from aggregation.token_ensemble import TokenEnsemble
 
 @dataclass(frozen=True)
 class Writing:
-    """How an answer is written; all of it is public.
+    """The rules by which an answer is written; all of it is public.
 
     Attributes:
         ensemble: the mechanism that draws a token.
-        tokens: how many the slots have a say in, and are paid for.
+        tokens: number of tokens that the slots influence, and that are paid for.
         longest: most tokens of an answer.
-        top_k: from how many of the likeliest tokens one is drawn.
+        top_k: number of the likeliest tokens that one is drawn from.
         gate: a token that is at least as probable as this without exemplars is drawn without asking the slots.
         banned: texts that no answer contains, case-folded, as answers are to be compared with them.
-        regex: of whole answers; empty: any.
-        json_schema: of whole answers, as JSON; empty: any.
+        regex: regular expression of whole answers; empty: any.
+        json_schema: schema of whole answers, as JSON; empty: any.
     """
 
     ensemble: TokenEnsemble
@@ -43,11 +43,11 @@ class Writing:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """A text whose embedding the engine has, so that nobody needs to compute it from what a slot said.
+    """A text whose embedding the engine has, so that none is computed from a slot's output.
 
     Attributes:
-        text: what the slot says.
-        embedding: of it, float32 (d,), of norm 1.
+        text: output of the slot.
+        embedding: embedding of the text, float32 (d,), of norm 1.
     """
 
     text: str
@@ -81,35 +81,35 @@ class Prompt:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What an engine needs to know of a signed task; all of it is public.
+    """A signed task as an engine needs to know it; all of it is public.
 
     Attributes:
         name: the task's address, for messages.
-        ensemble: how many slots the plan announces for a query, on the average.
-        most_slots: how many slots a query may have at most; 0: as many as it has.
+        ensemble: number of slots that the plan announces for a query, on the average.
+        most_slots: number of slots that a query may have at most; 0: as many as it has.
         slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.
         calibration: public queries. A language model that scores labels divides a prompt's scores by their mean with
             these in place of the query; none: it does not.
         measuring: whether slots are made up, to measure the most work: a language model cuts what does not fit, rather
             than leaving it out, and writes texts to the greatest length.
-        knowledge_base: whose exemplars the slots hold; caches never mix two of them.
-        latency_grain_s: how long an answer takes, whatever its sample; 0 if that is not so.
+        knowledge_base: knowledge base of the slots' exemplars; caches never mix two of them.
+        latency_grain_s: seconds of a grain; an answer takes a whole number of grains, whatever its sample; 0: any time.
         labels: the public label set, empty for free text; probability vectors follow its order.
         prompt: the templates.
         answer_field: the exemplar field that holds its label or its response.
         input_field: the field that an exemplar and a query are compared by.
         label_descriptions: optional sentence per label, saying what belongs under it.
-        quotes: whether slots say what their nearest exemplar says, and no model is asked for it.
-        kind: what is asked for.
-        candidates: of free text, how many zero-shot answers are wanted.
-        public_answers: of free text, answers that are public anyway.
-        document_field: of free text, the field of the query that answers may be taken from.
-        responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
-        writing: of free text, how slots write one answer together; None: each gives one of its own.
-        kept: what :meth:`KeepsBlocks.keep` returned, if the slots are blocks that it keeps; else empty.
-        turn: what :meth:`WritesTogether.turn` returned, if the slots write together and their places are taken.
+        quotes: whether a slot's output is its nearest exemplar's response or label, without asking a model.
+        kind: "classify" for labels, "generate" for free text.
+        candidates: number of zero-shot answers wanted; for free text.
+        public_answers: answers that are public anyway; for free text.
+        document_field: field of the query that answers may be taken from; for free text.
+        responses_embedded: whether exemplars come with the embedding of ``answer_field``, too; for free text.
+        writing: rules by which slots write one answer together, for free text; None: each gives one of its own.
+        kept: result of :meth:`KeepsBlocks.keep`, if the slots are blocks that it keeps; else empty.
+        turn: result of :meth:`WritesTogether.turn`, if the slots write together and their places are taken.
         asker: the key or person whose text the query is, for what is remembered of people's texts. Empty for a text
-            that is nobody's: made up, or an exemplar's. Nothing of these is remembered.
+                without a person: made up, or an exemplar's. Nothing of these is remembered.
     """
 
     name: str
@@ -146,12 +146,12 @@ class ZeroShot:
     """The public answer, without any exemplar.
 
     Attributes:
-        probabilities: of labels, float64 (L,), sums to 1; None for free text.
-        texts: of free text, up to ``candidates`` different answers, the best first: that one is the fallback. Nothing
+        probabilities: probabilities of the labels, float64 (L,), sums to 1; None for free text.
+        texts: up to ``candidates`` different answers, for free text, the best first: that one is the fallback. Nothing
             for labels.
-        embedded: whether every slot that says something will say it as :class:`Embedded`.
-        tokens: of the query's prompt, by the language model's own count; 0 if it does not count.
-        context: what the engine wants back in :meth:`Engine.contributions`; public, opaque to everyone else.
+        embedded: whether every slot that has an output will return it as :class:`Embedded`.
+        tokens: length of the query's prompt, by the language model's own count; 0 if it does not count.
+        context: state that the engine wants back in :meth:`Engine.contributions`; public, opaque to all other code.
     """
 
     probabilities: np.ndarray | None = None
@@ -167,7 +167,7 @@ class Sentence:
 
     Attributes:
         text: the text.
-        method: how it came about, for people.
+        method: method by which it came about, in words.
     """
 
     text: str

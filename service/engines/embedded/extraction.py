@@ -8,11 +8,11 @@ embedding, e_u a unit's, and a slot of exemplars (x_j, d_j, r_j), embedding, doc
                 one after the other the unit u with most  cos(e_u + sum of those taken, q) + STEP * <W, phi(u)>
 
 where v runs over the units of d_j, y_v is the share of v's keywords that r_j has too, and phi are sparse features of
-norm 1 (:func:`_features`): the unit's words and those above it, its shape, its place. So a slot says what kind of
+norm 1 (:func:`_features`): the unit's words and those above it, its shape, its place. So a slot shows what kind of
 line was the answer of such a question. Units are taken until they have about as many words as the slot's responses,
 and put out in the order of the document.
 
-That is no reading: what no line says, or what must be put in other words, this cannot answer.
+This is not reading: an answer that no line contains, or that must be put in other words, is out of reach.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ExtractionProbe:
         embeddings: float32 (n, d), theirs.
         similarity: float64 (n,), <q, e_u>.
         gram: float64 (n, n), the units' embeddings with each other.
-        columns: of every feature that the units have, its number, below F.
+        columns: number of each feature that the units have, below F.
         entries: int64 (2, m), unit and feature of every entry of phi.
         values: float64 (m,), the entries.
     """
@@ -85,8 +85,8 @@ def probe(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray) -> Ex
     """Prepare a query.
 
     Args:
-        query: its embedding, of norm 1, shape (d,).
-        units: of its document.
+        query: embedding of the query, of norm 1, shape (d,).
+        units: units of its document.
         embeddings: theirs, of norm 1, shape (n, d).
     """
     features = [sorted(names) for names in _features(units)]
@@ -186,7 +186,7 @@ def _choose(probe: ExtractionProbe, learnt: np.ndarray, length: float) -> Embedd
 
 
 def _features(units: Sequence[str]) -> list[set[str]]:
-    """What is said of each unit: its words and those of the two above, its shape, its place, its length, its copies."""
+    """Features of each unit: its words and those of the two above, its shape, its place, its length, its copies."""
     described = []
     copies = Counter(units)
     words = [keywords(unit) for unit in units]

@@ -1,7 +1,7 @@
 """Texts that the embedded engine answers with. It writes none: they are exemplars' responses, or public anyway.
 
-A slot says what its exemplar nearest to the query was answered. Where responses were embedded when they were ingested,
-it says it with that embedding, so that nobody needs to compute one from what a private slot says. Candidates are the
+A slot's output is the response of its exemplar nearest to the query. Where responses were embedded when they were
+ingested, it comes with that embedding, so that none is computed from a private slot's output. Candidates are the
 task's public answers, the most similar to the query first; released keywords become the one that covers them best. An
 answer that neither an exemplar nor a public answer gives is out of reach.
 """
@@ -27,7 +27,7 @@ def rank(query: np.ndarray, texts: Sequence[str], embeddings: np.ndarray, count:
     """Up to ``count`` different texts by the cosine of their embeddings with the query's, equals in their order.
 
     Args:
-        query: of norm 1, shape (d,).
+        query: embedding of the query, of norm 1, shape (d,).
         texts: n of them.
         embeddings: theirs, of norm 1, shape (n, d).
         count: most texts wanted.
@@ -44,7 +44,7 @@ def nearest_response(slot: Slot, answer_field: str, query: np.ndarray, *, embedd
     Args:
         slot: the exemplars.
         answer_field: the one that holds the response.
-        query: of norm 1, float64 (d,).
+        query: embedding of the query, of norm 1, float64 (d,).
         embedded: whether the response comes with its stored embedding; exemplars without one are passed over, too.
     """
     best: str | Embedded | None = None
@@ -75,7 +75,7 @@ def best_covering(texts: Sequence[str], keywords: Sequence[str], ordered: bool) 
         ordered: whether they are ranked, the most important first.
 
     Returns:
-        The text; or the keywords joined by spaces, where no text has any of them. ``method`` says which.
+        The text; or the keywords joined by spaces, where no text has any of them. ``method`` names the case.
     """
     places: dict[str, int] = {}
     for place, word in enumerate(keywords):

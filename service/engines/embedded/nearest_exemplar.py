@@ -1,6 +1,6 @@
 """Labels and texts by sentence similarity: the embedded engine, which needs no language model and no GPU.
 
-**This is no LLM.** It compares texts by the cosine of their embeddings, so it suits topics and
+**This is not an LLM.** It compares texts by the cosine of their embeddings, so it suits topics and
 falls short of a language model wherever reading matters: negation, sentiment, arithmetic, instructions. A prompt's
 instruction does not influence it. And it writes nothing: a text is taken from the query's own document
 (:mod:`service.engines.embedded.extraction`), or from exemplars and public answers
@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from accounting.plans.labels import Spellings, spellings
 from service.engines.embedded.extraction import candidates, extract, probe, split
@@ -38,7 +39,7 @@ from service.engines.embedded.given_texts import best_covering, nearest_response
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from service.engines.private_threads import privately
-from service.engines.protocol import EngineInfo
+from service.engines.protocol import Engine, EngineInfo
 from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class _Probe:
     scores: np.ndarray
 
 
-class NearestExemplarEngine:
+class NearestExemplarEngine(Engine):
     """The engine ``nearest_exemplar``; see the module for what it computes and what it cannot do.
 
     Isolation: every slot is computed by itself, by operations whose shapes are those of that slot alone, from
@@ -129,8 +130,8 @@ class NearestExemplarEngine:
         """See :meth:`service.engines.protocol.Engine.reconstruct`: the candidate that covers the keywords best."""
         return best_covering(zero_shot.texts, keywords, ordered)
 
+    @override
     async def describe(self) -> EngineInfo:
-        """See :meth:`service.engines.protocol.Engine.describe`."""
         return self.INFO
 
     def close(self) -> None:
@@ -166,7 +167,7 @@ class NearestExemplarEngine:
 
 
 def label_directions(task: TaskSpec, embed: Callable[[tuple[str, ...]], np.ndarray]) -> np.ndarray:
-    """What public sentences say of each label: unit vectors, float64 (L, d)."""
+    """The direction of each label, from public sentences: unit vectors, float64 (L, d)."""
     sentences = tuple(sentence for label in task.labels for sentence in label_sentences(task, label))
     sums = embed(sentences).astype(np.float64).reshape(len(task.labels), 2, -1).sum(axis=1)
     directions: np.ndarray = sums / np.linalg.norm(sums, axis=1, keepdims=True)

@@ -65,7 +65,7 @@ class FixedBatches:
         """Embed the texts of one batch, on one core.
 
         Args:
-            pieces: to a row, as :meth:`divide` has it.
+            pieces: length of a row in pieces, from :meth:`divide`.
             texts: at most 16.
 
         Returns:
@@ -76,14 +76,14 @@ class FixedBatches:
         return model.embed(texts)
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
-        """Each text's pieces, cut where the model says."""
+        """The number of pieces of each text, cut at the model's limit."""
         if not texts:
             return []
         read = self._model.preprocess(list(texts), prompt=prompt_of(self._model))
         return read["attention_mask"].sum(dim=1).tolist()
 
     def _in(self, pieces: int) -> "PaddedModel | None":
-        """The model for rows of so many pieces; None where it is not to be used."""
+        """The model for rows of this many pieces; None where it is not to be used."""
         with self._trying:
             if pieces not in self._padded:
                 model = PaddedModel(self._model, pieces)
@@ -103,7 +103,7 @@ class PaddedModel:
 
     Args:
         model: a ``SentenceTransformer``. This one shares its weights, and has settings and a tokenizer of its own.
-        pieces: to a row; one of them is always padding, as attention takes another way where there is none.
+        pieces: length of a row in pieces; one of them is always padding, as attention without any takes another way.
         longest_word: WordPiece reads longer words as unknown; None: as the model has it.
     """
 

@@ -21,14 +21,14 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 class TextEmbedder(Protocol):
-    """What turns texts into unit vectors; blocking."""
+    """A function of texts to unit vectors; blocking."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings of norm 1, float32 (n, d)."""
         ...
 
     def embed_many(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings of norm 1, float32 (n, d), of texts that nobody waits for one by one: an upload's."""
+        """Embeddings of norm 1, float32 (n, d), of texts that are not waited for one by one: an upload's."""
         ...
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
@@ -44,15 +44,15 @@ class Embedder:
     The two differ in the last bits (up to 2e-7, as of an unpadded matrix and a padded one): a question is compared with
     exemplars, but no exemplar's vector is ever made in both ways.
 
-    Texts are cut where the model says. One embedder may be shared by threads.
+    Texts are cut at the model's limit. One embedder may be shared by threads.
 
     Args:
-        threads: how many texts are embedded at the same time. No embedding depends on it.
-        model: as :func:`service.engines.embedding.model.folder_of` has it; None takes what ``DPICL_EMBEDDING_MODEL``
-            names.
+        threads: number of texts embedded at the same time. No embedding depends on it.
+        model: name or folder, see :func:`service.engines.embedding.model.folder_of`; None takes the one that
+            ``DPICL_EMBEDDING_MODEL`` names.
 
     Raises:
-        EmbeddingModelError: the model cannot be had, is no text transformer, or is the packaged one with other files.
+        EmbeddingModelError: the model is not available or not a text transformer, or the packaged one has changed.
     """
 
     def __init__(self, *, threads: int = 1, model: str | None = None) -> None:
@@ -140,5 +140,5 @@ def embed_here(texts: Sequence[str]) -> np.ndarray:
 
 
 def cores() -> int:
-    """How many processor cores this process may use: the threads to embed many texts with when nobody else waits."""
+    """Number of processor cores that this process may use: threads to embed many texts with if nothing else waits."""
     return len(os.sched_getaffinity(0))

@@ -22,8 +22,8 @@ def local_sanitizer(
     Args:
         epsilon: 0.001 to 25.
         mechanism: see ``dpicl sanitize audit``.
-        keep: what is public as it is.
-        words: how many it knows. The first time more than 3,000 are embedded.
+        keep: text that is public and stays as it is.
+        words: number of words that it knows. More than 3,000 are embedded the first time.
         cache: keeps embeddings and tables; ``~/.cache/dpicl`` without it.
 
     Raises:

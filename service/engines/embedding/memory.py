@@ -1,14 +1,15 @@
-"""Embeddings that are computed once. For public texts only: how long a known one takes tells that it is known."""
+"""Embeddings that are computed once. For public texts only: the time of a known one shows that it is known."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from service.engines.embedding.embedder import TextEmbedder
 
 
-class EmbeddingMemory:
+class EmbeddingMemory(TextEmbedder):
     """A :class:`service.engines.embedding.embedder.TextEmbedder` that remembers.
 
     Args:
@@ -21,16 +22,16 @@ class EmbeddingMemory:
         self._many: dict[str | None, np.ndarray] = {}
         self._bounded: dict[str | None, np.ndarray] = {}
 
+    @override
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """See :class:`service.engines.embedding.embedder.TextEmbedder`."""
         return _recall(self._whole, texts, self._embedder.embed)
 
+    @override
     def embed_many(self, texts: Sequence[str]) -> np.ndarray:
-        """See :class:`service.engines.embedding.embedder.TextEmbedder`."""
         return _recall(self._many, texts, self._embedder.embed_many)
 
+    @override
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
-        """See :class:`service.engines.embedding.embedder.TextEmbedder`."""
         return _recall(self._bounded, texts, self._embedder.embed_bounded)
 
 

@@ -1,4 +1,4 @@
-"""Which model embeds, where its files are, and how it is told from others."""
+"""The embedding model: its name, the folder of its files, and its identity."""
 
 import hashlib
 from functools import lru_cache
@@ -75,5 +75,5 @@ def chosen_model() -> str:
 
 
 def identity(name: str) -> str:
-    """Tells a model from any other; embeddings of two are not to be compared. Raises as :func:`folder_of`."""
+    """Identity of a model; embeddings of two are not to be compared. Raises as :func:`folder_of`."""
     return digest(folder_of(name)) if name else MINILM_SHA256

@@ -44,17 +44,17 @@ class EpsilonNotAttainableError(RefusalError, ValueError):
 
 
 def setting_for(mechanism: str) -> str:
-    """Where the operator says what a mechanism is made of."""
+    """Name of the operator's setting for a mechanism."""
     return "DPICL_PUBLIC_TEXTS" if mechanism == whole.NAME else "DPICL_SANITIZER_WORDS"
 
 
 class Sanitizers:
-    """Opens them; threads may share it.
+    """Opens sanitisers; threads may share it.
 
     Args:
-        words: how many they know; 0 for none at all.
-        public_texts: what whole texts become; without any, they become nothing.
-        embedder: of words and texts.
+        words: number of words that they know; 0 for none at all.
+        public_texts: texts that whole texts become; without any, whole texts cannot be sanitised.
+        embedder: embedder of words and texts.
         folder: keeps embeddings and tables.
     """
 
@@ -106,7 +106,7 @@ class Sanitizers:
         """The sanitiser with these parameters; the first time takes seconds.
 
         Args:
-            mechanism: its name.
+            mechanism: name of the mechanism.
             epsilon: see :func:`sanitization.text.open_sanitizer` and :func:`sanitization.whole.open_whole`.
             keep: see :func:`sanitization.whole.kept`.
 

@@ -56,7 +56,7 @@ def local_words(count: int, folder: Path) -> Vocabulary:
     """The first words of MiniLM's vocabulary, for a process of a person's own.
 
     Args:
-        count: how many words. More than :data:`SHIPPED`, or those of another model than MiniLM, are embedded here.
+        count: number of words. More than :data:`SHIPPED`, or those of another model than MiniLM, are embedded here.
         folder: keeps what is embedded.
     """
     if count > SHIPPED or chosen_model():
@@ -70,9 +70,9 @@ def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabu
     A word's vector is the sentence embedding of the word, of norm 1. So every other string has one, too.
 
     Args:
-        count: how many words, at most about 21,700.
+        count: number of words, at most about 21,700.
         folder: keeps the embeddings.
-        embed: what embeds them the first time; unless given, an embedder of its own.
+        embed: embedder for the first time; unless given, one is opened.
     """
     from tokenizers import Tokenizer
 
@@ -86,11 +86,11 @@ def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None
 
     Args:
         texts: words, or longer ones.
-        folder: where.
-        embed: what embeds them the first time; unless given, an embedder of its own.
+        folder: folder that keeps them.
+        embed: embedder for the first time; unless given, one is opened.
 
     Raises:
-        sanitization.cache.DamagedFileError: what was kept is no longer what it was.
+        sanitization.cache.DamagedFileError: a kept file has changed.
     """
 
     def made() -> Kept:

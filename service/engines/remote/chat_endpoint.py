@@ -5,7 +5,7 @@ an exception of the HTTP client carries the request, with the prompt and the key
 its reply.
 
 Not OpenAI's client: it follows redirects with the prompt, brings cookies of one slot back with another's prompt, reads
-bodies of any size, tells the server how often it tried, and waits for the next try within its caller's place. Nor
+bodies of any size, reports to the server how often it tried, and waits for the next try within its caller's place. Nor
 tenacity: its loop is as long as this one, knows no ``Retry-After`` and draws from :mod:`random`.
 """
 
@@ -48,7 +48,7 @@ class ChatEndpoint:
     """Asks ``{base_url}/chat/completions``. No method but the constructor raises for what a server does.
 
     Args:
-        config: where, and how patiently.
+        config: address of the endpoint, and limits of retries.
         with_key: whether it is sent ``DPICL_REMOTE_API_KEY``.
 
     Raises:
@@ -87,7 +87,7 @@ class ChatEndpoint:
             temperature: 0 asks for the likeliest reply.
             max_tokens: the longest reply.
             number: makes sampled replies to the same prompt differ. The seed is a hash of both.
-            response_format: what the reply must look like.
+            response_format: form that the reply must have.
         """
         body = {
             "model": self._config.model,
@@ -109,7 +109,7 @@ class ChatEndpoint:
         return reply
 
     async def check(self) -> Failure | None:
-        """None if the server answers and takes the key. Not every server lists its models; that is no failure."""
+        """None if the server answers and takes the key. A server that does not list its models has not failed."""
         try:
             async with asyncio.timeout(_HEALTH_TIMEOUT_S):
                 self._loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""What a chat completion says: its text, or why there is none to use.
+"""The content of a chat completion: its text, or why there is none to use.
 
 A model that thinks aloud is not read past its thoughts: how long it thinks differs from prompt to prompt, so a probe
-that ended in time would say nothing of the slots.
+that ended in time would predict nothing about the slots.
 """
 
 import json
@@ -20,8 +20,8 @@ class Unusable(Enum):
     """What is wrong with a completion that came in order: asked again, the model would reply the same.
 
     Attributes:
-        said: what it is, to follow "the remote language model".
-        advice: what the operator can change.
+        said: description of it, to follow "the remote language model".
+        advice: change that the operator can make.
     """
 
     def __init__(self, said: str, advice: str) -> None:
@@ -70,9 +70,9 @@ class Failure:
     """Why there is no reply.
 
     Attributes:
-        status: of HTTP; None if nothing came back, or something in order.
-        retry_after_s: how long the server wants to be left alone.
-        unusable: what came back in order.
+        status: status of HTTP; None if nothing came back, or a reply in order.
+        retry_after_s: seconds for which the server asks not to be called.
+        unusable: defect of a reply that came in order.
     """
 
     status: int | None = None

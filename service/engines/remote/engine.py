@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import structlog
+from typing_extensions import override
 
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.prompts import CHARACTERS_PER_TOKEN, filled, fitting, render, render_keywords, rendered
-from service.engines.protocol import EngineInfo
+from service.engines.protocol import Engine, EngineInfo
 from service.engines.remote.chat_endpoint import ChatEndpoint
 from service.engines.remote.completion import Failure, Reply, Unusable
 from service.engines.remote.label_replies import label_schema, match_label, naming, read_label
@@ -49,11 +50,11 @@ _ADVICE = {
 }
 
 
-class OpenAiCompatibleEngine:
+class OpenAiCompatibleEngine(Engine):
     """The engine ``openai_compatible``.
 
     Args:
-        config: which endpoint, and how.
+        config: address of the endpoint, and settings.
 
     Raises:
         service.engines.errors.EngineUnavailableError: ``DPICL_REMOTE_API_KEY`` cannot be a key.
@@ -77,8 +78,8 @@ class OpenAiCompatibleEngine:
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """See :meth:`service.engines.protocol.Engine.zero_shot`.
 
-        Labels cost one prompt; texts one per candidate that is no public answer. The first text is the likeliest one,
-        the others are sampled at temperature 1.
+        Labels cost one prompt; texts one per candidate that is not a public answer. The first text is the likeliest
+        one, the others are sampled at temperature 1.
 
         Raises:
             service.engines.errors.UnusableReplyError: no reply holds a label, or a text.
@@ -117,28 +118,28 @@ class OpenAiCompatibleEngine:
             work = [self._contribution(task, query, slot) for slot in slots]
             return await all_in_time(work, self._config.timeout_s)
 
+    @override
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
-        """See :meth:`service.engines.protocol.Engine.reconstruct`."""
         self._check_sanitized(query)
         (reply,) = await self._bounded(self._write(render_keywords(task.prompt, query, keywords, ordered), 0.0))
         if isinstance(reply, Failure):
             raise EngineUnavailableError("the remote language model makes no sentence of these words")
         return Sentence(reply.text.strip(), "written by the remote language model from the released words alone")
 
+    @override
     async def describe(self) -> EngineInfo:
-        """See :meth:`service.engines.protocol.Engine.describe`."""
         return self._info
 
+    @override
     async def health(self) -> None:
-        """See :meth:`service.engines.protocol.Engine.health`."""
         failure = await self._endpoint.check()
         if failure is not None:
             raise EngineUnavailableError(f"the remote endpoint {_said(failure)}")
 
+    @override
     def close(self) -> None:
-        """See :meth:`service.engines.protocol.Engine.close`."""
         self._endpoint.close()
 
     def _check_sanitized(self, query: Mapping[str, str]) -> None:

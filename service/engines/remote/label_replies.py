@@ -25,7 +25,7 @@ def match_label(reply: str, labels: Sequence[str], cut: bool = False) -> int | N
     still have become another label.
 
     Args:
-        reply: what was written.
+        reply: reply of the model.
         labels: the task's.
         cut: whether a limit of tokens ended the reply.
 

@@ -4,7 +4,7 @@ vLLM's attention uses the registers of AMX where there are any, and leaves it to
 without AMX does not, and the worker would die of an illegal instruction.
 
 oneDNN multiplies one row by another kernel than several, and sums it in another order. So a prompt that is alone in its
-batch would have other log-probabilities than beside others, and what it says would depend on them. One row is therefore
+batch would have other log-probabilities than beside others, and its output would depend on them. One row is therefore
 multiplied as two.
 
 vLLM's attention cuts a long prompt where its tiles end, and sums the parts one after another. Tiles' sizes depend
@@ -40,7 +40,7 @@ def never_one_row(multiply: Multiply) -> Multiply:
 
 
 def a_few_at_a_time(batch: CommonAttentionMetadata, tokens: int) -> CommonAttentionMetadata:
-    """The same new tokens as if each request brought so many of them at most, and came again for its next ones."""
+    """The same new tokens as if each request brought ``tokens`` of them at most, and came again for its next ones."""
     starts, ends = batch.query_start_loc[:-1], batch.query_start_loc[1:]
     parts = (ends - starts + tokens - 1) // tokens
     request = torch.repeat_interleave(parts)

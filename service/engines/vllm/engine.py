@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
+from typing_extensions import override
 from vllm import AsyncEngineArgs, SamplingParams
 from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
@@ -41,10 +42,10 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from service.engines.configs import VllmConfig
 from service.engines.errors import EngineUnavailableError, NotKeptError, UnanswerableQueryError
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
-from service.engines.lock_step import MOST_ASKED, UnansweredError, write
+from service.engines.lock_step import MOST_ASKED, PublicVoice, UnansweredError, write
 from service.engines.private_threads import privately
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
-from service.engines.protocol import EngineInfo
+from service.engines.protocol import EngineInfo, KeepsBlocks, WritesTogether
 from service.engines.task import Output, Prompt, Sentence, TaskSpec, Writing, ZeroShot
 from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
@@ -74,9 +75,9 @@ class _Room:
     """Blocks of the cache that are set aside for a task.
 
     Attributes:
-        kept: for exemplars that are read ahead.
-        beside: for the rest of an answer's prompts, where exemplars are.
-        writing: for slots that write together, and the public prompt.
+        kept: blocks for exemplars that are read ahead.
+        beside: blocks for the rest of an answer's prompts, where exemplars are.
+        writing: blocks for slots that write together, and the public prompt.
     """
 
     kept: int = 0
@@ -84,15 +85,15 @@ class _Room:
     writing: int = 0
 
 
-class VllmEngine:
+class VllmEngine(WritesTogether, KeepsBlocks):
     """The engine ``vllm``.
 
     Args:
-        config: which model, and how.
+        config: model, and how to run it.
         isolation: from :func:`service.engines.vllm.isolation.isolate`, called before this module was imported.
 
     Raises:
-        service.engines.errors.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.errors.EngineUnavailableError: it cannot start here; the message names why and what to change.
     """
 
     def __init__(self, config: VllmConfig, isolation: Isolation):
@@ -201,8 +202,8 @@ class VllmEngine:
             return await privately(lambda: self._keeper.continued(task, query, slots))
         return [(prompts, ()) for prompts in await privately(lambda: self._prompts(task, query, slots))]
 
+    @override
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
-        """See :meth:`service.engines.protocol.WritesTogether.write`."""
         if task.writing is None:
             raise TypeError(f"{task.name} is not written together")
         tokens, asked, grammar = self._tokens_of(task), _without_exemplars(task), await self._grammar(task)
@@ -234,8 +235,8 @@ class VllmEngine:
             turn.end()
         return tokens.text(said)
 
+    @override
     async def turn(self, task: TaskSpec, tokens: int, takes_s: float) -> str:
-        """See :meth:`service.engines.protocol.WritesTogether.turn`."""
         name = secrets.token_hex(8)
         self._turns = {other: turn for other, turn in self._turns.items() if not turn.lapsed}
         self._turns[name] = await self._take(task, tokens, task.most_slots, takes_s)
@@ -305,10 +306,10 @@ class VllmEngine:
         output = await self._ask(task, prompt, _next_token(tuple(tokens)))
         return {token: output.logprobs[0][token].logprob for token in tokens}
 
+    @override
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
-        """See :meth:`service.engines.protocol.Engine.reconstruct`."""
         (prompt,) = self._tokens_of(task).prompts([render_keywords(task.prompt, query, keywords, ordered)])
         self._check_fits(prompt, task)
         text = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
@@ -348,7 +349,7 @@ class VllmEngine:
         return problem
 
     def _writing_problem(self, task: TaskSpec, tokens: int, most: int) -> str:
-        """Why so many slots cannot write together beside what is set aside for others; empty if they can."""
+        """Why this many slots cannot write together beside what is set aside for others; empty if they can."""
         need, size = self._sessions(task, tokens, most), self._block_size
         if most > self._config.max_writing_slots:
             return (
@@ -365,12 +366,12 @@ class VllmEngine:
         )
 
     def _sessions(self, task: TaskSpec, tokens: int, slots: int) -> Need:
-        """What slots and the public prompt take while they write, at most.
+        """The places and blocks that slots and the public prompt need while they write, at most.
 
         Args:
-            task: with its ``writing``.
-            tokens: of the question's prompt without exemplars.
-            slots: how many there may be.
+            task: task with its ``writing``.
+            tokens: length of the question's prompt without exemplars.
+            slots: number of slots at most.
         """
         written = task.writing.longest if task.writing else 0
         alone = min(tokens + written, self._longest)
@@ -418,16 +419,16 @@ class VllmEngine:
         there = int(config.num_gpu_blocks or 0)
         return there if self._cache_is_uniform else min(there, (config.kv_cache_size_tokens or 0) // self._block_size)
 
+    @override
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
-        """See :meth:`service.engines.protocol.KeepsBlocks.keep`."""
         return await self._keeper.keep(task, blocks)
 
+    @override
     async def describe(self) -> EngineInfo:
-        """See :meth:`service.engines.protocol.Engine.describe`."""
         return self._info
 
+    @override
     async def health(self) -> None:
-        """See :meth:`service.engines.protocol.Engine.health`."""
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
 
@@ -475,7 +476,7 @@ class VllmEngine:
         return calibrated(first, [*known, *others], zero_shot)
 
     async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
-        """Label probabilities, float64 (L,); ``extra`` is what each request tells the worker."""
+        """Label probabilities, float64 (L,); ``extra`` is passed to the worker with each request."""
         trie = self._trie(task.labels, task.prompt, task.answer_field)
         asked = [
             (number, [*prompt, *question.prefix], question.tokens[at : at + MOST_ASKED])
@@ -520,11 +521,11 @@ class VllmEngine:
         return result.outputs[0]
 
     async def _read(self, task: TaskSpec, prompt: Tokens, told: Mapping[str, Any]) -> None:
-        """Ask for nothing but that it is read; ``told`` is what the scheduler is told."""
+        """Have a prompt read and nothing else; ``told`` is passed to the scheduler."""
         await self._ask(task, prompt, _parameters(extra_args=dict(told)))
 
     async def _public(self, work: Awaitable[T]) -> T:
-        """Work without exemplars, whose failure may be told."""
+        """Work without exemplars, whose failure may be reported."""
         try:
             return await work
         except UnanswerableQueryError:
@@ -568,7 +569,7 @@ class VllmEngine:
         return [fitting(slot, [next(lengths) for _ in slot], task.slot_tokens) for slot in few]
 
     def _each(self, task: TaskSpec, texts: Sequence[str], count: int) -> list[list[Tokens]]:
-        """Prompts of these texts, of which each slot has so many."""
+        """Prompts of these texts, ``count`` for each slot."""
         prompts = self._tokens_of(task).prompts(texts)
         return [prompts[at : at + count] for at in range(0, len(prompts), count)]
 
@@ -619,15 +620,15 @@ class VllmEngine:
             ) from error
 
 
-class _Public:
+class _Public(PublicVoice):
     """The model without exemplars. It is asked again if vLLM computed tokens that others wanted, not the likeliest."""
 
     def __init__(self, engine: VllmEngine, task: TaskSpec, prompt: Tokens, session: SlotSession) -> None:
         self._engine, self._task, self._session = engine, task, session
         self._whole = list(prompt)
 
+    @override
     async def likeliest(self, read: Sequence[int], count: int, beside: Sequence[int] = ()) -> Mapping[int, float]:
-        """See :class:`service.engines.lock_step.PublicVoice`."""
         self._whole += read
         reply = await self._session.likeliest(read, count)
         if len(reply) < count:
@@ -636,7 +637,7 @@ class _Public:
 
 
 def _ends_in_banned(writing: Writing, tokens: Tokenization, said: Tokens, blank: bool) -> bool:
-    """Whether what was said ends in a banned text, or begins blank where it must not.
+    """Whether the tokens so far end in a banned text, or begin blank where they must not.
 
     A character has at most four tokens.
     """
@@ -647,7 +648,7 @@ def _ends_in_banned(writing: Writing, tokens: Tokenization, said: Tokens, blank:
 
 
 def _why(error: Exception) -> str:
-    """The sentence that says it; advice for vLLM's own users follows."""
+    """The sentence with the reason; advice for vLLM's own users follows."""
     said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
     return said.removeprefix("Value error, ").partition("\n")[0].rstrip(".")
 

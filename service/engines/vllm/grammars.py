@@ -3,29 +3,31 @@
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar, StructuredOutputOptions
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, validate_xgrammar_grammar
 from xgrammar import GrammarMatcher
 
 from service.engines.errors import UnanswerableQueryError
+from service.engines.lock_step import Grammar
 from service.engines.task import Writing
 
 
-class Matcher:
+class Matcher(Grammar):
     """A grammar that reads an answer (:class:`service.engines.lock_step.Grammar`)."""
 
     def __init__(self, grammar: StructuredOutputGrammar, mask: Any, possible: np.ndarray) -> None:
         self._grammar, self._mask, self._possible = grammar, mask, possible
 
+    @override
     def allowed(self) -> np.ndarray:
-        """See :class:`service.engines.lock_step.Grammar`."""
         self._grammar.fill_bitmask(self._mask, 0)
         bits = np.unpackbits(self._mask.numpy().view(np.uint8)[0], bitorder="little")
         return bits[: self._possible.size].astype(bool) & self._possible
 
+    @override
     def read(self, token: int) -> None:
-        """See :class:`service.engines.lock_step.Grammar`."""
         if not self._grammar.accept_tokens("", [token]):
             raise RuntimeError("xgrammar takes no token that it allowed")
 
@@ -48,11 +50,11 @@ class Grammars:
         """The grammar of an answer, before its first token; None if it has none. The first time takes long.
 
         Args:
-            writing: has it.
+            writing: rules with the grammar.
             end: the token that ends an answer.
 
         Raises:
-            service.engines.errors.UnanswerableQueryError: xgrammar cannot keep to it; says why.
+            service.engines.errors.UnanswerableQueryError: xgrammar cannot keep to it; the message names the reason.
         """
         kind = StructuredOutputOptions.JSON if writing.json_schema else StructuredOutputOptions.REGEX
         text = writing.json_schema or writing.regex

@@ -31,9 +31,9 @@ class Isolation:
     """The mode vLLM runs with.
 
     Attributes:
-        sentence: for people.
-        arguments: for vLLM's engine arguments.
-        longest: tokens of a prompt and its answer for which it holds, if fewer than the model can take.
+        sentence: description for people.
+        arguments: further engine arguments of vLLM.
+        longest: tokens of a prompt and its answer up to which it holds, if fewer than the model can take.
     """
 
     sentence: str

@@ -96,14 +96,14 @@ class _Kept:
 
 
 class Keeper:
-    """Has vLLM keep the blocks of tasks.
+    """Keeps the blocks of tasks in vLLM's cache.
 
     Args:
         size: tokens that vLLM's cache keeps together.
-        shown: as many of each slot's exemplars as fit, and its prompts of some queries with them; all of the exemplars
-            or none where not ``cut``.
-        read: has vLLM read a task's prompt, with arguments for its scheduler.
-        scored: the :func:`.label_scoring.reference` of a task's prompts; none of none.
+        shown: function that returns as many of each slot's exemplars as fit, and its prompts of some queries with them;
+            all of the exemplars or none where not ``cut``.
+        read: function that has vLLM read a task's prompt, with arguments for its scheduler.
+        scored: function that returns the :func:`.label_scoring.reference` of a task's prompts; none of none.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Keeper:
         self._this = secrets.token_hex(8)
 
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
-        """See :meth:`service.engines.protocol.KeepsBlocks.keep`."""
+        """Read a task's blocks ahead, as :meth:`service.engines.protocol.KeepsBlocks.keep` does."""
         key = task.name, task.knowledge_base
         wanted = {_digest(task, block): block for block in blocks if block}
         async with self._reading:

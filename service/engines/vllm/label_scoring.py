@@ -30,12 +30,12 @@ def calibrated(
 ) -> np.ndarray:
     """Label probabilities over those that a model gives to other queries, so that none is favoured whatever is asked.
 
-    Source: contextual calibration (Zhao et al. 2021, arXiv 2102.09690) with texts that say nothing; with questions,
+    Source: contextual calibration (Zhao et al. 2021, arXiv 2102.09690) with texts without content; with questions,
     batch calibration (Zhou et al. 2023, arXiv 2309.17249), here by :func:`reference`. Zero-shot's opinion is pooled
     with a slot's by a weighted product (Genest and Zidek 1986, Statistical Science 1(1), logarithmic pools).
 
     Args:
-        probabilities: of labels, float64 (L,).
+        probabilities: probabilities of the labels, float64 (L,).
         references: the same of each other query; none: nothing is changed.
         zero_shot: calibrated label probabilities without exemplars, for a slot's.
 
@@ -57,7 +57,7 @@ class LabelQuestion:
 
     Attributes:
         prefix: tokens that follow the prompt.
-        tokens: of which the log-probabilities are wanted.
+        tokens: tokens whose log-probabilities are wanted.
     """
 
     prefix: tuple[int, ...]
@@ -101,7 +101,7 @@ class LabelTrie:
             replies: per question, in order, the log-probability of each of its tokens.
 
         Raises:
-            ValueError: a node whose branches all have probability zero, or a log-probability that is no number.
+            ValueError: a node whose branches all have probability zero, or a log-probability that is not a number.
         """
         conditional: dict[tuple[tuple[int, ...], int], float] = {}
         for (prefix, tokens), reply in zip(self._branches.items(), replies, strict=True):

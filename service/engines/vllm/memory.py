@@ -12,7 +12,7 @@ def require_memory(needed: int, purpose: str) -> None:
 
     Args:
         needed: bytes, at least.
-        purpose: what for.
+        purpose: purpose of the memory, for the message.
 
     Raises:
         service.engines.errors.EngineUnavailableError: there are fewer.

@@ -106,12 +106,12 @@ def _unpacked(gguf: Path, digest: str, name: str, *, int8: bool) -> Path:
 
     Args:
         gguf: the file.
-        digest: its SHA-256.
-        name: of the folder, which people see as the model's.
+        digest: SHA-256 of the file.
+        name: name of the folder, which people see as the model's.
         int8: whether its layers are to multiply integers; else all is bfloat16.
 
     Raises:
-        service.engines.errors.EngineUnavailableError: the file is no model that `transformers` reads, the folder is
+        service.engines.errors.EngineUnavailableError: the file is not a model that `transformers` reads, the folder is
             damaged, or there is too little memory or room.
     """
     name += "-int8" if int8 else ""
@@ -137,7 +137,7 @@ def _unpacked(gguf: Path, digest: str, name: str, *, int8: bool) -> Path:
 
 
 def _begins(file: Any) -> bool:
-    """Whether a `gguf.GGUFReader`'s model wants a token before each text; llama.cpp's default where it does not say."""
+    """Whether a `gguf.GGUFReader`'s model wants a token before each text; llama.cpp's default if this is not given."""
     says, kind = (file.get_field(f"tokenizer.ggml.{name}") for name in ("add_bos_token", "model"))
     return bool(says.contents() if says else kind and kind.contents() == "llama")
 

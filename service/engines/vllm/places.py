@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Need:
-    """What is taken in vLLM.
+    """The resources of vLLM that are taken.
 
     Attributes:
-        places: in its batch.
-        blocks: of its cache.
+        places: places in its batch.
+        blocks: blocks of its cache.
     """
 
     places: int
@@ -35,8 +35,8 @@ class Places:
     """Places that are given in the order in which they were asked for. To be used on one event loop.
 
     Args:
-        places: in vLLM's batch.
-        blocks: of vLLM's cache. What needs more is admitted alone.
+        places: places in vLLM's batch.
+        blocks: blocks of vLLM's cache. A need of more is admitted alone.
     """
 
     def __init__(self, places: int, blocks: int) -> None:
@@ -98,7 +98,7 @@ class Turn:
     """The places of one answer's slots: taken until the answer is written, and for a time fixed beforehand at least.
 
     Args:
-        need: what was taken, just now.
+        need: places and blocks that were just taken.
         give: returns it.
         takes_s: seconds for which it stays taken, however soon the answer is written.
         unused_s: seconds after which it is returned if the answer is never begun.

@@ -1,4 +1,4 @@
-"""A prompt that grows: vLLM reads what is added, keeps all of it in its cache, and says what could come next.
+"""A prompt that grows: vLLM reads what is added, keeps all of it in its cache, and returns what could come next.
 
 Uses vLLM's streaming inputs, of which each asks for one token, which is thrown away. Other limits of theirs: no stop
 strings, no ``FINAL_ONLY``, a list of wanted tokens of its own for each piece, and all of these of the same length: vLLM
@@ -10,24 +10,26 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from typing_extensions import override
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from service.engines.lock_step import Voice
 from service.engines.vllm.scheduler import TOGETHER
 
 
-class SlotSession:
-    """One of them.
+class SlotSession(Voice):
+    """A prompt that grows, of a slot or of the public model.
 
     Args:
-        llm: that reads it.
-        prompt: its beginning.
-        salt: whom its cache is shared with.
-        name: no other request has it.
-        group: a number of those that are asked at the same time.
+        llm: vLLM, which reads the prompt.
+        prompt: beginning of the prompt.
+        salt: salt of the cache, which the prompt shares only with prompts of the same salt.
+        name: unique name among requests.
+        group: number that the prompts asked at the same time have in common.
         most: tokens whose log-probabilities are asked for at once, at most.
     """
 
@@ -39,8 +41,8 @@ class SlotSession:
         self._pieces: asyncio.Queue[StreamingInput] = asyncio.Queue()
         self._replies = llm.generate(self._stream(), _of_tokens(()), name)
 
+    @override
     async def opinion(self, read: Sequence[int], tokens: Sequence[int], voices: int) -> Sequence[float]:
-        """See :class:`service.engines.lock_step.Voice`."""
         wanted = (*tokens, *[tokens[0]] * (self._most - len(tokens)))
         reply = await self._next(read, _of_tokens(wanted, (self._group, voices)))
         return [reply[token] for token in tokens]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
+from typing_extensions import override
 
 from sanitization.digests import model_digest
 from sanitization.restore import bundle as bundles
@@ -31,10 +32,10 @@ class SteeredVllm(VllmEngine):
         config: the model is a folder, on one device, not quantised. Prefixes are not cached: a cached piece of a
             steered prompt is another one in a longer prompt, or under another profile.
         isolation: see :class:`service.engines.vllm.engine.VllmEngine`.
-        root: of the bundles.
+        root: folder of the bundles.
 
     Raises:
-        service.engines.errors.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.errors.EngineUnavailableError: it cannot start here; the message names why and what to change.
     """
 
     def __init__(self, config: VllmConfig, isolation: Isolation, root: Path):
@@ -70,7 +71,7 @@ class SteeredVllm(VllmEngine):
         Args:
             task: the bundle's.
             text: redacted.
-            bundle: its SHA-256, one of :meth:`bundles`.
+            bundle: SHA-256 of a bundle, one of :meth:`bundles`.
             profile: below the bundle's k; None steers nothing.
 
         Raises:
@@ -87,8 +88,8 @@ class SteeredVllm(VllmEngine):
         with self._admission.probe(task):
             return await self._public(self._score(task, prompt, ((ROW, row), (BEGIN, len(prompt) - 1))))
 
+    @override
     def close(self) -> None:
-        """See :meth:`service.engines.protocol.Engine.close`."""
         super().close()
         self._folder.cleanup()
 

@@ -5,7 +5,7 @@ completes the text: its answer follows the prompt as answers do in the exemplar 
 exemplar would begin. Any model's labels are scored that way, which no data set was worse by (docs/evaluation.md).
 
 A tokenizer finds its own marks in any text: an exemplar that quotes ``<|im_end|>`` would end the user's turn, and begin
-one that nobody wrote. Here only the chat template writes marks; in all other text they are characters
+one that no person wrote. Here only the chat template writes marks; in all other text they are characters
 (:class:`_Marks`).
 """
 
@@ -28,13 +28,13 @@ class Tokenization:
     """Prompts, labels and stops as tokens.
 
     Args:
-        tokenizer: of `transformers`.
+        tokenizer: tokenizer of `transformers`.
         chat: whether to use its chat template; None: if it has one.
         chat_template_kwargs: passed to that template.
 
     Raises:
         ValueError: a chat template is wanted and there is none, or it does not show a text as it is; or the tokenizer's
-            marks cannot be told from text.
+                marks cannot be distinguished from text.
     """
 
     def __init__(self, tokenizer: Any, chat: bool | None, chat_template_kwargs: dict[str, Any]):
@@ -82,11 +82,11 @@ class Tokenization:
         return self.ends()[:1] if self.chat else self.ends()
 
     def special(self) -> set[int]:
-        """Tokens that are no text."""
+        """Tokens that are not text."""
         return {*self._tokenizer.all_special_ids, *self._marks.ids}
 
     def text(self, tokens: Tokens) -> str:
-        """What tokens say."""
+        """The text of tokens."""
         said: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
         return said.strip()
 
@@ -136,10 +136,10 @@ class _Turns:
     """A chat template around a text.
 
     Attributes:
-        before: what it writes before the text, its marks as :meth:`_Marks.written`.
-        after: what it writes behind it.
+        before: text that it writes before the given one, its marks as :meth:`_Marks.written`.
+        after: text that it writes behind the given one.
         strips_before: whether it strips white space where the text begins.
-        strips_after: where it ends.
+        strips_after: whether it strips white space where the text ends.
     """
 
     before: str
@@ -160,7 +160,7 @@ class _Marks:
     tokenizer's special tokens, and added ones that the chat template writes, such as ``<think>``.
 
     Args:
-        tokenizer: of `transformers`.
+        tokenizer: tokenizer of `transformers`.
 
     Raises:
         ValueError: it cannot be changed so, or finds marks in text all the same.
