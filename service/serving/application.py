@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
 
 
 class ApplicationArgs(BaseModel):
-    """The ``args`` of a Serve config. Secrets and the database are no part of it: they come from the environment."""
+    """The ``args`` of a Serve config. Secrets and the database are not among them: they come from the environment."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -209,7 +209,7 @@ class Beside:
 
     Attributes:
         config: the engine's.
-        engine: what answers.
+        engine: engine that answers.
         embedder: sentence embeddings.
         local: then answers slots instead of the engine.
     """
@@ -245,7 +245,7 @@ def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart
 class PrivateWork:
     """Reads whole knowledge bases, for one-time releases.
 
-    No request waits for this process's interpreter, so none tells how long that takes. What fails is returned without
+    No request waits for this process's interpreter, so none shows how long that takes. A failure is returned without
     its reason if that may depend on what was read: Serve would log a raised one with its traceback.
     """
 
@@ -275,7 +275,7 @@ class RemotePrivateWork:
         """Make a task's one release. Blocks.
 
         Raises:
-            service.answering.once.making.NotMadeError: it is not made, or nobody knows: the deployment does not answer.
+            service.answering.once.making.NotMadeError: it is not made, or the deployment does not answer.
         """
         from service.answering.once.making import NotMadeError
 

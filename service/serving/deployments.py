@@ -36,7 +36,7 @@ def calling(which: str) -> Iterator[None]:
 
 
 async def or_refusal(work: Awaitable[Any]) -> Any:
-    """What an engine says; or its refusal, for :func:`call` to raise: Serve would log one that a deployment raised."""
+    """An engine's output; or its refusal, for :func:`call` to raise: Serve would log one that a deployment raised."""
     try:
         return await work
     except (EngineUnavailableError, UnanswerableQueryError) as refusal:

@@ -38,7 +38,7 @@ START_WITHIN_S = 120.0
 
 
 class NotStartedError(ValueError):
-    """The service cannot start on this machine as it is; the message says what to do."""
+    """The service cannot start on this machine as it is; the message names what to do."""
 
 
 def require_free(host: str, port: int) -> None:
@@ -73,8 +73,8 @@ def close() -> None:
 def start() -> None:
     """Start Ray with what a service needs, and connect to it.
 
-    That is no dashboard and no autoscaler of nodes: Ray would start a process for each even where neither has anything
-    to do, and wait for it, half of the time that it takes to start.
+    Neither a dashboard nor an autoscaler of nodes: Ray would start a process for each even where neither has
+    anything to do, and wait for it, half of the time that it takes to start.
 
     Raises:
         NotStartedError: Ray did not come up.
@@ -122,7 +122,7 @@ def keep_to_loopback() -> None:
 
 
 def require_whole_messages() -> None:
-    """Refuse to answer where calls to the engine may be too long for the way they go: that would tell what was drawn.
+    """Refuse to answer where calls to the engine may be too long for the way they go: that would show what was drawn.
 
     Raises:
         NotStartedError: a limit on messages is set too low.

@@ -49,10 +49,10 @@ class Metrics:
     """What one replica reports.
 
     Args:
-        records: where it is read.
+        records: records whose state is reported.
 
     Attributes:
-        responses: counts responses; to be told of each.
+        responses: counter of responses, to be informed of each.
     """
 
     def __init__(self, records: Records) -> None:
@@ -169,7 +169,7 @@ def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
 
 
 def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metric]:
-    """Of every task; those whose release is made once, by address, are spent from the beginning and never run out."""
+    """Metrics of every task; one with a one-time release (in ``once``) is spent from the start and never runs out."""
     labels = ("knowledge_base", "task")
     newest = {(knowledge_base, task.name): task.version for knowledge_base, task in tasks}  # they come by version
     placed = [((knowledge_base, task.address), task) for knowledge_base, task in tasks]
@@ -205,7 +205,7 @@ def _attention(settings: Settings) -> Iterator[Metric]:
 
 
 def _overdue(records: Records) -> Metric:
-    """Few queries take so long: what is open then has most often lost its holder, a replica that was killed."""
+    """Charges that are open for longer than most queries take: usually their replica was killed."""
     half = timedelta(seconds=records.settings.lease_s / 2)
     overdue = sa.select(sa.func.count()).where(
         charges.c.state == "charged", charges.c.lease_until <= datetime.now(UTC) + half

@@ -16,7 +16,7 @@ def lean_start(within_s: float) -> Iterator[None]:
     """Let ``ray.init`` wait longer for its node, and start neither a dashboard nor an autoscaler. Neither is a setting.
 
     Args:
-        within_s: how long the node may take.
+        within_s: seconds that the node may take.
     """
     from ray._private import services
     from ray._private.node import Node

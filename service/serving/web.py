@@ -68,7 +68,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     Args:
         services: opened.
         proxy_answers_name: see :class:`service.gateway.api.gate.Gate`.
-        doors: how many requests may be inside; to be closed before the service stops.
+        doors: limit on the requests inside; to be closed before the service stops.
     """
 
     tracing = open_tracing()
@@ -146,7 +146,7 @@ async def _prepare_sanitizers(services: Services) -> None:
 
 
 async def _note_engine(services: Services) -> None:
-    """Once the engine has started: it says only then how it runs."""
+    """Note how the engine runs once it has started, as only then it is known."""
     while True:
         try:
             return await asyncio.to_thread(note_engine, services.records.database, await services.engine.describe())

@@ -44,9 +44,9 @@ def synthetic_database(
     """A temporary database of made-up data, which this process's environment names until the block ends.
 
     Args:
-        embed: for the tickets; takes some fifteen seconds.
-        progress: told how many tickets of how many are embedded.
-        plans: to be signed.
+        embed: embeds the tickets; takes some fifteen seconds.
+        progress: called with the number of tickets embedded, and of all.
+        plans: plans to sign.
     """
     before = set_operators_aside()
     with TemporaryDirectory(prefix="dpicl-synthetic-") as folder:
