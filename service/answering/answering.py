@@ -77,7 +77,7 @@ class StillAnsweringError(RefusalError, RuntimeError):
 
 
 class BusyError(RefusalError, RuntimeError):
-    """As many queries are being answered as this replica or the engine takes on; nothing was charged."""
+    """This replica or the engine is answering as many queries as it takes on; nothing was charged."""
 
     kind = ProblemKind.BUSY
     retry_after_s = 1
@@ -289,7 +289,7 @@ class Answering:
             return None
 
     async def _instead(self, question: _Question, key_id: str) -> Answer | None:
-        """What a task answers that has no answers left; None if it refuses."""
+        """The answer of a task that has no answers left; None if it refuses."""
         signed, task = question.signed, question.task
         if not isinstance(task, ClassifyTask) or task.when_spent == REFUSE:
             return None
@@ -470,7 +470,7 @@ class Answering:
             log.error("refusal_not_counted", task=signed.address, reason=reason.slug, error=type(error).__name__)
 
     def _digest(self, fields: Mapping[str, str]) -> bytes:
-        """What makes two queries the same: their fields, whatever their white space."""
+        """The identity of a query: its fields, whatever their white space."""
         normalised = {name: " ".join(text.split()) for name, text in fields.items()}
         return hmac.digest(self.digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
 

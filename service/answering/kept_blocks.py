@@ -78,7 +78,7 @@ class KeptBlocks:
         self._audit = audit
         self._states: dict[tuple[int, str, str], _State] = {}
         self.turns = Turns()
-        """Of all private work that the engine does."""
+        """Turns for all private work that the engine does."""
 
     @asynccontextmanager
     async def held(self, task: SignedTask, measured: Measured) -> AsyncIterator[Held]:
@@ -122,7 +122,7 @@ class KeptBlocks:
         return state
 
     def _changed(self, task: SignedTask, measured: Measured, state: _State) -> int:
-        """How many blocks may be others than when they were read."""
+        """Number of blocks that may differ from when they were read."""
         if state.read_to is None:
             return measured.blocks
         name = task.knowledge_base

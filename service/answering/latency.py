@@ -1,4 +1,4 @@
-"""How long an answer takes: a whole number of *grains* from its charge, fixed before its private sample is drawn.
+"""The time of an answer: a whole number of *grains* from its charge, fixed before its private sample is drawn.
 
 The number depends on public things only: how long the public probe took. What follows the sample has at least half a
 grain, and no task is served whose largest possible slots take longer than that
@@ -158,7 +158,7 @@ class Turns:
 
 @asynccontextmanager
 async def on_grain(grain_s: float) -> AsyncIterator[None]:
-    """What is free and public leaves after a whole number of grains, however it ends: private work may hold it up.
+    """Let free and public work end after a whole number of grains, however it ends: private work may hold it up.
 
     Args:
         grain_s: seconds; 0 does not wait.
@@ -174,10 +174,10 @@ class Grains:
     """The grain of each task: none at all, unless they are measured (:mod:`service.answering.measured_grains`)."""
 
     report: Sequence[Measured] | None = ()
-    """What was measured, as far as that matters; None before it was."""
+    """The measured tasks that matter; None before they were measured."""
 
     async def of(self, task: SignedTask) -> Measured:
-        """What was measured, with the grain; a grain of 0 where latency is not padded.
+        """The measured work with the grain; a grain of 0 where latency is not padded.
 
         Raises:
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.

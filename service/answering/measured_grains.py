@@ -279,7 +279,7 @@ async def largest_work(
 
 
 def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
-    """Of a slot's exemplars: as many as the task has shots, each as long as a public text; else half of its room.
+    """Tokens of a slot's exemplars: the task's shots, each as long as a public text; without these, half of its room.
 
     Args:
         task: the task that slots are drawn for.
@@ -313,7 +313,7 @@ async def _written(work: Awaitable[str], stages: Stages) -> None:
 
 
 def _rotated(query: Mapping[str, str], by: int) -> Mapping[str, str]:
-    """As long, and other from the first word on: its prompt is not found cached."""
+    """A query of the same length with other first words, so that its prompt is not found cached."""
     words = {name: text.split() for name, text in query.items()}
     return {name: " ".join(parts[by % len(parts) :] + parts[: by % len(parts)]) for name, parts in words.items()}
 
@@ -382,7 +382,7 @@ def largest_slots(
 
 
 def _dimension(knowledge_base: KnowledgeBase) -> int:
-    """Of the embeddings that are stored; of those that will be, where nothing was uploaded yet."""
+    """Dimension of the stored embeddings; or of those that will be, where nothing was uploaded yet."""
     return _LARGE_DIMENSION if knowledge_base.embedding_dimension is None else knowledge_base.embedding_dimension
 
 

@@ -1,4 +1,4 @@
-"""What a query must be, and a signed task as engines see it."""
+"""The rules for a query, and a signed task as engines see it."""
 
 import unicodedata
 from collections.abc import Mapping

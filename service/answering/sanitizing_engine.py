@@ -39,7 +39,7 @@ class _Seen(NamedTuple):
 
 
 class _Context(NamedTuple):
-    """What the probe hands on: what the remote engine has seen, and the engine that answers slots."""
+    """The state that the probe hands on: what the remote engine has seen, and the engine that answers slots."""
 
     remote: _Seen
     slots: _Seen
@@ -65,7 +65,7 @@ class SanitizingEngine(PassesOn):
 
     @property
     def slots(self) -> Engine:
-        """What answers them."""
+        """The engine that answers slots."""
         return self.local or self.remote
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
@@ -150,7 +150,7 @@ class SanitizingEngine(PassesOn):
 
 
 def _replaced(config: SanitizeConfig) -> str:
-    """What becomes of a question, for people."""
+    """The treatment of a question, for people."""
     if config.mechanism == WHOLE:
         return (
             f"each field of a question becomes one of the operator's public texts, at random by {WHOLE}: ε is at most "

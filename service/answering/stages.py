@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stages:
-    """What answers and aggregates.
+    """The stages that answer and aggregate.
 
     Attributes:
         engine: answers per slot.
@@ -155,7 +155,7 @@ class Ready:
 
     @property
     def first(self) -> Aggregator | None:
-        """What releases something of the slots' outputs; None where they only write together."""
+        """The mechanism that releases something of the slots' outputs; None where they only write together."""
         return self.mechanism.before if isinstance(self.mechanism, Author) else self.mechanism
 
     async def in_turn(self, takes_s: float, *, patient: bool = False) -> Ready:
@@ -203,7 +203,7 @@ class Ready:
         return [answered[0] if answered is not None else None for answered in alone]
 
     async def write(self, author: Author, slots: Sequence[Slot], keywords: Sequence[str]) -> str:
-        """What the slots write together, with these words in their prompts if there are some. Raises as the engine."""
+        """The text that the slots write together, with these words in their prompts if any. Raises as the engine."""
         spec, query = written_so(self.spec, author.writing), self.query
         if keywords:
             prompt, query = with_keywords(spec.prompt, query, keywords, ordered=False)

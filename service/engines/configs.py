@@ -1,4 +1,4 @@
-"""How engines are configured: the ``engine`` of a Serve config's ``args``, checked before anything starts."""
+"""Configurations of engines: the ``engine`` of a Serve config's ``args``, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NearestExemplarConfig(_Config):
 
 
 class _LanguageModel(_Config):
-    """How a language model is asked, for all tasks."""
+    """Settings of how a language model is asked, for all tasks."""
 
     is_llm = True
 
@@ -34,7 +34,7 @@ class _LanguageModel(_Config):
     max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
     """Longest text a slot may answer with."""
     temperature: float = Field(default=0.0, ge=0, le=2)
-    """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
+    """Temperature of slots' texts; 0 takes the likeliest token. Zero-shot candidates after the first are drawn at 1."""
     max_queued_prompts: int = Field(default=2000, ge=1)
     """While a replica has more prompts than this, new queries get a 429. A query's prompts count until its answer
     leaves: for a whole latency grain."""
@@ -80,7 +80,7 @@ class VllmConfig(_LanguageModel):
 
 
 class SanitizeConfig(_Config):
-    """How questions are sanitised. Needs ``DPICL_SANITIZER_WORDS``, or ``DPICL_PUBLIC_TEXTS`` for ``whole_rr``."""
+    """Settings of the sanitiser. Needs ``DPICL_SANITIZER_WORDS``, or ``DPICL_PUBLIC_TEXTS`` for ``whole_rr``."""
 
     epsilon: float = Field(default=8.0, ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)
     """The most that ε of a word may be, or with ``whole_rr`` of a question."""
@@ -88,7 +88,7 @@ class SanitizeConfig(_Config):
         "medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape", WholeName
     ] = "medoid_rr"
     keep: tuple[Keepable, ...] | None = None
-    """What of a question leaves as it is: unless given, stopwords and punctuation, and with ``whole_rr`` nothing."""
+    """Parts of a question that are kept: unless given, stopwords and punctuation, and with ``whole_rr`` none."""
 
     @model_validator(mode="after")
     def _keeps_what_it_can(self) -> SanitizeConfig:
@@ -127,7 +127,7 @@ class OpenAiCompatibleConfig(_LanguageModel):
     max_attempts: int = Field(default=4, ge=1, le=20)
     """Tries of a prompt before its slot abstains."""
     request_timeout_s: float = Field(default=30.0, gt=0, le=3600)
-    """Of one try."""
+    """Limit of one try."""
     sanitize: SanitizeConfig | None = None
     """Replaces the words of questions before they leave. It protects who asks, not the exemplars."""
     exemplars: Literal["remote", "local"] = "remote"

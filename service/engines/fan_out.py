@@ -92,5 +92,5 @@ def candidate_texts(task: TaskSpec, likeliest: str, sampled: Sequence[str]) -> t
 
 
 def samples_wanted(task: TaskSpec) -> int:
-    """How many candidates to sample beside the likeliest answer and the public ones."""
+    """Number of candidates to sample beside the likeliest answer and the public ones."""
     return max(task.candidates - 1 - len(task.public_answers), 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RANKED = "Word suggestions, ranked by their frequency from high to low: {keywords}"
 UNRANKED = "Word suggestions: {keywords}"
 BETWEEN = "\n\n"
-"""What stands between a prompt's parts."""
+"""The text between a prompt's parts."""
 CHARACTERS_PER_TOKEN = 4
 """Roughly, where no tokenizer is at hand."""
 
@@ -84,7 +84,7 @@ def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence
 
 
 def around_answer(prompt: Prompt, answer_field: str) -> tuple[str, str, str]:
-    """What stands around an answer that follows the query, read off the exemplar template.
+    """The text around an answer that follows the query, read off the exemplar template.
 
     Returns:
         The query's last words, without trailing white space; what is between them and the answer; and what follows it.

@@ -1,4 +1,4 @@
-"""How long a server wants to be left alone: the header ``Retry-After`` (RFC 9110, section 10.2.3)."""
+"""The wait that a server asks for: the header ``Retry-After`` (RFC 9110, section 10.2.3)."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What an engine is asked, all of it public, and what it answers."""
+"""The input of an engine, all of it public, and its output."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Embedded:
 
 
 Output = np.ndarray | str | Embedded
-"""What a slot contributes: label probabilities, float64 (L,), or a text, with its embedding or without."""
+"""A slot's contribution: label probabilities, float64 (L,), or a text, with its embedding or without."""
 
 
 @dataclass(frozen=True)

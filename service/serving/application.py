@@ -266,7 +266,7 @@ class PrivateWork:
 
 
 class RemotePrivateWork:
-    """That deployment as :class:`service.operations.services.Apart`."""
+    """The deployment :class:`PrivateWork` as :class:`service.operations.services.Apart`."""
 
     def __init__(self, handle: DeploymentHandle[Any]):
         self._handle = handle

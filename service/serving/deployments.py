@@ -1,4 +1,4 @@
-"""What the Ray Serve deployments have in common: their limit, and what a failed call to one means."""
+"""The common parts of the Ray Serve deployments: their limit, and the meaning of a failed call to one."""
 
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ async def or_refusal(work: Awaitable[Any]) -> Any:
 
 
 async def call(which: str, handle: DeploymentHandle[Any], method: str, *args: Any) -> Any:
-    """What a method of a deployment returns; arguments and errors as of :func:`calling`.
+    """The result of a method of a deployment; arguments and errors as of :func:`calling`.
 
     Raises:
         Exception: it returned one.

@@ -31,7 +31,7 @@ SETTINGS: Mapping[str, str] = {
     # Left at 4 MiB, it would refuse a call or not by the length of the exemplars drawn.
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
 }
-"""What every process of Ray should have in its environment before it imports Ray; the images set the same."""
+"""Environment variables that a process of Ray should have before it imports Ray; the images set the same."""
 
 START_WITHIN_S = 120.0
 """Ray's own patience, 30 s, is too little for a machine with much else to do."""
@@ -99,7 +99,7 @@ def start() -> None:
 
 
 def died() -> str:
-    """Which process has died of those without which the Ray that was started here is lost; empty if none has."""
+    """The necessary process of the Ray started here that has died; empty if none has."""
     dead = {kind for kind, _ in ray_private.local_node().dead_processes()}
     return next((kind for kind in ("raylet", "gcs_server") if kind in dead), "")
 

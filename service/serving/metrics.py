@@ -38,15 +38,15 @@ from service.settings import Settings
 log = structlog.get_logger()
 
 _REFUSED_FOR = (ProblemKind.ANSWERS_EXHAUSTED.slug, ProblemKind.QUOTA_EXHAUSTED.slug)
-"""What every task can refuse a question for."""
+"""The reasons for which every task can refuse a question."""
 _CHECKED_AT_ONCE = 10_000  # events of the audit trail: about a tenth of a second
 
 Values = Iterable[tuple[tuple[str, ...], float]]
-"""Of a metric, each with its labels' values."""
+"""The values of a metric, each with its labels' values."""
 
 
 class Metrics:
-    """What one replica reports.
+    """The metrics of one replica.
 
     Args:
         records: records whose state is reported.

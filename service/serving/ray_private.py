@@ -92,7 +92,7 @@ def listen_at(address: str) -> None:
 
 
 def deploy(schema: ServeDeploySchema) -> None:
-    """What `serve run CONFIG` does. Ray has no public function that deploys a whole config from this process."""
+    """Do what `serve run CONFIG` does. Ray has no public function that deploys a whole config from this process."""
     from ray.serve._private.api import serve_start
 
     client = serve_start(
@@ -104,7 +104,7 @@ def deploy(schema: ServeDeploySchema) -> None:
 
 
 def statuses() -> dict[str, Any]:
-    """By application. The public ``serve.status`` pickles a class for each deployment, which delays what starts."""
+    """Status by application. The public ``serve.status`` pickles a class for each deployment, and so delays a start."""
     from ray.serve.context import _get_global_client
 
     client: Any = _get_global_client()

@@ -174,7 +174,7 @@ class AnswerAdapter(Adapter[M, P]):
 
     @property
     def rounds(self) -> int:
-        """How often each slot is asked for an answer."""
+        """Number of times that each slot is asked for an answer."""
         return 0 if self.task.slots == "quote" else 1
 
     @property
@@ -323,7 +323,7 @@ class TextAdapter(AnswerAdapter[M, P]):
 
 
 ADAPTERS: dict[tuple[type[Mechanism], type[Releases]], type[Adapter[Any, Any]]] = {}
-"""By the mechanism as plans write it, and how its answers are released."""
+"""Adapters by the mechanism as plans write it, and by how its answers are released."""
 
 
 def register(adapter: type[Adapter[Any, Any]]) -> None:

@@ -68,7 +68,7 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
         return PrototypeSums(self.noise.noise_multiplier, len(self.task.labels), dimension)
 
     def reader(self, sums: np.ndarray, sigma: float, spec: TaskSpec, embedder: TextEmbedder) -> NearestPrototype:
-        """What answers from sums with noise of that deviation."""
+        """The reader of sums with noise of this standard deviation."""
         directions = shrunk(sums, label_directions(spec, embedder.embed), sigma)
         return NearestPrototype(Prototypes(directions, self.written.temperature), self.task, embedder, spec.input_field)
 

@@ -21,7 +21,7 @@ _HEARD = 0.6
 """How much of a prior that was released once the votes contain, beside zero-shot: they know the same exemplars. With 0
 scores are up to 14 points too high on AG News and TREC, with 1 good prototypes lose up to 12 points to votes."""
 _LIKELIER = 4.0
-"""How firmly zero-shot is taken to contradict the slots, as an example."""
+"""An example of how firmly zero-shot is taken to contradict the slots."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _TYPICAL_LEAD = 0.1
 """A public guess, for planning only: by which share of a label's votes a candidate leads another."""
 
 _TYPICAL_CANDIDATES = 20
-"""Of each label, where the plan does not list them yet."""
+"""Candidates of each label, where the plan does not list them yet."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         return self._chosen(self._noisy_votes(made))
 
     def shown(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
-        """What such votes choose, as the engine is shown it."""
+        """The exemplars that such votes choose, as the engine is shown them."""
         fields = self._chosen(noisy_votes)
         embeddings = embedder.embed([row[spec.input_field] for row in fields])
         return tuple(Exemplar(row, embedding) for row, embedding in zip(fields, embeddings, strict=True))
@@ -89,7 +89,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
 
     @property
     def _labels(self) -> list[int]:
-        """Of each candidate its label's index."""
+        """The index of each candidate's label."""
         return [self.task.labels.index(candidate[self.task.label_field]) for candidate in self.written.candidates]
 
     @property

@@ -57,7 +57,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
 
     @property
     def pull(self) -> float:
-        """How far one slot moves a token's log-odds at most, in nats of the distribution that is drawn from."""
+        """The most that one slot moves a token's log-odds, in nats of the distribution that is drawn from."""
         return self.written.pull(self.noise.epsilon, self.task.ensemble)
 
     @property
@@ -83,7 +83,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
 
     @property
     def words(self) -> KeywordPtr | None:
-        """What releases words first, as signed."""
+        """The mechanism that releases words first, as signed."""
         if self.written.after is None or not isinstance(self.noise, GuidedTokens):
             return None
         return keyword_ptr(self.written.after, self.noise.words)

@@ -43,7 +43,7 @@ ONE_RELEASE = hashlib.sha256(b"the one release of a task").digest()
 """In place of a query's digest, under which the charge and the release are stored."""
 
 NAME_AN_ENGINE = "name the engine's config (--engine-config), or sign in the dashboard or over HTTP"
-"""What helps where the texts of a release are to be written."""
+"""Advice where the texts of a release are to be written."""
 
 _SHORTEST_GRAIN_S = 1.0
 _GRAIN_S_PER_EXEMPLAR = 0.0005
@@ -57,7 +57,7 @@ class NotMadeError(RefusalError, LedgerError):
 
 
 def grain_s(public_size: int) -> float:
-    """What making a release is rounded up to a multiple of, in seconds.
+    """Seconds that the time of making a release is rounded up to a multiple of.
 
     Args:
         public_size: the knowledge base's public number of exemplars.
@@ -113,7 +113,7 @@ def make(
 def _writer(
     signed: SignedTask, stages: Stages | None, described: KnowledgeBase, *, measured: bool
 ) -> tuple[Write, float]:
-    """What writes a task's texts, and how many seconds all of them take with the largest slots, if that is measured.
+    """The function that writes a task's texts, and the seconds of all with the largest slots, if that is measured.
 
     Raises:
         NotMadeError: nothing can write them; nothing is charged.

@@ -12,11 +12,11 @@ _TIMES = 10
 _MOST_ANSWERS = 100_000_000
 
 Alternatives = dict[str, list[TaskPreview]]
-"""By task; as planned first."""
+"""Previews by task; as planned first."""
 
 
 def alternatives(plan: Plan, public_size: int) -> Alternatives:
-    """What each task would give as planned and otherwise, with its share of the plan's (ε, δ) to itself.
+    """The preview of each task as planned and otherwise, with its share of the plan's (ε, δ) to itself.
 
     So a plan of several tasks does somewhat better than these figures. What cannot be calibrated is left out.
     Takes about half a second for each.

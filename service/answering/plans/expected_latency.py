@@ -1,4 +1,4 @@
-"""How long the answers of a plan that is not signed would take: an estimate, from tasks that this service has measured.
+"""The expected latency of a plan that is not signed: an estimate, from tasks that this service has measured.
 
 Prompts take about as long as they have tokens, so times are in proportion to those of a measured task of the same kind
 and sampling, that with the most similar number. Tasks whose blocks are read ahead are not compared with: their times
@@ -17,7 +17,7 @@ from service.records.signed import read_signed
 
 
 class LatencyEstimate(BaseModel):
-    """How long a task's answers would take, in seconds: an estimate, and no measurement."""
+    """The expected time of a task's answers, in seconds: an estimate, not a measurement."""
 
     like: str = Field(description="The measured task whose times these are, in proportion to prompt tokens.")
     typical_s: float = Field(description="Work with slots of an ordinary length.")

@@ -46,7 +46,7 @@ class Certificate(BaseModel):
 
 
 def certificate_of(file: Path) -> Path:
-    """Where the certificate of a file is."""
+    """The path of a file's certificate."""
     return file.with_name(f"{file.name}.certificate.json")
 
 
@@ -79,7 +79,7 @@ def export(records: Records, task: str) -> tuple[bytes, Certificate]:
 
 
 def problems(file: Path, trail: Iterable[str]) -> list[str]:
-    """What is wrong with exported exemplars, in words; an empty list when nothing is.
+    """The faults of exported exemplars, in words; an empty list when there are none.
 
     Args:
         file: from :func:`export`, its certificate beside it.
@@ -117,7 +117,7 @@ def problems(file: Path, trail: Iterable[str]) -> list[str]:
 
 
 def _chosen(plan: CalibratedPlan, task: str, answer: Mapping[str, Any]) -> bytes:
-    """What a release of the task gives, as lines of JSON.
+    """The exemplars of a task's release, as lines of JSON.
 
     Raises:
         ValueError: it gives no exemplars.

@@ -1,4 +1,4 @@
-"""What a plan would give, in words and numbers an admin can decide by, before anything is spent.
+"""The expected effect of a plan, in words and numbers an admin can decide by, before anything is spent.
 
 Everything here is computed from public figures: the plan, and the public size of its knowledge base.
 """
@@ -112,7 +112,7 @@ class PlanPreview(BaseModel):
 
     @property
     def warnings(self) -> list[str]:
-        """Of every task that has one."""
+        """The warning of every task that has one."""
         return [f"{name}: {task.warning}" for name, task in self.tasks.items() if task.warning]
 
 
@@ -195,7 +195,7 @@ def _of_scores(task: ClassifyTask | GenerateTask) -> str:
 
 
 def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int, exemplars: int) -> int:
-    """Of all calls of an answer, roughly: their exemplars and the question take what a slot may show."""
+    """Tokens of all calls of an answer, roughly: exemplars and the question take as much as a slot may show."""
     prompt_characters = len(task.prompt.instruction) + len(task.prompt.query)
     exemplar_tokens = task.slot_room // task.shots
     return calls * (prompt_characters // CHARACTERS_PER_TOKEN + exemplar_tokens) + exemplars * exemplar_tokens

@@ -26,7 +26,7 @@ from service.answering.plans.calibrating import least_noise
 from service.answering.plans.preview import TaskPreview, describe
 
 _TIMES_DRAWN = (8, 4, 2)
-"""How many times what it shows a slot may draw: the more, the nearer to the question, and the dearer."""
+"""Multiples of what it shows that a slot may draw: the more, the nearer to the question, and the dearer."""
 _FEWER_ANSWERS = (2, 5, 10, 20, 50, 100)
 _SHARE_OF_PROTOTYPES = 0.25
 _USUAL_LEAD = 0.2
@@ -54,7 +54,7 @@ class Proposal(BaseModel):
 
     @property
     def pasted(self) -> list[tuple[str, str]]:
-        """Where to paste what, for people."""
+        """The lines to paste, each after the place to paste them, for people."""
         whole = "Below `tasks`:" if self.lines else f"Below `tasks`, in place of `{self.task}`:"
         parts = ((f"Below `{self.task}`:", self.lines), (whole, self.tasks))
         return [(where, text) for where, text in parts if text]
@@ -62,7 +62,7 @@ class Proposal(BaseModel):
 
 @dataclass(frozen=True)
 class _Offer:
-    """What proposals rest on.
+    """The facts that proposals rest on.
 
     Attributes:
         calibrated: the plan.
@@ -76,7 +76,7 @@ class _Offer:
 
     @property
     def tasks(self) -> Mapping[str, Task]:
-        """Of the plan, by name."""
+        """The plan's tasks, by name."""
         return self.calibrated.plan.tasks
 
     def now(self, name: str) -> TaskPreview:
@@ -119,7 +119,7 @@ class _Offer:
 
 
 def proposals(calibrated: CalibratedPlan, *, embeds: bool = True, language_model: bool | None = None) -> list[Proposal]:
-    """What would be better for the same budget. Takes a second or more for each change that is looked at.
+    """Changes that are better for the same budget. Takes a second or more for each change that is looked at.
 
     Args:
         calibrated: the plan.
@@ -247,7 +247,7 @@ def _topics(offer: _Offer, name: str, task: Task) -> Iterator[Proposal]:
 
 
 def _known_topics(offer: _Offer, task: Task) -> Iterator[Topics]:
-    """Those of the plan's other tasks, or centres of the public texts that the task has."""
+    """Topics of the plan's other tasks, or centres of the public texts that the task has."""
     yield from (other.topics for other in offer.tasks.values() if other.topics is not None)
     if isinstance(task, ClassifyTask):
         texts = tuple(dict.fromkeys(text for text in task.public_texts if isinstance(text, str)))

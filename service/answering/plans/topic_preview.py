@@ -1,4 +1,4 @@
-"""What a preview shows of each topic beside its size: what it costs alone, and which public texts are on it."""
+"""The preview of each topic beside its size: its cost alone, and the public texts that are on it."""
 
 from accounting.plans.plan import CalibratedPlan
 from accounting.plans.tasks import ClassifyTask, GenerateTask
@@ -42,7 +42,7 @@ def with_topics(described: PlanPreview, calibrated: CalibratedPlan, embed: Embed
 
 
 def _epsilons(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTask) -> dict[float, float]:
-    """What all answers on a topic cost a unit on it, by the topic's sampling probability."""
+    """ε of all answers on a topic to a unit on it, by the topic's sampling probability."""
     noise, budget = calibrated.noise[name], calibrated.plan.budget
     accountant = get_accountant(calibrated.plan.accountant)
 

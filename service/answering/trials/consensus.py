@@ -60,7 +60,7 @@ async def consensus(ready: Aggregator, outputs: Outputs) -> Consensus:
 
 @consensus.register
 async def _most_voted(ready: LabelVote, outputs: Outputs) -> Consensus:
-    """Of ``rnm_gaussian``."""
+    """The consensus of ``rnm_gaussian``."""
     votes = [output for output in outputs if isinstance(output, np.ndarray)]
     labels = ready.task.labels
     summed = from_fixed_point(sum_votes(votes, len(labels), ready.mechanism.vote))
@@ -70,7 +70,7 @@ async def _most_voted(ready: LabelVote, outputs: Outputs) -> Consensus:
 
 @consensus.register
 async def _nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Consensus:
-    """Of ``embedding_mean``."""
+    """The consensus of ``embedding_mean``."""
     mean, vectors = ready.mechanism, ready.vectors
     embeddings = [vector for vector in await ready.embeddings(outputs) if vector is not None]
     total = from_fixed_point(mean.sum(embeddings, mean.centre(vectors)))
@@ -81,7 +81,7 @@ async def _nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Conse
 
 @consensus.register
 async def _ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
-    """Of ``keyword_joint_em``."""
+    """The consensus of ``keyword_joint_em``."""
     k, domain = ready.mechanism.k, ready.domain
     counts = count_words(keywords(text) & set(domain) for text in texts_of(outputs))
     top = top_words(counts, k)
@@ -91,7 +91,7 @@ async def _ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
 
 @consensus.register
 async def _frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
-    """Of ``keyword_ptr``; the words are not tested, so it falls back only where there are none."""
+    """The consensus of ``keyword_ptr``; the words are not tested, so it falls back only where there are none."""
     counts = count_words(map(keywords, texts_of(outputs)))
     if not counts:
         none = {"text": ready.fallback, "keywords": [], "method": "the zero-shot answer: the slots named no words"}
@@ -123,7 +123,7 @@ class _Noiseless(Aggregator):
 
 
 async def likeliest(author: Author, ready: Ready, slots: Sequence[Slot]) -> Consensus:
-    """Of ``token_ensemble``: what the slots write if the likeliest token is taken each time."""
+    """The consensus of ``token_ensemble``: the slots' text if the likeliest token is taken each time."""
     writing = replace(author.writing, ensemble=Likeliest(**asdict(author.writing.ensemble)))
     before = None if author.before is None else _Noiseless(author.before)
     sure = replace(author, writing=writing, before=before)  # type: ignore[type-var]

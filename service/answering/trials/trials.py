@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def caution(self) -> str:
-        """What the supplied exemplars cannot show, in one sentence."""
+        """The limits of the supplied exemplars, in one sentence."""
         if self.supplied < self.expected:
             return (
                 f"{self.supplied} exemplars stand in for {self.public_size}, and an answer draws {self.expected}: the "
@@ -225,7 +225,7 @@ class Trials:
 
 
 async def _written(ready: Ready, slots: Sequence[Slot]) -> Answer:
-    """What public slots write; refused where the engine has no places for them in time."""
+    """The text that public slots write; refused where the engine has no places for them in time."""
     try:
         ready = await ready.in_turn(0.0)
     except Exception as error:
@@ -282,7 +282,7 @@ def _choose(exemplars: Sequence[Exemplar], count: int) -> Slot:
 def check_exemplars(
     task: ClassifyTask | GenerateTask, exemplars: Sequence[Mapping[str, object]]
 ) -> list[Mapping[str, str]]:
-    """Of each exemplar the fields that the task's prompt shows, by the rules of an upload; each is its own unit.
+    """The fields of each exemplar that the task's prompt shows, by the rules of an upload; each is its own unit.
 
     Raises:
         exemplar_store.BadRowError: names the exemplar, counted from 1, and the field.
@@ -309,6 +309,6 @@ async def _no_sentence(words: Sequence[str], _ordered: bool) -> Sentence:
 
 
 def _released(answer: Answer) -> object:
-    """What the mechanism itself released."""
+    """The part of an answer that the mechanism itself released."""
     words = answer.get("keywords")
     return tuple(words) if isinstance(words, list) else answer.get("label", answer.get("text"))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from exemplar_store import Slot
 
 MOST_UNITS = 200
-"""Of a document; what follows is not read."""
+"""Most units of a document; what follows is not read."""
 LONGEST_RUN = 4
 
 # Chosen with the features by ROUGE-1 of single slots of 4 exemplars, on 80 dialogues of SAMSum's training set and 100

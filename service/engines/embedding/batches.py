@@ -44,7 +44,7 @@ class FixedBatches:
         self._trying = threading.Lock()
 
     def divide(self, texts: Sequence[str]) -> tuple[list[tuple[int, list[int]]], list[int]]:
-        """Which texts are embedded together.
+        """Divide texts into those that are embedded together, and the others.
 
         Returns:
             Batches, each with its pieces to a row and the numbers of at most 16 texts; and the numbers of the texts
@@ -136,7 +136,7 @@ class PaddedModel:
 
 
 def prompt_of(model: Any) -> str | None:
-    """What the model puts before every text, if anything."""
+    """The text that the model puts before every other, if any."""
     return model.prompts.get(model.default_prompt_name)
 
 

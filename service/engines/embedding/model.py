@@ -29,13 +29,13 @@ def packaged_model() -> Path:
 
 
 def folder_of(name: str) -> Path:
-    """Where a model's files are. One that is named is downloaded, unless Hugging Face's cache has it.
+    """The folder of a model's files. A named model is downloaded, unless Hugging Face's cache has it.
 
     Args:
         name: a folder, or NAME or NAME@REVISION on the Hugging Face Hub; empty for the packaged model.
 
     Raises:
-        EmbeddingModelError: it cannot be had.
+        EmbeddingModelError: the model is not available.
     """
     if not name:
         return packaged_model()
@@ -70,7 +70,7 @@ def digest(folder: Path) -> str:
 
 
 def chosen_model() -> str:
-    """What ``DPICL_EMBEDDING_MODEL`` names; empty for the packaged model."""
+    """The value of ``DPICL_EMBEDDING_MODEL``; empty for the packaged model."""
     return EmbeddingSettings().embedding_model
 
 

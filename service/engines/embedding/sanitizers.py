@@ -71,7 +71,7 @@ class Sanitizers:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """What can be opened, or will be once all is embedded."""
+        """The mechanisms that can be opened, or will be once all is embedded."""
         of_words = (*RESPONSES, *CORRECTED) if self._words else ()
         return (*of_words, whole.NAME) if self._public_texts else of_words
 
@@ -94,7 +94,7 @@ class Sanitizers:
         self._prepared.set()
 
     def wait(self) -> None:
-        """Until that is done, if it is to be done at all.
+        """Wait until words and texts are embedded, if they are to be.
 
         Raises:
             SanitizersUnavailableError: it takes longer than ten minutes.

@@ -18,7 +18,7 @@ from service.engines.embedding.embedder import Embed, Embedder, cores
 from service.engines.embedding.model import chosen_model, identity, packaged_model
 
 SHIPPED = 3000
-"""How many words have their embeddings in this package: those of :func:`minilm_words`, saved as float16.
+"""Number of words whose embeddings are in this package: those of :func:`minilm_words`, saved as float16.
 
 Words and model are those of all-MiniLM-L6-v2 (Apache License 2.0). A test computes them again.
 """
@@ -26,7 +26,7 @@ _SHIPPED = Path(__file__).with_name("minilm-words.npy")
 
 
 def cache_folder() -> Path:
-    """Where tables and embeddings are kept that can be computed again."""
+    """The folder for tables and embeddings that can be computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpicl"
 
 

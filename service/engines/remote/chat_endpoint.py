@@ -36,7 +36,7 @@ _uniform = secrets.SystemRandom().uniform
 
 
 class RemoteSecrets(BaseSettings):
-    """What is secret about the remote endpoint, from the environment."""
+    """The secrets of the remote endpoint, from the environment."""
 
     model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
 

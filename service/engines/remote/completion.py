@@ -17,7 +17,7 @@ _NO_THINKING = (
 
 
 class Unusable(Enum):
-    """What is wrong with a completion that came in order: asked again, the model would reply the same.
+    """A defect of a completion that came in order: asked again, the model would reply the same.
 
     Attributes:
         said: description of it, to follow "the remote language model".
@@ -91,7 +91,7 @@ _THOUGHTS = re.compile(r"\s*(<think(ing)?>|\[THINK\]|<\|channel)|.*</think(ing)?
 
 
 def read_completion(body: bytes) -> Reply | Failure:
-    """What a server replied with status 200.
+    """The reply, or the failure, in a server's response with status 200.
 
     Raises:
         ValueError: it is not JSON, or its text is not Unicode.

@@ -41,7 +41,7 @@ _SENT = {
     (True, "remote"): "Exemplars are sent there in clear text, and sanitised questions.",
     (True, "local"): "Sanitised questions are sent there.",
 }
-"""By whether questions are sanitised, and where exemplars are shown."""
+"""Notices, by whether questions are sanitised, and where exemplars are shown."""
 _ADVICE = {
     400: "the query is too long for the model, or the model does not take a member of extra_body",
     401: "check DPICL_REMOTE_API_KEY",
@@ -197,7 +197,7 @@ def _template(task: TaskSpec) -> Prompt:
 
 
 def _slot_prompt(task: TaskSpec, query: Mapping[str, str], slot: Slot) -> str | None:
-    """What a slot is asked, with as many of its exemplars as fit; None if none does."""
+    """A slot's prompt, with as many of its exemplars as fit; None if none does."""
     room = CHARACTERS_PER_TOKEN * task.slot_tokens
     lengths = [len(text) for text in rendered(task.prompt, slot)]
     if task.measuring:

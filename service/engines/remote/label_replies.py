@@ -1,4 +1,4 @@
-"""Which label a language model's written reply means, if any."""
+"""The label that a language model's written reply means, if any."""
 
 import json
 import re

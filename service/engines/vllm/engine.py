@@ -280,7 +280,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
         return self._tokens["classify" if task.writing else task.kind]  # both go on from the exemplars
 
     async def _grammar(self, task: TaskSpec) -> Matcher | None:
-        """That of a task's next answer; compiling it takes long, the first time."""
+        """The grammar of a task's next answer; compiling it takes long, the first time."""
         if task.writing is None:
             return None
         writing, (end, *_) = task.writing, self._tokens_of(task).text_ends()
@@ -414,7 +414,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
 
     @property
     def _cache_blocks(self) -> int:
-        """As many blocks of prompts as the cache has room for, whichever way the model's layers cache."""
+        """Number of blocks of prompts that the cache has room for, whichever way the model's layers cache."""
         config = self._llm.vllm_config.cache_config
         there = int(config.num_gpu_blocks or 0)
         return there if self._cache_is_uniform else min(there, (config.kv_cache_size_tokens or 0) // self._block_size)

@@ -33,7 +33,7 @@ class Matcher(Grammar):
 
 
 class Grammars:
-    """Those of one model's tokens.
+    """The grammars of answers in one model's tokens.
 
     Args:
         config: vLLM's.

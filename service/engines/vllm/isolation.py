@@ -1,4 +1,4 @@
-"""How vLLM is kept from letting one prompt change another's output, and when it refuses to start without.
+"""Isolation in vLLM: how one prompt is kept from changing another's output, and when it refuses to start without.
 
 A GPU's fastest kernels split their sums by the shape of the whole batch, so a prompt's numbers depend on what shares
 its batch, and a person's exemplar would change more contributions than its own slot's. vLLM's batch-invariant kernels

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PIN = "pin"
 """A number under which the blocks are kept."""
 PIN_TOKENS = "pin_tokens"
-"""How many of a prompt's first tokens; what fills a block only in part is not kept."""
+"""Number of a prompt's first tokens to keep; a block that they fill only in part is not kept."""
 LET_GO = "let_go"
 """Numbers that are let go of."""
 # Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
@@ -73,7 +73,7 @@ class Pinning(Scheduler):  # type: ignore[misc]
 
 
 def arguments_of(request: Request) -> dict[str, Any]:
-    """What is asked of a scheduler, beside what vLLM knows."""
+    """The arguments of a request that vLLM does not know itself."""
     parameters = request.sampling_params
     return (parameters.extra_args if parameters is not None else None) or {}
 
@@ -189,5 +189,5 @@ def _saying(text: str) -> Mapping[str, str]:
 
 
 def _digest(task: TaskSpec, slot: Slot) -> bytes:
-    """Of what a prompt shows of a block, before anything is left out."""
+    """SHA-256 of the part of a prompt that shows a block, before anything is left out."""
     return hashlib.sha256("\0".join(rendered(task.prompt, slot)).encode()).digest()

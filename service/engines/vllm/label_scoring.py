@@ -65,7 +65,7 @@ class LabelQuestion:
 
 
 class LabelTrie:
-    """What to ask of a model for each prompt, and how the replies become label probabilities.
+    """The questions to ask of a model for each prompt; it makes label probabilities of the replies.
 
     Args:
         labels: per label its tokens, at least one.

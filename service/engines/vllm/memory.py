@@ -1,4 +1,4 @@
-"""How much memory this process may still take, on Linux."""
+"""The memory that this process may still take, on Linux."""
 
 from pathlib import Path
 

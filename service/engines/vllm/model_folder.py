@@ -45,11 +45,11 @@ _INT8_LAYERS = {
         }
     },
 }
-"""As compressed-tensors calls it, which vLLM reads."""
+"""The names of compressed-tensors, which vLLM reads."""
 
 
 def model_folder(model: str, *, exact: bool = False) -> str:
-    """What vLLM loads; takes seconds the first time.
+    """The folder that vLLM loads; takes seconds the first time.
 
     Args:
         model: ``smollm2``, a path to a ``.gguf`` file or to a folder, or an id, which is returned as it is.

@@ -109,7 +109,7 @@ def _made_for(model: Path, root: Path) -> list[tuple[Bundle, np.ndarray]]:
 
 
 def _shape(model: str) -> tuple[int, int]:
-    """How many heads a layer has, and how many numbers a head."""
+    """The number of heads in a layer, and of numbers in a head."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(model).get_text_config()

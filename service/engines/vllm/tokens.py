@@ -61,7 +61,7 @@ class Tokenization:
         return self._marks.encode([text.rstrip() for text in texts], add_special_tokens=True)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has by itself."""
+        """The number of tokens that each text has by itself."""
         return [len(tokens) for tokens in self._marks.encode(texts, add_special_tokens=False)]
 
     def labels(self, labels: Sequence[str], prompt: Prompt, answer_field: str) -> list[Tokens]:
@@ -198,7 +198,7 @@ class _Marks:
             raise ValueError("the model's tokenizer cannot tell its special tokens from text that quotes them")
 
     def written(self, template: str) -> str:
-        """What a template writes, with its marks by their names."""
+        """The text that a template writes, with its marks by their names."""
         return self._found.sub(lambda match: self._names[match[0]], template)
 
     def encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[Tokens]:
@@ -207,4 +207,4 @@ class _Marks:
 
 
 _MARK = re.compile(r"[^\w\s]\S+[^\w\s]")
-"""What an added token that is not called special looks like if it is a mark; others are words and white space."""
+"""The form of an added token that is a mark although it is not called special; others are words and white space."""

@@ -30,7 +30,7 @@ SMALL_PLANS = ("plan-smollm2.yaml",)
 
 @dataclass(frozen=True)
 class Synthetic:
-    """What a newcomer is given."""
+    """The database and the keys that a newcomer is given."""
 
     database_url: str
     admin_token: str
