@@ -128,7 +128,7 @@ class _Question:
     Attributes:
         signed: the task that it is charged to.
         task: the task as the plan defines it.
-        noise: the task's calibrated noise.
+        noise: calibrated noise of the task.
         spec: the task as the engine sees it.
         fields: the query.
         digest: identifies the query in the ledger.
@@ -163,7 +163,7 @@ class Answering:
         store: exemplar store that slots are sampled from.
         stages: stages that answer and aggregate; their limit on waiting for a slot also limits waiting for a twin.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
-        blocks: those that the engine has read ahead, if it keeps any.
+        blocks: blocks that the engine has read ahead, if it keeps any.
         grains: latency grains: after a charge, everything leaves after a whole number of its task's
             (:mod:`service.answering.latency`).
         public_grain_s: grain of an engine's replies to public exemplars, in seconds: they leave after whole grains.

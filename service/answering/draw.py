@@ -25,7 +25,7 @@ def draw_signed(
     """Draw one query's slots as a signed plan specifies; other arguments are those of :func:`draw`.
 
     Args:
-        store: holds the exemplars.
+        store: exemplar store with the exemplars.
         signed: the task.
         arrived: see :func:`draw`.
         embeddings: see :func:`draw`.
@@ -63,7 +63,7 @@ def draw(
     """Draw one query's slots.
 
     Args:
-        store: holds the exemplars.
+        store: exemplar store with the exemplars.
         knowledge_base: name of the knowledge base.
         task: number and size of slots, and whether units or blocks are drawn.
         public_size: public size that the plan was calibrated for.

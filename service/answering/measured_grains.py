@@ -73,10 +73,10 @@ class MeasuredGrains(Grains):
     """The grains of all tasks (:class:`service.answering.latency.Grains`).
 
     Args:
-        stages: those that answer private queries, too.
-        store: knows the exemplars' fields, and reads them.
-        ledger: knows the tasks.
-        blocks: those that the engine reads ahead.
+        stages: stages that answer private queries, too.
+        store: exemplar store, which reads the exemplars.
+        ledger: ledger with the tasks.
+        blocks: blocks that the engine reads ahead.
         grain_s: grain of every task, in seconds; None chooses the smallest for each. It is measured with one
             question, so questions to a language model then take turns.
     """
@@ -201,7 +201,7 @@ async def largest_work(
     """The work of a sample's largest slots, their rows being read; nothing if no question can be answered at all.
 
     Args:
-        stages: those that answer.
+        stages: stages that answer.
         task: task to measure.
         noise: calibrated noise of the task.
         spec: the task as the engine sees it, under the name of a knowledge base that does not exist.
@@ -424,11 +424,11 @@ async def first_query(
     """The first of some queries that the engine takes, probed; None if it takes none.
 
     Args:
-        stages: those that answer.
+        stages: stages that answer.
         task: task to ask.
         noise: calibrated noise of the task.
         spec: the task as the engine sees it.
-        queries: made up, the longest first.
+        queries: made-up queries, the longest first.
 
     Raises:
         service.engines.errors.EngineUnavailableError: the engine does not answer.

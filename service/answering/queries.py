@@ -88,9 +88,9 @@ def described_spec(
     """A task of a knowledge base as engines see it.
 
     Args:
-        address: the task's.
-        task: signed or not.
-        described: the knowledge base.
+        address: address of the task.
+        task: task that is signed or not.
+        described: knowledge base of the task.
         asker: see :class:`service.engines.task.TaskSpec`.
         latency_grain_s: seconds of a grain; an answer takes a whole number of grains.
         cached_for: name under which prompts are cached, if not the knowledge base's.
@@ -119,8 +119,8 @@ def task_spec(
     """A task as engines see it.
 
     Args:
-        address: the task's.
-        task: signed or not.
+        address: address of the task.
+        task: task that is signed or not.
         knowledge_base: knowledge base with the slots' exemplars.
         embedded_field: field whose embedding is stored; exemplars and queries are compared by it.
         latency_grain_s: seconds of a grain; an answer takes a whole number of grains.

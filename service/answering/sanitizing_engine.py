@@ -50,7 +50,7 @@ class SanitizingEngine(PassesOn):
     """An engine, behind its own protocol.
 
     Attributes:
-        remote: sees sanitised questions.
+        remote: engine that sees sanitised questions.
         config: settings of the sanitiser.
         sanitizers: opens what does it.
         texts: remembers them, and what they cost those who ask.

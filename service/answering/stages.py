@@ -59,7 +59,7 @@ class Stages:
 
         Args:
             task: the signed task.
-            noise: the task's calibrated noise.
+            noise: calibrated noise of the task.
             spec: the task as the engine sees it.
             query: fields of the query.
             prior: label probabilities (labels,) that the mechanism weighs instead of zero-shot's, if not None.
@@ -144,7 +144,7 @@ class Ready:
         spec: the task as the engine sees it.
         query: fields of the query.
         zero_shot: the engine's public answer.
-        mechanism: made ready with it.
+        mechanism: mechanism that was made ready with it.
     """
 
     stages: Stages

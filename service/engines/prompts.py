@@ -42,7 +42,7 @@ def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
     The last one stands next to the question, and where exemplars are ranked, it is the nearest.
 
     Args:
-        slot: any.
+        slot: slot with any exemplars.
         lengths: lengths of its exemplars.
         room: length that they may have together.
     """
@@ -65,9 +65,9 @@ def with_keywords(
     """A prompt that asks for an answer made of released words, and the fields that are to be filled in.
 
     Args:
-        prompt: without a template for keywords, one is made from ``prompt.query``: a line with the words comes before
-            its last line, where the answer begins.
-        query: the query's fields.
+        prompt: prompt of the task; without a template for keywords, one is made from ``prompt.query``: a line with the
+            words comes before its last line, where the answer begins.
+        query: fields of the query.
         keywords: the words, none of which has a space in it.
         ordered: whether to note that they are ranked.
     """

@@ -82,10 +82,10 @@ class Engine(Protocol):
 
         Args:
             task: task of kind "generate".
-            query: the query's fields.
+            query: fields of the query.
             keywords: at least one word.
             ordered: whether the first of them matters most.
-            zero_shot: the query's.
+            zero_shot: public answer to the query.
 
         Raises:
             EngineUnavailableError: the engine is down; the words are released as they are.
@@ -173,8 +173,8 @@ class KeepsBlocks(SetsRoomAside, Protocol):
 
         Args:
             task: task with the room that was set aside.
-            blocks: all of them. A block that is not among those kept abstains when it is asked: reading it would take
-                longer than others do.
+            blocks: all blocks of the task. A block that is not among those kept abstains when it is asked: reading it
+                would take longer than others do.
 
         Returns:
             The task's :attr:`TaskSpec.kept` from now on.

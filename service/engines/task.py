@@ -66,8 +66,8 @@ class Prompt:
         instruction: put before the exemplars as it stands.
         exemplar: rendered once per exemplar, answer included.
         query: rendered for the query, ending where the answer begins.
-        keywords: asks for a sentence made of released words; empty makes one from ``query``.
-        labels: the task's, as exemplars show them however they are spelt (:mod:`accounting.plans.labels`).
+        keywords: template that asks for a sentence made of released words; empty makes one from ``query``.
+        labels: labels of the task, as exemplars show them however they are spelt (:mod:`accounting.plans.labels`).
         label_field: the exemplars' field that holds them.
     """
 
@@ -84,7 +84,7 @@ class TaskSpec:
     """A signed task as an engine needs to know it; all of it is public.
 
     Attributes:
-        name: the task's address, for messages.
+        name: address of the task, for messages.
         ensemble: number of slots that the plan announces for a query, on the average.
         most_slots: number of slots that a query may have at most; 0: as many as it has.
         slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.

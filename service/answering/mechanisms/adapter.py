@@ -87,7 +87,7 @@ class Public:
         query: fields of the query.
         zero_shot: the engine's public output.
         embedder: embedder of candidates and outputs.
-        reconstruct: makes a sentence of released words.
+        reconstruct: function that makes a sentence of released words.
         prior: label probabilities (labels,) of a one-time release, to be weighed instead of zero-shot's.
     """
 
@@ -245,7 +245,8 @@ class OnceAdapter(Adapter[M, P]):
         Args:
             units: the exemplars of each, with their embeddings; read once. Nothing that they hold raises.
             public: embeddings of :meth:`public_texts`, shape (texts, d), with d that of the exemplars'.
-            write: asks the engine for the answer to one of the task's public questions, where its slots write together.
+            write: function that asks the engine for the answer to one of the task's public questions, where its slots
+                write together.
         """
 
     def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -261,10 +262,10 @@ class OnceAdapter(Adapter[M, P]):
         """A reader of a release.
 
         Args:
-            made: from :meth:`make`, as it was stored.
+            made: result of :meth:`make`, as it was stored.
             spec: the task.
             embedder: embedder of public sentences and questions.
-            show: asks the engine.
+            show: function that asks the engine.
         """
 
     @property

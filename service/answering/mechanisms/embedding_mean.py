@@ -24,7 +24,7 @@ class NearestCandidate(Aggregator):
     Attributes:
         mechanism: adds up and draws noise.
         texts: the candidates.
-        vectors: their embeddings, shape (candidates, d).
+        vectors: embeddings of the candidates, shape (candidates, d).
         slots: number of outputs, or more; public.
         embedder: embedder of the outputs; None where they come with their embeddings.
     """

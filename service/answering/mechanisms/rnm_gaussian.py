@@ -47,7 +47,7 @@ def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Pos
 
     Args:
         written: mechanism with ``decide: posterior``.
-        labels: the task's.
+        labels: labels of the task.
     """
     signed = written.calibration
     if signed is None:

@@ -43,7 +43,7 @@ class WrittenTexts(Reader):
         rows: the texts, as exemplars.
         embeddings: embeddings of the texts, float32 (rows, d), of norm 1.
         embedder: embedder of questions.
-        show: asks the engine.
+        show: function that asks the engine.
     """
 
     task: GenerateTask

@@ -78,7 +78,7 @@ def make(
 
     Args:
         ledger: ledger that charges and stores the release.
-        store: holds the exemplars.
+        store: exemplar store with the exemplars.
         signed: a task with ``release: once``.
         embed: embeds its public texts as the exemplars were.
         stages: ask the engine, where slots write the texts; then this must be called in a private thread.
@@ -132,7 +132,7 @@ async def writer(
     """Make an engine ready to write a task's texts; it sees no exemplar.
 
     Args:
-        stages: those that answer queries, too.
+        stages: stages that answer queries, too.
         signed: the task.
         described: knowledge base of the task.
         measured: whether to find out how long the largest slots take.

@@ -19,8 +19,8 @@ async def write_candidates(
     """Ask a language model for candidates, for one label or text after the other.
 
     Args:
-        engine: runs a language model.
-        name: the task's, for messages.
+        engine: engine that runs a language model.
+        name: name of the task, for messages.
         task: labels, descriptions and instruction for the model's prompts.
         per_label: number of texts for each label at most, or for each text that is varied.
         varied: public exemplars to vary; empty: write anew.

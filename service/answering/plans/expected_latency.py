@@ -31,7 +31,7 @@ def expected_latency(
     """An estimate for each of a plan's tasks that a measured one is comparable to.
 
     Args:
-        plan: not signed.
+        plan: plan that is not signed.
         described: preview of the plan.
         grains: measured grains; tasks that were not measured with a language model here are left out.
         budgets: budgets with the measured tasks.

@@ -82,7 +82,7 @@ def problems(file: Path, trail: Iterable[str]) -> list[str]:
     """The faults of exported exemplars, in words; an empty list when there are none.
 
     Args:
-        file: from :func:`export`, its certificate beside it.
+        file: file from :func:`export`, with its certificate beside it.
         trail: an export of the audit trail in which nothing is wrong (:func:`accounting.replay.trail.verify`).
     """
     try:

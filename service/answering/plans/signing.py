@@ -201,7 +201,7 @@ def sign(
 
     Args:
         records: records that the plan is written to.
-        calibrated: from :func:`prepare`.
+        calibrated: plan from :func:`prepare`.
         signed_by: name of the signing person in the audit trail.
         after_version: see :meth:`accounting.ledger.budgets.Budgets.sign`.
         again: see :meth:`accounting.ledger.budgets.Budgets.sign`.

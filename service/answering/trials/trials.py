@@ -87,7 +87,7 @@ class Trials:
     """Tries tasks, a few at a time.
 
     Args:
-        stages: those that answer private queries, too.
+        stages: stages that answer private queries, too.
         latency_grain_s: trials take a multiple of this (:mod:`service.answering.latency`).
     """
 

@@ -55,7 +55,7 @@ class ExtractionProbe:
     Attributes:
         query: float64 (d,), its embedding.
         units: the n units of its document.
-        embeddings: float32 (n, d), theirs.
+        embeddings: float32 (n, d), embeddings of the units.
         similarity: float64 (n,), <q, e_u>.
         gram: float64 (n, n), the units' embeddings with each other.
         columns: number of each feature that the units have, below F.
@@ -87,7 +87,7 @@ def probe(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray) -> Ex
     Args:
         query: embedding of the query, of norm 1, shape (d,).
         units: units of its document.
-        embeddings: theirs, of norm 1, shape (n, d).
+        embeddings: embeddings of the units, of norm 1, shape (n, d).
     """
     features = [sorted(names) for names in _features(units)]
     columns = {name: i for i, name in enumerate(sorted({name for names in features for name in names}))}

@@ -28,8 +28,8 @@ def rank(query: np.ndarray, texts: Sequence[str], embeddings: np.ndarray, count:
 
     Args:
         query: embedding of the query, of norm 1, shape (d,).
-        texts: n of them.
-        embeddings: theirs, of norm 1, shape (n, d).
+        texts: n texts.
+        embeddings: embeddings of the texts, of norm 1, shape (n, d).
         count: most texts wanted.
     """
     cosines = (embeddings.astype(np.float64) * query).sum(axis=1)

@@ -24,7 +24,7 @@ def local_sanitizer(
         mechanism: see ``dpicl sanitize audit``.
         keep: text that is public and stays as it is.
         words: number of words that it knows. More than 3,000 are embedded the first time.
-        cache: keeps embeddings and tables; ``~/.cache/dpicl`` without it.
+        cache: folder that keeps embeddings and tables; ``~/.cache/dpicl`` without it.
 
     Raises:
         ValueError: ε is not attainable, or something cannot be kept.

@@ -55,7 +55,7 @@ class Sanitizers:
         words: number of words that they know; 0 for none at all.
         public_texts: texts that whole texts become; without any, whole texts cannot be sanitised.
         embedder: embedder of words and texts.
-        folder: keeps embeddings and tables.
+        folder: folder that keeps embeddings and tables.
     """
 
     def __init__(self, words: int, public_texts: Sequence[str], embedder: TextEmbedder, folder: Path) -> None:

@@ -57,7 +57,7 @@ def local_words(count: int, folder: Path) -> Vocabulary:
 
     Args:
         count: number of words. More than :data:`SHIPPED`, or those of another model than MiniLM, are embedded here.
-        folder: keeps what is embedded.
+        folder: folder that keeps the embeddings.
     """
     if count > SHIPPED or chosen_model():
         return minilm_words(count, folder)
@@ -71,7 +71,7 @@ def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabu
 
     Args:
         count: number of words, at most about 21,700.
-        folder: keeps the embeddings.
+        folder: folder that keeps the embeddings.
         embed: embedder for the first time; unless given, one is opened.
     """
     from tokenizers import Tokenizer

@@ -57,7 +57,7 @@ class Reply:
     """A text.
 
     Attributes:
-        text: not blank.
+        text: text that is not blank.
         cut: whether a limit of tokens ended it.
     """
 

@@ -26,7 +26,7 @@ def match_label(reply: str, labels: Sequence[str], cut: bool = False) -> int | N
 
     Args:
         reply: reply of the model.
-        labels: the task's.
+        labels: labels of the task.
         cut: whether a limit of tokens ended the reply.
 
     Returns:

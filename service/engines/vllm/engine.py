@@ -90,7 +90,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
 
     Args:
         config: model, and how to run it.
-        isolation: from :func:`service.engines.vllm.isolation.isolate`, called before this module was imported.
+        isolation: result of :func:`service.engines.vllm.isolation.isolate`, called before this module was imported.
 
     Raises:
         service.engines.errors.EngineUnavailableError: it cannot start here; the message names why and what to change.

@@ -83,8 +83,8 @@ class _Kept:
     """A block that was read ahead.
 
     Attributes:
-        number: under which its beginning is pinned.
-        shown: those of its exemplars that fit.
+        number: number under which its beginning is pinned.
+        shown: exemplars of the block that fit.
         beginning: the tokens that are pinned.
         scores: the :func:`.label_scoring.reference` of its label scores on public queries, float64 (L,); none if none.
     """

@@ -30,7 +30,7 @@ class Tokenization:
     Args:
         tokenizer: tokenizer of `transformers`.
         chat: whether to use its chat template; None: if it has one.
-        chat_template_kwargs: passed to that template.
+        chat_template_kwargs: arguments for that template.
 
     Raises:
         ValueError: a chat template is wanted and there is none, or it does not show a text as it is; or the tokenizer's
