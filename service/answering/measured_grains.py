@@ -47,7 +47,7 @@ _ENOUGH_S = 2.0  # spent on one task's runs
 _MOST_SLOTS = 100  # made up for engines that ask each slot by itself: larger ensembles cost these in proportion
 _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine takes
 _ORDINARY_WORDS = (15, 5)  # made up, each is about three tokens; longer questions get time in proportion
-_LARGE_DIMENSION = 1024  # of embeddings, where nobody knows yet which there will be
+_LARGE_DIMENSION = 1024  # of embeddings, where the model that makes them is not known yet
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
 _SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
 
@@ -57,7 +57,7 @@ class NotMeasuredError(GrainTooSmallError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}, so nobody knows how long they take: they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's "
+            f"{what}, so their time is unknown: they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's "
             f"timeout_s), no exemplars fill slot_tokens, or a remote model replied with no label; {_SMALLER}"
         )
 

@@ -49,7 +49,7 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     schema = PrototypesMechanism
     profile = Gaussian
     example = PrototypesMechanism(type="prototypes")
-    about = "A prototype of each label, made once: it answers any number of questions."
+    about = "A prototype of each label, a one-time release: it answers any number of questions."
 
     @override
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:

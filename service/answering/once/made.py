@@ -73,10 +73,10 @@ class MadeOnce:
         stored = self.ledger.stored_release(signed, ONE_RELEASE)
         if stored is None:
             raise NotMadeError(
-                f"{signed.address} answers from a release that is made once, and it is not there: "
-                f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
+                f"{signed.address} answers from a one-time release, and it is not there: "
+                f"`dpicl plan release {signed.address}` makes it, or reports why it cannot"
             )
-        # Whoever asks is named by what reads the release, question by question.
+        # The reader of the release names the asker, question by question.
         task, noise = read_task(signed)
         described = self.store.get(signed.knowledge_base)
         spec = described_spec(signed.address, task, described, asker="", latency_grain_s=self.grain_s)

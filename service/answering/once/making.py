@@ -197,7 +197,7 @@ def charge_once(ledger: Ledger, signed: SignedTask, *, takes_s: float = 0.0) -> 
     except AnswersExhaustedError:
         raise NotMadeError(
             f"the one release of {signed.address} was charged and lost: what made it ended before it was stored. Its "
-            "charge stays spent, since nobody can tell what was seen; another release takes another plan"
+            "charge stays spent, since it is unknown what was seen; another release takes another plan"
         ) from None
     if isinstance(charge, InFlight):
         raise NotMadeError(f"the one release of {signed.address} is being made; if that fails it is lost, and stays so")
@@ -213,7 +213,7 @@ def check_readable(store: ExemplarStore, knowledge_base: str) -> int:
     dimension = store.get(knowledge_base).embedding_dimension
     if not dimension:
         raise NotMadeError(
-            f"a release that is made once is made of the exemplars that {knowledge_base} has when its plan is signed, "
+            f"a one-time release is made of the exemplars that {knowledge_base} has when its plan is signed, "
             "and it has none with embeddings yet: upload them first"
         )
     return dimension

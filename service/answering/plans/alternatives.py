@@ -21,7 +21,7 @@ def alternatives(plan: Plan, public_size: int) -> Alternatives:
     So a plan of several tasks does somewhat better than these figures. What cannot be calibrated is left out.
     Takes about half a second for each.
     """
-    # Of one release none: how many slots to draw instead, nobody has said.
+    # There are none of a one-time release: the plan does not name a number of slots to draw instead.
     others = {name: _others(task) for name, task in plan.each.items()}
     return {
         name: [seen for other in (task, *others.get(name, ())) if (seen := _alone(plan, name, other, public_size))]

@@ -67,8 +67,8 @@ class OpenAiCompatibleEngine(Engine):
         host = urlsplit(config.base_url).hostname
         self._info = EngineInfo(
             name="openai_compatible",
-            isolation="best effort: nobody here can know what the remote server's batches, caches and limits let one "
-            "prompt do to another; the guarantee assumes that they let it do nothing",
+            isolation="best effort: the service cannot know what the remote server's batches, caches and limits let "
+            "one prompt do to another; the guarantee assumes that they let it do nothing",
             is_llm=True,
             notice=f"Answers come from the language model {config.model} at {host}, outside this deployment. "
             f"{_SENT[config.sanitize is not None, config.exemplars]}",

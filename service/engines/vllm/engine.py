@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SHUTDOWN_S = 10.0
-# More characters than so many a token are no text, and would take long to be counted.
+# Text with more characters than this for each token is not natural, and would take long to be counted.
 _MOST_TOKEN_CHARACTERS = 16
 # Each may share its batch with requests that want other log-probabilities, which vLLM then computes for all.
 _LIKELIEST_ATTEMPTS = 20
@@ -437,7 +437,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
         resources = self._llm.engine_core.resources
         sockets, task = [resources.input_socket, resources.output_socket], resources.output_queue_task
         self._llm.shutdown(timeout=_SHUTDOWN_S)
-        # vLLM leaves them to its event loop. If that never runs again, their context, once collected, waits for ever.
+        # vLLM leaves them to its event loop. If that never runs again, their context, once collected, waits forever.
         if task is None or not task.get_loop().is_running():
             for socket in sockets:
                 socket.close(linger=0)
@@ -499,7 +499,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
                 temperature=temperature,
                 seed=int.from_bytes(seed) if temperature > 0 else None,
                 max_tokens=left,
-                min_tokens=1,  # nobody wants an empty answer
+                min_tokens=1,  # an empty answer is of no use
                 stop=None if task.measuring else tokens.stops(task),
                 ignore_eos=task.measuring,
                 output_kind=RequestOutputKind.FINAL_ONLY,
