@@ -65,10 +65,11 @@ format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lint: $(VENV)/.installed  ## Style, insecure code, import contracts, secrets
+lint: $(VENV)/.installed  ## Style, insecure code, import contracts, English, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/english.py
 	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$' --exclude-lines 'secret(Name|Key)"?: |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
 	! git grep -nIE 'dpicl_[A-Za-z0-9_-]{43}'
 
