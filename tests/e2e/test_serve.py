@@ -19,6 +19,7 @@ from accounting.replay.books import violations
 from service.answering.mechanisms.keyword_joint_em import public_domain
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving
+from tests.service.gateway.test_mcp import call, connected
 
 pytestmark = pytest.mark.service
 
@@ -202,3 +203,11 @@ def test_a_grain_that_hides_nothing_is_refused(running: Running) -> None:
     refused = subprocess.run([DPICL, "serve", "--port", "8789"], env=environment, capture_output=True, text=True)
     assert refused.returncode == 1
     assert "a latency grain of 1 ms does not hide that: set DPICL_LATENCY_GRAIN_MS to at least" in refused.stderr
+
+
+async def test_an_agent_asks_over_mcp(running: Running) -> None:
+    async with connected(running.url, running.key) as client:
+        tasks = (await call(client, "tasks"))["tasks"]
+        assert "support.team@1" in {task["task"] for task in tasks}
+        answer = await call(client, "ask", task="support.team", query="The courier left my parcel in the rain.")
+    assert answer["label"] == running.ask("The courier left my parcel in the rain.").json()["label"]

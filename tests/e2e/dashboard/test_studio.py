@@ -104,7 +104,7 @@ def test_a_plan_is_written_and_signed_without_script(service: Service, browser: 
     expect(page.get_by_role("alert")).to_have_text("1 problem")
     plan = page.get_by_label("The plan (YAML)")
     # Prototypes are made of exemplars, and the desk has none yet.
-    written = plan.input_value().partition("    # What the votes are weighed against")[0]
+    written = plan.input_value().partition("    # Prior that the votes are weighed against")[0]
     plan.fill(written.replace("many", "40"))
     page.get_by_role("button", name="Preview").click()
     page.locator("#otherwise-summary").click()
