@@ -465,13 +465,13 @@ def opened(running) -> Iterator[list[tuple[list[int], str]]]:
     """Beginnings and salts of the sessions that are opened meanwhile."""
     from service.engines.vllm import engine  # once the engine has chosen vLLM's environment
 
-    sessions, session = [], engine.Session
+    sessions, session = [], engine.SlotSession
 
     def noted(llm, prompt, salt, *rest, **options):
         sessions.append((list(prompt), salt))
         return session(llm, prompt, salt, *rest, **options)
 
-    with mock.patch.object(engine, "Session", noted):
+    with mock.patch.object(engine, "SlotSession", noted):
         yield sessions
 
 
