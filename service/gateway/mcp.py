@@ -148,11 +148,10 @@ async def _done(work: Callable[[Actor], Awaitable[T]]) -> T:
 
 
 def _refusal(kind: ProblemKind, detail: str, retry_after_s: float | None) -> str:
-    """A refusal in words that an agent can act on: whether the same call may succeed, and when."""
-    if retry_after_s is not None:
-        then = f"Call again after {math.ceil(retry_after_s)} seconds."
-    elif kind.status >= 500:
-        then = "Do not call again by yourself: ask the user first, since the question may have been charged."
-    else:
-        then = "Do not call again with this question: it would be refused again."
-    return f"{kind.title}: {detail}. {then}"
+    """A refusal in words that an agent can act on: what was charged, and whether the same call may succeed."""
+    again = (
+        "Do not call again with this question: report it to the user."
+        if retry_after_s is None
+        else f"Call again in {math.ceil(retry_after_s)} s."
+    )
+    return f"{kind.title}: {detail.rstrip('.')}. {kind.explanation} {again}"

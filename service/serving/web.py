@@ -116,7 +116,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     def home() -> RedirectResponse:
         return RedirectResponse("admin/")  # relative: a proxy may serve all this below a path
 
-    app.router.routes.append(Route(PATH, mcp_app(agents, services.records.settings.mcp_hosts)))
+    # Without sessions a GET would open a stream on which nothing is ever sent, and keep a place inside.
+    app.router.routes.append(Route(PATH, mcp_app(agents, services.records.settings.mcp_hosts), methods=["POST"]))
     app.mount("/admin", dashboard(services))
     return app
 

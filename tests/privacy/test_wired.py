@@ -160,6 +160,18 @@ def noiseless_candidate(right: Any) -> Any:
     return release
 
 
+def drawing_once(right: Any) -> Any:
+    """The noise of the first release is added to all."""
+    drawn: list[np.ndarray] = []
+
+    def add(values: np.ndarray, sigma: float) -> np.ndarray:
+        if not drawn:
+            drawn.append(right(np.zeros_like(values), sigma))
+        return values + drawn[0]
+
+    return add
+
+
 BUGS = {
     "joint EM's domain has the slots' words, too": Bug(
         "joint EM, units, secret words", "a secret leaves", RankedKeywords, "release", with_slots_words
@@ -202,7 +214,7 @@ BUGS = {
         "forty answers with the same noise",
         noise,
         "add_gaussian_noise",
-        lambda right: lambda values, sigma: values + kept(right, values, sigma),
+        drawing_once,
     ),
     "twice the probability in the sampler": Bug(
         "drawn, blocks",
@@ -243,12 +255,6 @@ BUGS = {
         "directions", "adding a unit costs", subsampling, "amplify", lambda right: lambda *of: right(*of)[:1]
     ),
 }
-
-
-def kept(right: Any, values: np.ndarray, sigma: float, drawn: list[np.ndarray] = []) -> np.ndarray:  # noqa: B006
-    """The same noise at every call."""
-    drawn.append(right(np.zeros_like(values), sigma))
-    return drawn[0]
 
 
 @pytest.mark.lengthy

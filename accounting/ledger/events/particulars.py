@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ KINDS: dict[str, type[Particulars]] = {}
 """Every kind by its name in the trail."""
 
 
-class Particulars(BaseModel):
+class Particulars(BaseModel, ABC):
     """The particulars of one kind of event: public quantities only.
 
     Attributes:
@@ -47,6 +48,7 @@ class Particulars(BaseModel):
         actors = {field: named(value) for field, value in self if field in ("by", "key")}
         return self.says.format(**{**dict(self), **actors})
 
+    @abstractmethod
     def replay(self, past: Replayed) -> Iterable[str]:
         """Take the event into account.
 
@@ -56,7 +58,6 @@ class Particulars(BaseModel):
         Yields:
             Problems with it, in words.
         """
-        raise NotImplementedError(self.kind)
 
     def if_lost(self) -> str | None:
         """The sentence for an admin on a restore that lost this event: :attr:`lost` with its particulars."""

@@ -127,7 +127,20 @@ class StreamOptions(StrictBody):
     include_usage: bool | None = None
 
 
-class ChatRequest(Ignored):
+class Asked(Ignored):
+    """The parameters that a question has in both shapes, chat completions and responses."""
+
+    model: str = Field(
+        pattern=r"^[^\x00]{1,200}$", description="A task: `knowledge_base.task`, or `knowledge_base.task@version`."
+    )
+    abstain_below: AbstainBelow = None
+    stream: bool | None = None
+    tools: Annotated[Any, Only([], why=NO_TOOLS)] = None
+    tool_choice: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
+    top_logprobs: Annotated[Any, Only(0, why=NO_SCORES)] = None
+
+
+class ChatRequest(Asked):
     """A question. The newest message, which must be the user's, is the query."""
 
     model_config = ConfigDict(
@@ -142,30 +155,22 @@ class ChatRequest(Ignored):
         },
     )
 
-    model: str = Field(
-        pattern=r"^[^\x00]{1,200}$", description="A task: `knowledge_base.task`, or `knowledge_base.task@version`."
-    )
     messages: list[Message] = Field(min_length=1)
-    abstain_below: AbstainBelow = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[Any, Only(1, why="a question has one answer")] = None
-    tools: Annotated[Any, Only([], why=NO_TOOLS)] = None
-    tool_choice: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
     functions: Annotated[Any, Only([], why=NO_TOOLS)] = None
     function_call: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
     response_format: Annotated[Any, Only({"type": "text"}, why=AS_RELEASED)] = None
     stop: Annotated[Any, Only([], why=AS_RELEASED)] = None
     logit_bias: Annotated[Any, Only({}, why="the plan's labels and mechanism decide, nothing can be favoured")] = None
     logprobs: Annotated[Any, Only(False, why=NO_SCORES)] = None
-    top_logprobs: Annotated[Any, Only(0, why=NO_SCORES)] = None
     modalities: Annotated[Any, Only(["text"], why="answers are text")] = None
     audio: Annotated[Any, Only(why="answers are text")] = None
     prediction: Annotated[Any, Only(why=AS_RELEASED)] = None
     web_search_options: Annotated[Any, Only(why="answers come from the knowledge base alone")] = None
 
 
-def newest_message(messages: list[Message], *, ignore_context: bool) -> str:
+def newest_message(messages: Sequence[Message], *, ignore_context: bool) -> str:
     """The text of the newest message.
 
     Raises:

@@ -4,7 +4,6 @@ The members and the order of a stream's events are those of the Open Responses s
 OpenAI's clients and Agents SDK read. Nothing is remembered, so a request that refers to another one is refused.
 """
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -13,20 +12,9 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.gateway.api.answers import ASKING_RESPONSES, AbstainBelow, MayAsk
-from service.gateway.openai.requests import (
-    AS_RELEASED,
-    NO_SCORES,
-    NO_TOOLS,
-    Ignored,
-    Message,
-    Only,
-    StrictBody,
-    newest_message,
-    query_in,
-)
-from service.gateway.openai.surface import refusal_of
-from service.operations import tasks
+from service.gateway.api.answers import ASKING_RESPONSES, MayAsk
+from service.gateway.openai.requests import AS_RELEASED, NO_TOOLS, Asked, Message, Only, StrictBody
+from service.gateway.openai.surface import ask_newest, refusal_of, streamed, text_of
 from service.operations.answers import AnswerView
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -48,7 +36,7 @@ class ResponsesStreamOptions(StrictBody):
     include_obfuscation: bool | None = None
 
 
-class ResponsesRequest(Ignored):
+class ResponsesRequest(Asked):
     """A question. The input, or its newest message, which must be the user's, is the query."""
 
     model_config = ConfigDict(
@@ -58,15 +46,10 @@ class ResponsesRequest(Ignored):
         },
     )
 
-    model: str = Field(
-        pattern=r"^[^\x00]{1,200}$", description="A task: `knowledge_base.task`, or `knowledge_base.task@version`."
-    )
     input: str | Annotated[list[InputMessage], Field(min_length=1)]
     instructions: str | None = Field(
         default=None, description="Refused like a system message, unless `x-dpicl-context: ignore` allows to ignore it."
     )
-    abstain_below: AbstainBelow = None
-    stream: bool | None = None
     stream_options: ResponsesStreamOptions | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
@@ -78,10 +61,7 @@ class ResponsesRequest(Ignored):
     background: Annotated[Any, Only(False, why="an answer is waited for; send it with an Idempotency-Key")] = None
     prompt: Annotated[Any, Only(why="the signed plan has the prompt")] = None
     include: Annotated[Any, Only([], why="answers have nothing more to include")] = None
-    tools: Annotated[Any, Only([], why=NO_TOOLS)] = None
-    tool_choice: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
     text: Annotated[Any, Only({}, {"format": {"type": "text"}}, why=AS_RELEASED)] = None
-    top_logprobs: Annotated[Any, Only(0, why=NO_SCORES)] = None
 
 
 class OutputText(BaseModel):
@@ -199,23 +179,13 @@ async def create_response(
     messages: list[Message] = [Message(role="user", content=given)] if isinstance(given, str) else [*given]
     if body.instructions:
         messages.insert(0, Message(role="developer", content=body.instructions))
-    text = newest_message(messages, ignore_context=x_dpicl_context == "ignore")
-    task, fields = await asyncio.to_thread(tasks.query_fields, asking.caller.services.records, body.model)
-    answered = _response(await asking(task, query_in(text, fields), body.abstain_below), body)
-    if not body.stream:
-        return answered
-    # A response made here does not take over the headers that dependencies have set.
-    headers = {**response.headers, "cache-control": "no-store"}
-    return StreamingResponse(_events(answered), headers=headers, media_type="text/event-stream")
+    answered = _response(await ask_newest(asking, body, messages, x_dpicl_context), body)
+    return streamed(response, _events(answered)) if body.stream else answered
 
 
 def _response(answer: AnswerView, asked: ResponsesRequest) -> OpenResponse:
     refusal = refusal_of(answer)
-    content = (
-        OutputRefusal(refusal=refusal)
-        if refusal
-        else OutputText(text=answer.label or answer.realigned or answer.text or "")
-    )
+    content = OutputRefusal(refusal=refusal) if refusal else OutputText(text=text_of(answer) or "")
     created = int(answer.created_at.timestamp())
     return OpenResponse(
         id=answer.id,

@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from service.gateway.api.answers import ASKING_RESPONSES, NO_TASK, MayAsk, TaskAddress
+from service.gateway.api.answers import ASKING_RESPONSES, NO_TASK, Asking, MayAsk, TaskAddress
 from service.gateway.api.dependencies import AnyKey
-from service.gateway.openai.requests import ChatRequest, newest_message, query_in
+from service.gateway.openai.requests import Asked, ChatRequest, Message, newest_message, query_in
 from service.operations import tasks
 from service.operations.answers import AnswerView
 from service.operations.tasks import ListedTask, TaskView
@@ -130,19 +130,37 @@ async def create_chat_completion(
 
     With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
     """
-    text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
-    task, fields = await asyncio.to_thread(tasks.query_fields, asking.caller.services.records, body.model)
-    completion = _completion(await asking(task, query_in(text, fields), body.abstain_below))
+    completion = _completion(await ask_newest(asking, body, body.messages, x_dpicl_context))
     if not body.stream:
         return completion
     with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    # A response made here does not take over the headers that dependencies have set.
+    return streamed(response, _events(completion, with_usage))
+
+
+async def ask_newest(
+    asking: Asking, body: Asked, messages: Sequence[Message], context: Literal["refuse", "ignore"]
+) -> AnswerView:
+    """Ask the newest message of the task that a request names as its model.
+
+    Args:
+        asking: the caller.
+        body: the request.
+        messages: messages of the request, the newest last.
+        context: treatment of the other messages.
+    """
+    text = newest_message(messages, ignore_context=context == "ignore")
+    task, fields = await asyncio.to_thread(tasks.query_fields, asking.caller.services.records, body.model)
+    return await asking(task, query_in(text, fields), body.abstain_below)
+
+
+def streamed(response: Response, events: Iterator[str]) -> StreamingResponse:
+    """Server-sent events as a response. It takes over the headers that dependencies have set on another one."""
     headers = {**response.headers, "cache-control": "no-store"}
-    return StreamingResponse(_events(completion, with_usage), headers=headers, media_type="text/event-stream")
+    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
 def _completion(answer: AnswerView) -> ChatCompletion:
-    message = ReplyMessage(content=answer.label or answer.realigned or answer.text, refusal=refusal_of(answer))
+    message = ReplyMessage(content=text_of(answer), refusal=refusal_of(answer))
     return ChatCompletion(
         id=answer.id,
         created=int(answer.created_at.timestamp()),
@@ -150,6 +168,11 @@ def _completion(answer: AnswerView) -> ChatCompletion:
         choices=[Choice(message=message)],
         dp_icl=answer,
     )
+
+
+def text_of(answer: AnswerView) -> str | None:
+    """The label or the text, fitted to the question where that was done; None for an abstention."""
+    return answer.label or answer.realigned or answer.text
 
 
 def refusal_of(answer: AnswerView) -> str | None:

@@ -1,6 +1,7 @@
 """MCP, asked by the official client over a port of this machine, over the real pipeline."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -74,7 +75,8 @@ async def test_a_refusal_names_what_must_not_be_repeated(api: Api, url: str) -> 
     async with connected(url, api.tokens["analyst"]) as client:
         unknown = await refused(client, "ask", task="toys.size", query="a toy")
         assert "toys.size" in unknown
-        assert unknown.endswith("Do not call again with this question: it would be refused again.")
+        assert "Nothing was charged" in unknown
+        assert unknown.endswith("Do not call again with this question: report it to the user.")
         for number in range(20):
             await call(client, "ask", task="toys.colour", query=f"toy {number}")
         assert "Do not call again" in await refused(client, "ask", task="toys.colour", query="one more")
@@ -89,7 +91,7 @@ async def test_a_key_is_limited_as_over_rest(api: Api, url: str) -> None:
     async with connected(url, api.tokens["slow"]) as client:
         said = [await client.call_tool("tasks", {}) for _ in range(5)]
     assert said[-1].is_error
-    assert "Call again after" in said[-1].content[0].text
+    assert re.search(r"Call again in \d+ s\.$", said[-1].content[0].text)
     api.make_key("elsewhere", scope=["toys.colour"])
     async with connected(url, api.tokens["elsewhere"]) as client:
         assert len((await call(client, "tasks"))["tasks"]) == 1
@@ -105,7 +107,7 @@ async def test_a_failure_of_the_service_says_nothing_of_itself(
     async with connected(url, api.tokens["analyst"]) as client:
         said = await refused(client, "ask", task="toys.colour", query="my question")
     assert "secret" not in said
-    assert "ask the user first" in said
+    assert "report it to the user" in said
     assert "secret" not in caplog.text
     assert "my question" not in caplog.text
 
@@ -117,6 +119,13 @@ def test_no_tool_is_shown_without_a_key(url: str, authorization: str | None) -> 
     answer = httpx2.post(f"{url}/mcp", json=body, headers={**headers, "accept": "application/json, text/event-stream"})
     assert (answer.status_code, "www-authenticate" in answer.headers) == (401, True)
     assert "tools" not in answer.text
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_no_stream_stays_open(api: Api, url: str, method: str) -> None:
+    """One would keep a place, and the service from stopping, for as long as its client likes."""
+    headers = {"authorization": f"Bearer {api.tokens['analyst']}", "accept": "application/json, text/event-stream"}
+    assert httpx2.request(method, f"{url}/mcp", headers=headers, timeout=10).status_code == 405
 
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example.org"}, {"origin": "https://evil.example.org"}])
