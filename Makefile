@@ -88,7 +88,7 @@ bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same ru
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
 
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
-	$(BIN)/python -m tests.chaos $(ARGS)
+	$(BIN)/python -m chaos $(ARGS)
 
 images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and start it (needs root, some minutes, 5 GB)
 	$(BIN)/python -m tests.deploy.rehearsal cpu

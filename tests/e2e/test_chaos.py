@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.faults import kill, malformed, many
-from tests.chaos.invariants import Charge, Evidence, collect, problems
-from tests.chaos.world import Scenario, World, recover, world
+from chaos.faults import kill, malformed, many
+from chaos.invariants import Charge, Evidence, collect, problems
+from chaos.world import Scenario, World, recover, world
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 

@@ -15,11 +15,11 @@ import pytest
 import sqlalchemy as sa
 from playwright.sync_api import expect
 
+from chaos.endpoint import Endpoint, modelling
 from sanitization.text import open_sanitizer
 from service.engines.embedding.words import minilm_words
 from service.records.database import open_database
 from service.records.tables import text_costs
-from tests.chaos.endpoint import Endpoint, modelling
 from tests.e2e.browser import Window, chromium
 from tests.e2e.serving import CANARY, Running, configured, opened, serving
 from tests.laws import ALPHA, p_value

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.chaos.toys import QUESTION_CANARY
+from chaos.toys import QUESTION_CANARY
 
 NOTHING_CHARGED = frozenset(
     {"engine-unavailable", "unusable-reply", "busy", "invalid-query", "rate-limited", "answers-exhausted"}

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 
 import httpx
 
-from tests.chaos.world import Scenario, World
+from chaos.world import Scenario, World
 
 _EACH = 200
 _DRIP_S = 0.5

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.chaos.toys import EXEMPLAR_CANARY, QUESTION_CANARY
+from chaos.toys import EXEMPLAR_CANARY, QUESTION_CANARY
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion
 
 _QUESTION = re.compile(rf"{QUESTION_CANARY} [0-9a-z]+(?=:)")

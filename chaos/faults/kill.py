@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psutil
 
-from tests.chaos.world import Scenario, World
+from chaos.world import Scenario, World
 
 _TITLES = {
     "ingress": "ray::ServeReplica:dp-icl:Ingress",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.chaos import toys
-from tests.chaos.faults.kill import start_again
-from tests.chaos.world import Scenario, World
+from chaos import toys
+from chaos.faults.kill import start_again
+from chaos.world import Scenario, World
 
 _FULL_S = 8.0
 

@@ -4,8 +4,8 @@ import asyncio
 import json
 import time
 
-from tests.chaos.endpoint import sensible
-from tests.chaos.world import Scenario, World
+from chaos.endpoint import sensible
+from chaos.world import Scenario, World
 from tests.service.engines.chat_server import Asked, Behaviour, completion, response
 
 _HANG_S = 60.0

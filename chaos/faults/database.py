@@ -2,7 +2,7 @@
 
 import time
 
-from tests.chaos.world import Scenario, World
+from chaos.world import Scenario, World
 
 _DOWN_S = (0.0, 3.0, 12.0)
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.chaos.invariants import Evidence, replayed
-from tests.chaos.world import World
+from chaos.invariants import Evidence, replayed
+from chaos.world import World
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.chaos import report
-from tests.chaos.faults import database, disk, engine, kill, malformed, many, slow
-from tests.chaos.invariants import collect, problems
-from tests.chaos.world import Scenario, recover, world
+from chaos import report
+from chaos.faults import database, disk, engine, kill, malformed, many, slow
+from chaos.invariants import collect, problems
+from chaos.world import Scenario, recover, world
 
 SCENARIOS = {
     scenario.name: scenario
@@ -43,7 +43,7 @@ def run(scenario: Scenario, seed: int, seconds: float | None = None) -> report.R
 
 def main() -> None:
     """Run what the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, help="how long the scenario kill lasts (10 unless given)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=SCENARIOS, action="append", help="this scenario; may be given again")

@@ -22,10 +22,10 @@ from accounting.ledger.tables import charges, releases
 from accounting.ledger.trail import canonical
 from accounting.replay.books import violations
 from accounting.replay.trail import Report, verify
+from chaos import toys
+from chaos.load import NOTHING_CHARGED, Received
+from chaos.world import World
 from service.operations.answers import ReleaseView
-from tests.chaos import toys
-from tests.chaos.load import NOTHING_CHARGED, Received
-from tests.chaos.world import World
 from tests.e2e.serving import opened
 
 _PIECE = 1 << 20

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import yaml
 
+from chaos import toys
+from chaos.endpoint import Endpoint, modelling
+from chaos.load import Load
+from chaos.postgres import Postgres, running
+from chaos.supervisor import Supervisor
 from service.cli.serve import DEFAULT_CONFIG
-from tests.chaos import toys
-from tests.chaos.endpoint import Endpoint, modelling
-from tests.chaos.load import Load
-from tests.chaos.postgres import Postgres, running
-from tests.chaos.supervisor import Supervisor
 from tests.e2e.serving import DPICL, opened
 from tests.processes import answers, free_ports, wait_for
 

@@ -8,9 +8,9 @@ from collections import Counter
 
 import httpx
 
-from tests.chaos.load import Received
-from tests.chaos.toys import QUESTION_CANARY
-from tests.chaos.world import Scenario, World
+from chaos.load import Received
+from chaos.toys import QUESTION_CANARY
+from chaos.world import Scenario, World
 
 CALLERS = 5000
 _QUESTIONS = 500

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import httpx
 
-from tests.chaos.world import Scenario, World
+from chaos.world import Scenario, World
 
 _ANSWERS = "/v1/tasks/toys.colour/answers"
 _MOST_REQUESTS = 2000
