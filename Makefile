@@ -100,7 +100,8 @@ alerts:  ## Make the rules for Prometheus' operator from rules.yaml
 	sed -i '/^spec:/q' $(RULES)/prometheus-rule.yaml
 	sed '/^#/d; s/^/  /; s/ *$$//' $(RULES)/rules.yaml >> $(RULES)/prometheus-rule.yaml
 
-# The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
+# Five files, not one uv.lock or pylock.toml: both write the address of the registry beside every package, and pip installs
+# from these without uv. The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
 # image's, which does without the overrides (CUDA's torch, and all that vLLM asks for); requirements-sbom.lock writes the
 # images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
