@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
+SOURCES = DOCS.with_name("docs_src")
+"""What pages show and tests execute: a folder for each page."""
 
 
 def blocks(page: Path, language: str) -> list[str]:

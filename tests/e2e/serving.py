@@ -28,6 +28,7 @@ from service.cli.serve import DEFAULT_CONFIG
 from service.engines.embedding.embedder import Embedder
 from service.records.records import Records, open_records
 from service.settings import Settings
+from tests.documented import reader
 from tests.processes import free_ports
 
 SUPPORT = Path(__file__).parents[2] / "examples" / "support"
@@ -108,6 +109,36 @@ def own(folder: Path, **more: str) -> Iterator[dict[str, str]]:
             "CXX": "none",  # what runs needs no compiler
             **more,
         }
+
+
+@contextmanager
+def made_up(folder: Path, *options: str) -> Iterator[str]:
+    """``dpicl serve --synthetic`` until the block ends, when it must end as it should: what it printed.
+
+    Args:
+        folder: where it is started, and its log is written.
+        options: further options.
+    """
+    log = folder / "serve.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [DPICL, "serve", "--synthetic", *options],
+            cwd=folder,
+            env=reader(),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + 300
+        while "DPICL_ENCRYPTION_KEY='" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.5)
+        yield log.read_text()
+    finally:
+        process.send_signal(signal.SIGINT)
+        status = process.wait(90)
+    assert status == 0, log.read_text()
 
 
 def configured(folder: Path, **arguments: Any) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import yaml
 from accounting.plans.plan import calibrate_plan, load_plan
 from research.restore.data import TrainConfig
 from service.serving.serve_config import load_serve_config
-from tests.documented import DOCS, blocks, run
+from tests.documented import DOCS, SOURCES, blocks, run
 
 pytestmark = pytest.mark.service
 
@@ -61,3 +61,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         if (page.parent / target).is_relative_to(DOCS / "reference"):
             continue  # written when the site is built, and checked there
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("folder", sorted(SOURCES.iterdir()), ids=lambda folder: folder.name)
+def test_a_page_shows_the_files_of_its_folder(folder: Path) -> None:
+    shown = blocks(DOCS / f"{folder.name}.md", r"\w+")
+    for file in sorted(folder.iterdir()):
+        assert shown.count(file.read_text()) == 1, file.name

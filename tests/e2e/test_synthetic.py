@@ -1,16 +1,13 @@
 """``dpicl serve --synthetic``: from one command to an answer, by pasting what it printed."""
 
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.documented import reader, run
-from tests.e2e.serving import DPICL
+from tests.documented import run
+from tests.e2e.serving import made_up
 from tests.processes import free_ports
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.service]
@@ -23,22 +20,7 @@ EXEMPLARS = [
 
 def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    log = tmp_path / "serve.log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [DPICL, "serve", "--synthetic", "--port", str(port)],
-            cwd=tmp_path,  # where there is no checkout
-            env=reader(),
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + 300
-        while "DPICL_ENCRYPTION_KEY='" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.5)
-        printed = log.read_text()
+    with made_up(tmp_path, "--port", str(port)) as printed:  # where there is no checkout
         url = f"http://127.0.0.1:{port}"
         commands = printed.split("in another terminal:\n")[1].split("The budget, and what is left")[0]
         commands = re.sub(r"^  ", "", commands, flags=re.MULTILINE)
@@ -67,9 +49,5 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
         assert shown["noiseless"]["keywords"] == ["leaves", "noon", "shipping", "van"]
         database = Path(re.search(r"DPICL_DATABASE_URL=sqlite:///(\S+)", printed).group(1))
         assert database.is_file()
-    finally:
-        process.send_signal(signal.SIGINT)
-        status = process.wait(90)
-    assert status == 0, log.read_text()
     assert not database.parent.exists()
     assert not (tmp_path / "var").exists()

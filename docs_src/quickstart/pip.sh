@@ -1,0 +1,2 @@
+pip install 'dp-icl[server]'
+dpicl serve --synthetic
