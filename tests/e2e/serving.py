@@ -129,7 +129,7 @@ def made_up(folder: Path, *options: str) -> Iterator[str]:
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600  # the machine may be busy
         while "DPICL_ENCRYPTION_KEY='" not in log.read_text():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
