@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock reference docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -113,6 +113,10 @@ lock:  ## Pin all requirements again
 	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
 	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
+
+reference: $(VENV)/.installed  ## Write docs/reference and docs/modules.md from the code
+	$(BIN)/python docs/_site/modules.py
+	PYTHONPATH=docs $(BIN)/python -m _site.reference
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -65,8 +65,8 @@ class ProblemKind(Enum):
     ENGINE_UNAVAILABLE = 503, "The engine does not answer. Nothing was charged."
     UNUSABLE_REPLY = (
         503,
-        "The language model answers, but with no label or no text: it thinks aloud, say, or ignores the JSON schema. "
-        "Nothing was charged. The operator must change how it is asked; the detail explains how.",
+        "The language model answers, but with no label or no text: it thinks aloud, for example, or ignores the JSON "
+        "schema. Nothing was charged. The operator must change how it is asked; the detail explains how.",
     )
     MEASURING = 503, "`/readyz` only: the service still measures how long answers can take. Nothing was charged."
     LATENCY_GRAIN_TOO_SMALL = (

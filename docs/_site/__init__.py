@@ -1,1 +1,1 @@
-"""Pages of the documentation that are written from the code at each build."""
+"""Pages of the documentation that are written from the code, and what the site changes about pages."""

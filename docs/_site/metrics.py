@@ -17,7 +17,7 @@ from service.settings import Settings
 
 _HEAD = """# Metrics
 
-What `GET /metrics` shows; see [metrics, traces, logs](../observability.md#metrics).
+For operators: everything that `GET /metrics` shows; see [metrics, traces, logs](../observability.md#metrics).
 `task` includes its version: `support.queue@1`. No label holds a caller's text.
 
 """

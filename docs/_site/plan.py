@@ -7,8 +7,10 @@ from accounting.plans.plan import Plan
 
 _HEAD = """# Plan files
 
+For admins: every key of a plan file. [Plans](../plans.md) explains the settings, with examples.
+
 A plan is YAML or JSON. Unknown keys are refused, numbers are not taken from strings, and each problem is reported with
-its key. What the settings do, with examples: [plans](../plans.md).
+its key.
 
 """
 

@@ -10,7 +10,8 @@ from service.settings import Settings
 
 _HEAD = """# Problems
 
-Every error is a problem document (RFC 9457, `{media_type}`):
+For callers and their programs: every error that the service answers with, and what to do about it.
+Each is a problem document (RFC 9457, `{media_type}`):
 
 ```json
 {example}
@@ -18,15 +19,15 @@ Every error is a problem document (RFC 9457, `{media_type}`):
 
 Programs should read `error.code` or the end of `type`: both name the kind of problem and are stable.
 `type` begins with [`DPICL_PROBLEM_BASE`](settings.md#environment) and leads to an explanation.
-`detail` says what to do and may change; `problems` lists several things.
+`detail` explains what to do and may change; `problems` lists several things.
 `error` is for OpenAI's clients.
 
 The header `x-request-id` names the request in the service's log.
 You can send your own (1 to 64 letters, digits and hyphens).
 
 Problems never depend on private data: once a sample is drawn, an answer is released.
-`Retry-After` says in seconds when to retry; `x-should-retry: false` says not to.
-If a problem persists, tell the operator.
+`Retry-After` names the seconds after which to retry; `x-should-retry: false` asks not to.
+If a problem persists, ask the operator.
 
 """
 _EXAMPLE = Problem(

@@ -17,6 +17,8 @@ from service.settings import Settings
 
 _HEAD = """# REST
 
+For programmers: every route of the service, and the objects that it takes and gives.
+
 Every request but those for health brings `Authorization: Bearer KEY`. Errors are problem details (RFC 9457).
 The same as an [OpenAPI document](openapi.json).
 """

@@ -11,8 +11,8 @@ _HEAD = """# Settings
 
 ## Environment
 
-Every process of the service reads them; set them alike on several hosts. [For operators](../operations.md#settings)
-says which to set first.
+For operators: every environment variable of the service. Every process reads them; set them alike on several hosts.
+[The first day](../operations.md#settings) names those to decide on first.
 
 """
 _ARGS = """

@@ -45,7 +45,7 @@ class Trying(BaseModel):
     )
 
 
-class Said(BaseModel):
+class TrialAnswer(BaseModel):
     """An answer: a label, or a text with the words it is made of."""
 
     label: str | None = Field(**ABSENT)
@@ -68,12 +68,12 @@ class StandIn(BaseModel):
     caution: str
 
 
-class TrialView(Said):
+class TrialView(TrialAnswer):
     """An answer with the plan's noise, and details that may be shown since nothing here is private."""
 
     preview: Literal[True] = True
     task: str = Field(examples=["support.queue@1"])
-    noiseless: Said = Field(description="The answer of the same slots without noise.")
+    noiseless: TrialAnswer = Field(description="The answer of the same slots without noise.")
     support: dict[str, float] = Field(
         description="Support for `noiseless` and for other answers by `measure`, largest first."
     )
@@ -97,7 +97,7 @@ class TrialView(Said):
         return cls(
             **trial.answer,
             task=task,
-            noiseless=Said(**trial.consensus.answer),
+            noiseless=TrialAnswer(**trial.consensus.answer),
             # No last digits: where what shares a batch on a GPU may move them, they could reveal other queries.
             support={answer: round(speaks, 2) for answer, speaks in trial.consensus.support.items()},
             measure=trial.consensus.measure,
