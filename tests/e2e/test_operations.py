@@ -1,4 +1,4 @@
-"""The operators' two pages, executed as they stand, one after the other."""
+"""The operators' pages and that on keys, executed as they stand, one after the other."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,9 @@ pytestmark = pytest.mark.service
 
 def test_the_pages_run_as_written(tmp_path: Path) -> None:
     """Between the backup and the restore something happens, or there would be nothing to acknowledge."""
-    first, later = blocks(DOCS / "operations.md", "bash"), blocks(DOCS / "maintenance.md", "bash")
-    assert (len(first), len(later)) == (3, 7)
-    commands = [*first, *later]
+    pages = [blocks(DOCS / f"{page}.md", "bash") for page in ("operations", "maintenance", "keys")]
+    assert [len(page) for page in pages] == [3, 9, 4]
+    commands = [command for page in pages for command in page]
     [backup] = [i for i, block in enumerate(commands) if "ledger backup" in block]
     commands.insert(backup + 1, "dpicl keys create forgotten > forgotten.key\n")
     printed = run("".join(commands), tmp_path)
@@ -23,6 +23,12 @@ def test_the_pages_run_as_written(tmp_path: Path) -> None:
     assert "something was lost" in printed
     assert re.search(r"key forgotten \([0-9a-f-]+\) was made: make another", printed)
     assert "the ledger answers again" in printed
+    assert len(re.findall(r"nothing wrong\. The newest event's hash", printed)) == 3
+    assert "The ledger has all that was witnessed" in printed
     assert re.search(r"Only encryption key \w{16} opens this database now", printed)
     assert "Encrypted all exemplars under a new data key" in printed
-    assert (tmp_path / "chief-2027.key").read_text().startswith("dpicl_")
+    assert re.search(r'"rotated_at": "\d', printed)
+    keys = ("chief", "ana", "chief-2027", "chief-after-the-theft")
+    tokens = [(tmp_path / f"{name}.key").read_text() for name in keys]
+    assert all(token.startswith("dpicl_") for token in tokens)
+    assert len(set(tokens)) == 4
