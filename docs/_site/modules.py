@@ -15,9 +15,9 @@ PACKAGES = ("service", "accounting", "aggregation", "exemplar_store", "sanitizat
 
 _HEAD = """# Modules
 
-One line for each module, in the words of its docstring.
+For developers: one line for each module, in the words of its docstring.
 [Architecture](architecture.md) draws how the rooms stand on each other.
-`python docs/_site/modules.py` writes this page.
+`make reference` writes this page.
 """
 
 
