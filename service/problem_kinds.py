@@ -49,8 +49,8 @@ class ProblemKind(Enum):
     )
     CONTEXT_NOT_SUPPORTED = (
         422,
-        "A chat completion has a system message or earlier turns. Nothing was charged. Send only the newest "
-        "message, or use `x-dpicl-context: ignore`.",
+        "A request has a system message, or earlier turns of a conversation that the task or the engine cannot take. "
+        "Nothing was charged. Send only the newest message, or use `x-dpicl-context: ignore`.",
     )
     IDEMPOTENCY_CONFLICT = (
         422,

@@ -102,6 +102,10 @@ class _Task(Strict):
     fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
     it a little above what as many exemplars as there are shots have."""
 
+    earlier_turns: Literal["refuse", "rewrite"] = Field(default="refuse", exclude_if=lambda turns: turns == "refuse")
+    """Whether a question that comes with earlier turns of a conversation is refused, or a language model rewrites it as
+    one question that stands alone. The model sees the caller's turns and no exemplar; the rewritten question is the one
+    that is charged. For tasks whose questions have one field."""
     topics: Topics | None = Field(default=None, exclude_if=is_none)
     """Public parts of the units, each of which gives `answers` of its own, drawn from its units alone. All of them
     together cost what the dearest costs."""
@@ -180,6 +184,8 @@ class _Task(Strict):
             raise ValueError("slots: what is quoted is the exemplar nearest to the question; write `order: nearest`")
         if self.topics is not None and self.sampling == "blocks":
             raise ValueError("topics: a block has units of several topics; use `sampling: units`")
+        if self.earlier_turns == "rewrite" and len(self.query_fields) > 1:
+            raise ValueError(f"earlier_turns: a rewritten question is one text, not {', '.join(self.query_fields)}")
         if isinstance(self.topics, TopicsByField) and self.topics.field == self.answer_field:
             raise ValueError("topics.field: a question does not bring its answer; choose another field")
         return self

@@ -2,6 +2,8 @@
 
     stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
 
+A conversation is rewritten as one question before (:mod:`service.answering.conversations`), if the task allows it.
+
 A task with a one-time release (:mod:`service.answering.once.making`) takes none of these steps: its answers cost
 nothing. A task that has none left and names such a task gives that one's answers, which cost nothing either.
 
@@ -34,6 +36,7 @@ from accounting.plans.releases import REFUSE
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
+from service.answering.conversations import Conversation, Rewriting
 from service.answering.draw import draw_signed
 from service.answering.kept_blocks import KeptBlocks
 from service.answering.latency import Departure, Grains, Measured
@@ -64,6 +67,9 @@ _POLL_S = 0.02
 _DATABASE_S = 60.0  # that it may take to store an answer
 _WRITES = "sign another mechanism, or the operator run the engine `vllm`"
 
+
+Query = str | Mapping[str, str] | Conversation
+"""A question: a text, the fields of the task's query template, or a conversation that becomes a text."""
 
 Realign = Callable[[str, str], Awaitable[str | None]]
 """A question and a released text in; that text for this question out, or None."""
@@ -103,6 +109,7 @@ class Answer:
         realigned: text of the release, fitted to the question by a model that may see it; for this caller only.
         source: mechanism of the one-time release that the answer comes from; None where it is the answer's own release.
         topic: topic that the answer was drawn from and charged to; None: the task has no topics.
+        question: question that was asked in place of the caller's conversation; for this caller only.
     """
 
     release: Release
@@ -113,6 +120,7 @@ class Answer:
     realigned: str | None = None
     source: str | None = None
     topic: str | None = None
+    question: str | None = None
 
     def shown(self, abstain_below: float | None) -> Answer:
         """As shown to a caller with this threshold; the release stays the same."""
@@ -186,11 +194,12 @@ class Answering:
 
     def __post_init__(self) -> None:
         self._made = MadeOnce(self.ledger, self.store, self.stages, self.public_grain_s)
+        self._rewriting = Rewriting(self.stages, self.public_grain_s)
 
     async def answer(
         self,
         address: str,
-        query: str | Mapping[str, str],
+        query: Query,
         *,
         key_id: str,
         idempotency_key: str | None = None,
@@ -200,7 +209,7 @@ class Answering:
 
         Args:
             address: ``knowledge_base.task``, with ``@version`` for a plan that is not the newest.
-            query: a text, or the fields of the task's query template.
+            query: a text, the fields of the task's query template, or a conversation.
             key_id: id of the caller's key.
             idempotency_key: the caller's name for this request.
             abstain_below: the least score, or probability, of a label that is shown; unless given, the task's.
@@ -208,6 +217,7 @@ class Answering:
         Raises:
             accounting.ledger.errors.UnknownTaskError: no such task.
             InvalidQueryError: the query does not fit the task, or such a threshold does not.
+            service.answering.conversations.ContextNotSupportedError: the task or the engine takes no conversations.
             accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
             accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
             service.engines.errors.EngineUnavailableError: the engine is down; nothing was charged.
@@ -227,18 +237,29 @@ class Answering:
             task, _ = read_task(signed)
             if signed.topic is not None:
                 raise InvalidQueryError(f"a question's topic is found from the question: ask {signed.whole}")
-            fields = check_query(task, query)
             abstain_below = check_threshold(task, abstain_below)
+            rewritten = None
+            if isinstance(query, Conversation):
+                query = rewritten = await self._rewritten(signed, query, key_id)
+            fields = check_query(task, query)
             if task.once:
-                return (await self._from_one_release(signed, fields, key_id)).shown(abstain_below)
-            question = await self._checked(signed, fields, key_id)
-            answer = (await self._answer(question, key_id, idempotency_key)).shown(abstain_below)
-            return await self._realigned(question, answer)
+                answer = await self._from_one_release(signed, fields, key_id)
+            else:
+                question = await self._checked(signed, fields, key_id)
+                answer = await self._realigned(question, await self._answer(question, key_id, idempotency_key))
+            return replace(answer, question=rewritten).shown(abstain_below)
         except EngineUnavailableError as error:
             # Before the charge, or its charge is void: nothing that follows the sample raises this.
             raise type(error)(f"{error}; nothing was charged") from error
         finally:
             self._in_flight -= 1
+
+    async def _rewritten(self, signed: SignedTask, conversation: Conversation, key_id: str) -> str:
+        task, _ = read_task(signed)
+        try:
+            return await self._rewriting.question(signed.address, task, conversation, asker=key_id)
+        except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
+            raise refusal(error)[1] from error
 
     async def _realigned(self, question: _Question, answer: Answer) -> Answer:
         """After the release is stored, and from what its caller knows: the exemplars have no part in it."""

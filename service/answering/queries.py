@@ -36,14 +36,23 @@ def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str
         raise InvalidQueryError(
             f"the query has unknown fields {', '.join(map(repr, unknown))}; this task takes {', '.join(wanted)}"
         )
-    fields = {name: unicodedata.normalize("NFC", query[name]).strip() for name in wanted}
+    fields = {name: checked_text(query[name]) for name in wanted}
     if empty := [name for name, text in fields.items() if not text]:
         raise InvalidQueryError(f"{', '.join(empty)} is empty")
     if any(len(text) > MAX_QUERY_CHARACTERS for text in fields.values()):
         raise InvalidQueryError(f"a query holds at most {MAX_QUERY_CHARACTERS} characters per field")
-    if any(character == "\0" or "\ud800" <= character <= "\udfff" for text in fields.values() for character in text):
-        raise InvalidQueryError("a query is Unicode text without NUL characters and unpaired surrogates")
     return fields
+
+
+def checked_text(text: str) -> str:
+    """A text of a caller, in Unicode NFC and without surrounding white space.
+
+    Raises:
+        InvalidQueryError: it is not Unicode text.
+    """
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidQueryError("a query is Unicode text without NUL characters and unpaired surrogates")
+    return unicodedata.normalize("NFC", text).strip()
 
 
 def check_threshold(task: ClassifyTask | GenerateTask, abstain_below: float | None) -> float | None:

@@ -91,6 +91,17 @@ class Stages:
             (vector,) = await asyncio.to_thread(self.embedder.embed, [query[spec.input_field]])
         return cast(np.ndarray, vector)
 
+    async def zero_shot(self, spec: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """The engine's answer without exemplars. Failures may be reported.
+
+        Raises:
+            service.engines.errors.EngineUnavailableError: the engine is down, or busy.
+            service.engines.errors.UnanswerableQueryError: the engine can never answer this query.
+            TimeoutError: it took too long.
+        """
+        async with asyncio.timeout(self.timeout_s):
+            return await self.engine.zero_shot(spec, query)
+
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, perhaps empty.
 

@@ -151,6 +151,7 @@ class ZeroShot:
             for labels.
         embedded: whether every slot that has an output will return it as :class:`Embedded`.
         tokens: length of the query's prompt, by the language model's own count; 0 if it does not count.
+        cut: whether the first text ended at the engine's limit, and not by itself.
         context: state that the engine wants back in :meth:`Engine.contributions`; public, opaque to all other code.
     """
 
@@ -158,6 +159,7 @@ class ZeroShot:
     texts: tuple[str, ...] = ()
     embedded: bool = False
     tokens: int = 0
+    cut: bool = False
     context: Any = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import BaseModel, Field
@@ -12,6 +11,10 @@ from accounting.ledger.charges import Release
 from accounting.ledger.entries import parts
 from accounting.ledger.history import History
 from service.answering.answering import Answer
+from service.answering.answering import Query as Query
+from service.answering.conversations import ContextNotSupportedError as ContextNotSupportedError
+from service.answering.conversations import Conversation as Conversation
+from service.answering.conversations import Turn as Turn
 from service.operations.command import command
 from service.operations.fields import ABSENT
 from service.operations.roles import Actor, Right
@@ -102,6 +105,11 @@ class AnswerView(ReleaseView):
         description="Whether the label was left out because its score is below the threshold; absent without a "
         "threshold.",
     )
+    question: str | None = Field(
+        **ABSENT,
+        description="The question that was asked and charged in place of your conversation, where the task rewrites "
+        "earlier turns. It is for you alone, and is not part of the release.",
+    )
     realigned: str | None = Field(
         **ABSENT,
         description="`text`, fitted to your question by a model beside the service, where the remote one saw a "
@@ -116,7 +124,7 @@ async def ask(
     actor: Actor,
     services: Services,
     task: str,
-    query: str | Mapping[str, str],
+    query: Query,
     *,
     idempotency_key: str | None = None,
     abstain_below: float | None = None,
@@ -138,6 +146,7 @@ def _shown(answer: Answer, engine: EngineView) -> AnswerView:
     return AnswerView(
         **ReleaseView.of(answer.release).model_dump() | ({"label": None} if answer.abstained else {}),
         abstained=answer.abstained,
+        question=answer.question,
         realigned=answer.realigned,
         cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left, source=answer.source),
         engine=engine,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -60,6 +61,11 @@ class TaskView(BaseModel):
         **ABSENT,
         description="Score below which answers are shown as abstentions, unless a request sets another threshold.",
     )
+    earlier_turns: Literal["rewrite"] | None = Field(
+        **ABSENT,
+        description="Whether a conversation is rewritten as one question, by OpenAI's routes. Absent where earlier "
+        "turns are refused.",
+    )
     fitted_to: int | None = Field(
         **ABSENT,
         description="Number of labelled public rows that the task was fitted to: its answers carry a `probability`. "
@@ -92,6 +98,7 @@ class TaskView(BaseModel):
             labels=list(task.labels) if isinstance(task, ClassifyTask) else [],
             query_fields=list(task.query_fields),
             abstain_below=task.abstain_below if isinstance(task, ClassifyTask) else None,
+            earlier_turns=None if task.earlier_turns == "refuse" else task.earlier_turns,
             fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
             answers=task.releases.told(task.answers),
             answers_left=task.releases.told(answers_left),

@@ -118,7 +118,7 @@ def check_new(records: Records, calibrated: CalibratedPlan, again: int | None) -
 
 
 def check_engine(records: Records, plan: Plan) -> None:
-    """Whether the engine that serves, or served last, can answer by a plan's mechanisms, as far as this process knows.
+    """Whether the engine that serves, or served last, can do what a plan asks of it, as far as this process knows.
 
     Raises:
         PlanError: it cannot; names the tasks.
@@ -129,6 +129,11 @@ def check_engine(records: Records, plan: Plan) -> None:
         for name, task in plan.tasks.items()
         if engine and isinstance(task, GenerateTask) and isinstance(task.mechanism, TokenEnsembleMechanism)
         for field, problem in _writing_problems(engine, task, task.mechanism)
+    ]
+    cannot += [
+        (f"tasks.{name}.earlier_turns", f"{engine.name} is not a language model, and cannot rewrite a conversation")
+        for name, task in plan.tasks.items()
+        if engine and task.earlier_turns == "rewrite" and not engine.is_llm
     ]
     cannot += [
         (f"tasks.{name}.mechanism.{field}", problem)

@@ -96,13 +96,15 @@ class OpenAiCompatibleEngine(Engine):
                 return ZeroShot(probabilities=_vote(task, label), tokens=tokens)
             asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
             replies = await self._bounded(*asked)
-            texts = [reply.text.strip() for reply in replies if isinstance(reply, Reply)]
+            written = [reply for reply in replies if isinstance(reply, Reply)]
+            texts = [reply.text.strip() for reply in written]
             for reply in replies:
                 # One that holds nothing to use is one candidate less, as long as there is another.
                 if isinstance(reply, Failure) and (reply.unusable is None or not texts):
                     _check(task, reply)
         likeliest, *sampled = texts or [""]
-        return ZeroShot(texts=candidate_texts(task, likeliest, sampled), tokens=tokens)
+        cut = bool(written) and written[0].cut
+        return ZeroShot(texts=candidate_texts(task, likeliest, sampled), tokens=tokens, cut=cut)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot

@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -83,6 +83,18 @@ class _Room:
     kept: int = 0
     beside: int = 0
     writing: int = 0
+
+
+class _Written(NamedTuple):
+    """A text.
+
+    Attributes:
+        text: text, perhaps empty.
+        cut: whether the greatest length ended it.
+    """
+
+    text: str
+    cut: bool
 
 
 class VllmEngine(WritesTogether, KeepsBlocks):
@@ -173,7 +185,8 @@ class VllmEngine(WritesTogether, KeepsBlocks):
                 return ZeroShot(probabilities=probabilities, tokens=len(prompt))
             writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
             first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
-        return ZeroShot(texts=candidate_texts(task, first, others), tokens=len(prompt))
+        texts = candidate_texts(task, first.text, [other.text for other in others])
+        return ZeroShot(texts=texts, tokens=len(prompt), cut=first.cut)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -312,10 +325,10 @@ class VllmEngine(WritesTogether, KeepsBlocks):
     ) -> Sentence:
         (prompt,) = self._tokens_of(task).prompts([render_keywords(task.prompt, query, keywords, ordered)])
         self._check_fits(prompt, task)
-        text = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
-        if not text:
+        written = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
+        if not written.text:
             raise EngineUnavailableError("the model makes no sentence of these words")
-        return Sentence(text, "written by the language model from the released words; it saw no exemplar")
+        return Sentence(written.text, "written by the language model from the released words; it saw no exemplar")
 
     async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
         """See :meth:`service.engines.protocol.KeepsBlocks.room`.
@@ -450,8 +463,8 @@ class VllmEngine(WritesTogether, KeepsBlocks):
         try:
             if task.kind == "classify":
                 return await self._calibrated(task, prompts, known, zero_shot.probabilities)
-            text = await self._write(task, prompts[0], self._config.temperature)
-            return text or ("-" if task.measuring else None)  # measured, blank or not
+            written = await self._write(task, prompts[0], self._config.temperature)
+            return written.text or ("-" if task.measuring else None)  # measured, blank or not
         except Exception:  # this slot's alone
             return None
 
@@ -491,7 +504,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
             replies[number].update((token, logprobs[token].logprob) for token in wanted)
         return trie.probabilities(replies)
 
-    async def _write(self, task: TaskSpec, prompt: Tokens, temperature: float, number: int = 0) -> str:
+    async def _write(self, task: TaskSpec, prompt: Tokens, temperature: float, number: int = 0) -> _Written:
         seed = hashlib.sha256(np.array([number, *prompt], dtype=np.int64).tobytes()).digest()[:4]
         tokens, read, left = self._tokens_of(task), list(prompt), self._config.max_answer_tokens
         for _ in range(2):  # empty lines end an answer; if it begins with them, the model goes on behind them, once
@@ -510,7 +523,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
             if left <= 0 or output.text.strip():
                 break
             read += [token for token in output.token_ids if token not in tokens.special()]
-        return str(output.text).strip()
+        return _Written(str(output.text).strip(), cut=output.finish_reason == "length")
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
         salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from pydantic import BaseModel, Field
 from service.gateway.api.dependencies import AnalystKey, AnyKey, TrialKey
 from service.gateway.api.problems import may_meet
 from service.operations import answers, tasks, trials
-from service.operations.answers import AnswerView
+from service.operations.answers import AnswerView, Query
 from service.operations.fields import inputs
 from service.operations.tasks import TasksView, TaskView
 from service.operations.trials import TrialView, Trying
@@ -55,9 +54,7 @@ class Asking:
         Header(min_length=1, max_length=255, description="Your name for this question; refused for another question."),
     ] = None
 
-    async def __call__(
-        self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
-    ) -> AnswerView:
+    async def __call__(self, task: str, query: Query, abstain_below: float | None = None) -> AnswerView:
         """Ask a question; arguments and errors as of :func:`service.operations.answers.ask`."""
         actor, services, name = self.caller.actor, self.caller.services, self.idempotency_key
         answer = await answers.ask(actor, services, task, query, idempotency_key=name, abstain_below=abstain_below)

@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from service.gateway.api.answers import AbstainBelow
 from service.gateway.api.problems import Problem
+from service.operations.answers import Conversation, Turn
 from service.problem_kinds import ProblemKind
 
 
@@ -141,7 +142,7 @@ class Asked(Ignored):
 
 
 class ChatRequest(Asked):
-    """A question. The newest message, which must be the user's, is the query."""
+    """A question. The newest message, which must be the user's, is the query, or the end of a conversation."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -170,39 +171,52 @@ class ChatRequest(Asked):
     web_search_options: Annotated[Any, Only(why="answers come from the knowledge base alone")] = None
 
 
-def newest_message(messages: Sequence[Message], *, ignore_context: bool) -> str:
-    """The text of the newest message.
+def question_in(messages: Sequence[Message], *, ignore_context: bool) -> str | Conversation:
+    """The text of the newest message; with the earlier turns of user and assistant, if there are any, a conversation.
+
+    Args:
+        messages: messages of the request, the newest last. Those without text are left out.
+        ignore_context: whether all but the newest are left out.
 
     Raises:
-        Problem: 422, there are other messages, and the caller did not allow them to be ignored; or the newest message
-            is not the user's, or not text.
+        Problem: 422, the newest message is not the user's; an earlier one is neither the user's nor the assistant's; or
+            one is not text.
     """
     *context, newest = messages
     if newest.role != "user":
         detail = f"the last message is the {newest.role}'s: the query is the user's last message"
         raise Problem(ProblemKind.INVALID_QUERY, detail)
-    if not ignore_context and any(_says_something(message) for message in context):
-        raise Problem(ProblemKind.CONTEXT_NOT_SUPPORTED, _NO_CONTEXT)
-    if isinstance(newest.content, str):
-        return newest.content
-    parts = newest.content or []
-    if other := [part.type for part in parts if part.type not in _TEXT or part.text is None]:
+    question = _text_of(newest)
+    earlier = [] if ignore_context else [(message.role, text) for message in context if (text := _text_of(message))]
+    turns = [Turn(role, text) for role, text in earlier if role in ("user", "assistant")]
+    if len(turns) < len(earlier):
+        raise Problem(ProblemKind.CONTEXT_NOT_SUPPORTED, _NO_INSTRUCTIONS)
+    return Conversation((*turns, Turn("user", question))) if turns else question
+
+
+def _text_of(message: Message) -> str:
+    """The text of a message; empty if it has no content but white space.
+
+    Raises:
+        Problem: 422, it has something that is not text.
+    """
+    parts = message.content or []
+    if isinstance(parts, str):
+        return parts if parts.strip() else ""
+    texts = [part for part in parts if part.type != "refusal"]  # how the assistant abstains
+    if other := [part.type for part in texts if part.type not in _TEXT or part.text is None]:
         raise Problem(ProblemKind.INVALID_QUERY, f"the message holds {', '.join(other)}: a query is text")
-    return "\n".join(str(part.text) for part in parts)
+    return "\n".join(str(part.text) for part in texts)
 
 
 _TEXT = ("text", "input_text", "output_text")
 """Types of parts that are text: the first in chat completions, the others in responses."""
 
-_NO_CONTEXT = (
-    "a question is answered by itself, under the prompt its task was signed with: system messages and earlier turns "
-    "cannot be heeded. Send the newest user message alone (in a chat, start a new one); or send the header "
-    "'x-dpicl-context: ignore' if what came before may be ignored"
+_NO_INSTRUCTIONS = (
+    "a question is answered under the prompt its task was signed with: instructions, system messages and results of "
+    "tools cannot be heeded. Leave them out; or send the header 'x-dpicl-context: ignore' if all that came before the "
+    "newest message may be ignored"
 )
-
-
-def _says_something(message: Message) -> bool:
-    return bool(message.content.strip() if isinstance(message.content, str) else message.content)
 
 
 def query_in(text: str, fields: Sequence[str]) -> str | Mapping[str, str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.gateway.api.answers import ASKING_RESPONSES, MayAsk
 from service.gateway.openai.requests import AS_RELEASED, NO_TOOLS, Asked, Message, Only, StrictBody
-from service.gateway.openai.surface import ask_newest, refusal_of, streamed, text_of
+from service.gateway.openai.surface import IGNORING, ask_question, refusal_of, streamed, text_of
 from service.operations.answers import AnswerView
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -37,7 +37,7 @@ class ResponsesStreamOptions(StrictBody):
 
 
 class ResponsesRequest(Asked):
-    """A question. The input, or its newest message, which must be the user's, is the query."""
+    """A question. The input, or its newest message, which must be the user's, is the query, or ends a conversation."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -168,10 +168,13 @@ async def create_response(
     response: Response,
     x_dpicl_context: Annotated[
         Literal["refuse", "ignore"],
-        Header(description="Treatment of instructions and earlier messages, since a question is answered on its own."),
+        Header(description=IGNORING),
     ] = "refuse",
 ) -> OpenResponse | StreamingResponse:
     """The input is the query; a task that asks for several fields takes them as a JSON object in it.
+
+    A task with `earlier_turns: rewrite` also takes several messages: a language model rewrites them as one question,
+    which is in `dp_icl.question`.
 
     With `stream` the answer comes as server-sent events, whole in one delta: it is released whole.
     """
@@ -179,7 +182,7 @@ async def create_response(
     messages: list[Message] = [Message(role="user", content=given)] if isinstance(given, str) else [*given]
     if body.instructions:
         messages.insert(0, Message(role="developer", content=body.instructions))
-    answered = _response(await ask_newest(asking, body, messages, x_dpicl_context), body)
+    answered = _response(await ask_question(asking, body, messages, x_dpicl_context), body)
     return streamed(response, _events(answered)) if body.stream else answered
 
 

@@ -11,12 +11,18 @@ from pydantic import BaseModel, Field
 
 from service.gateway.api.answers import ASKING_RESPONSES, NO_TASK, Asking, MayAsk, TaskAddress
 from service.gateway.api.dependencies import AnyKey
-from service.gateway.openai.requests import Asked, ChatRequest, Message, newest_message, query_in
+from service.gateway.openai.requests import Asked, ChatRequest, Message, query_in, question_in
 from service.operations import tasks
 from service.operations.answers import AnswerView
 from service.operations.tasks import ListedTask, TaskView
 
 router = APIRouter(prefix="/v1", tags=["openai"])
+
+IGNORING = (
+    "With `ignore`, all messages but the newest are left out. Otherwise instructions are refused, and earlier turns, "
+    "too, unless the task rewrites them."
+)
+"""Description of the header ``x-dpicl-context``."""
 
 
 class ReplyMessage(BaseModel):
@@ -123,24 +129,27 @@ async def create_chat_completion(
     response: Response,
     x_dpicl_context: Annotated[
         Literal["refuse", "ignore"],
-        Header(description="Treatment of earlier messages, since a question is answered on its own."),
+        Header(description=IGNORING),
     ] = "refuse",
 ) -> ChatCompletion | StreamingResponse:
     """The newest user message is the query; a task that asks for several fields takes them as a JSON object in it.
 
+    A task with `earlier_turns: rewrite` also takes the turns before it: a language model rewrites them as one question,
+    which is in `dp_icl.question`.
+
     With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
     """
-    completion = _completion(await ask_newest(asking, body, body.messages, x_dpicl_context))
+    completion = _completion(await ask_question(asking, body, body.messages, x_dpicl_context))
     if not body.stream:
         return completion
     with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     return streamed(response, _events(completion, with_usage))
 
 
-async def ask_newest(
+async def ask_question(
     asking: Asking, body: Asked, messages: Sequence[Message], context: Literal["refuse", "ignore"]
 ) -> AnswerView:
-    """Ask the newest message of the task that a request names as its model.
+    """Ask the question in some messages of the task that a request names as its model.
 
     Args:
         asking: the caller.
@@ -148,9 +157,10 @@ async def ask_newest(
         messages: messages of the request, the newest last.
         context: treatment of the other messages.
     """
-    text = newest_message(messages, ignore_context=context == "ignore")
+    question = question_in(messages, ignore_context=context == "ignore")
     task, fields = await asyncio.to_thread(tasks.query_fields, asking.caller.services.records, body.model)
-    return await asking(task, query_in(text, fields), body.abstain_below)
+    query = query_in(question, fields) if isinstance(question, str) else question
+    return await asking(task, query, body.abstain_below)
 
 
 def streamed(response: Response, events: Iterator[str]) -> StreamingResponse:

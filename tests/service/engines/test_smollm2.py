@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from exemplar_store import Exemplar
+from service.answering.conversations import Conversation, Turn, as_task
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
 from service.engines.task import Prompt, TaskSpec
@@ -31,6 +32,13 @@ REVIEWS = [
     ("The best film of the year.", "positive"),
     ("Dull, loud and far too long.", "negative"),
 ]
+CONVERSATION = Conversation(
+    (
+        Turn("user", "What is the capital of France?"),
+        Turn("assistant", "Paris"),
+        Turn("user", "How many people live there?"),
+    )
+)
 QUERY = {"text": "I loved every minute of it."}
 
 
@@ -98,14 +106,19 @@ def test_its_answers_are_those_of_transformers(exact: Path) -> None:
         info = await engine.describe()
         zero_shot = await engine.zero_shot(task, QUERY)
         labels = await engine.contributions(task, QUERY, slots, zero_shot)
-        return info, labels, await engine.zero_shot(question, {"text": "What is the capital of France?"})
+        said = await engine.zero_shot(question, {"text": "What is the capital of France?"})
+        rewritten = [await engine.zero_shot(*as_task("places.capital@1", CONVERSATION, "")) for _ in "12"]
+        return info, labels, said, rewritten
 
     try:
-        info, labels, said = asyncio.run(ask())
+        info, labels, said, rewritten = asyncio.run(ask())
     finally:
         engine.close()
     assert info.notice == "Answers come from the language model SmolLM2-135M-Instruct."
     assert "Paris" in said.texts[0]
+    assert rewritten[0] == rewritten[1]
+    assert rewritten[0].texts
+    assert not rewritten[0].cut
     tokenizer = AutoTokenizer.from_pretrained(exact)
     model = AutoModelForCausalLM.from_pretrained(exact, dtype="float32")
     for slot, label in zip(slots, labels, strict=True):

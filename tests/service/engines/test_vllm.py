@@ -294,11 +294,11 @@ def test_an_answer_goes_on_behind_empty_lines_that_it_begins_with(running, monke
 
     async def blank_at_first(task, prompt, parameters):
         asked.append((prompt, parameters.max_tokens))
-        return SimpleNamespace(text=" \n\n" if len(asked) < 2 else " Ships. ", token_ids=[70, 71])
+        return SimpleNamespace(text=" \n\n" if len(asked) < 2 else " Ships. ", token_ids=[70, 71], finish_reason="stop")
 
     monkeypatch.setattr(running.engine, "_ask", blank_at_first)
     (prompt,) = running.engine._tokens_of(GENERATE).prompts(["Where is it?"])
-    assert running.run(running.engine._write(GENERATE, prompt, 0.0)) == "Ships."
+    assert running.run(running.engine._write(GENERATE, prompt, 0.0)) == ("Ships.", False)
     (_, most), second = asked
     assert second == ([*prompt, 70, 71], most - 2)
 
