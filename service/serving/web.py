@@ -97,7 +97,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         description=DESCRIPTION,
         lifespan=lifespan,
         routes=_API.routes,
-        # They would run another host's script where an admin's session is open; the documentation has the reference.
+        # They would run another host's script where an admin's session is open; the dashboard has one of its own.
         docs_url=None,
         redoc_url=None,
         # Tracebacks may quote private data, so errors never leave as anything but problem documents.
@@ -115,6 +115,10 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     @app.get("/", include_in_schema=False)
     def home() -> RedirectResponse:
         return RedirectResponse("admin/")  # relative: a proxy may serve all this below a path
+
+    @app.get("/docs", include_in_schema=False)
+    def reference() -> RedirectResponse:
+        return RedirectResponse("admin/docs")
 
     # Without sessions a GET would open a stream on which nothing is ever sent, and keep a place inside.
     app.router.routes.append(Route(PATH, mcp_app(agents, services.records.settings.mcp_hosts), methods=["POST"]))

@@ -8,7 +8,17 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.gateway.dashboard import audit, budgets, bundles, keys, knowledge_base, overview, sanitising, sign_in
+from service.gateway.dashboard import (
+    audit,
+    budgets,
+    bundles,
+    keys,
+    knowledge_base,
+    overview,
+    reference,
+    sanitising,
+    sign_in,
+)
 from service.gateway.dashboard.errors import HANDLERS
 from service.gateway.dashboard.plan_studio import page as plan_studio
 from service.gateway.dashboard.security import SecurityHeaders
@@ -20,7 +30,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.gateway.dashboard.provider import Provider
 
-PAGES = (overview, knowledge_base, budgets, sign_in, keys, audit, plan_studio, sanitising, bundles)
+PAGES = (overview, knowledge_base, budgets, sign_in, keys, audit, plan_studio, sanitising, bundles, reference)
 
 
 def dashboard(services: Services) -> ASGIApp:

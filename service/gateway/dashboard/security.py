@@ -12,6 +12,7 @@ POLICY = (
 )
 
 _HEADERS = {
+    "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -24,7 +25,7 @@ _HEADERS = {
 
 
 class SecurityHeaders:
-    """ASGI middleware: every response of the dashboard has these headers, and forbids caches unless it allows them."""
+    """ASGI middleware: every response of the dashboard has these headers, unless it sets one itself."""
 
     def __init__(self, app: Starlette):
         self._app = app
@@ -36,8 +37,8 @@ class SecurityHeaders:
         async def guarded_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
-                headers.setdefault("Cache-Control", "no-store")
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, guarded_send)

@@ -1,8 +1,9 @@
-"""Templates and static files, both inside this package."""
+"""Templates and static files, both inside this package; and Swagger UI, inside another."""
 
 import hashlib
 import json
 import mimetypes
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ _SERVED = {".css", ".js", ".svg", ".woff2"}
 mimetypes.add_type("font/woff2", ".woff2")
 mimetypes.add_type("text/javascript", ".js")
 
-_FILES = {path.name: path.read_bytes() for path in sorted((_HERE / "static").iterdir()) if path.suffix in _SERVED}
+_SWAGGER_UI = files("fastapi_standalone_docs") / "static" / "swagger"
+_FILES = {
+    path.name: path.read_bytes()
+    for path in [
+        *sorted((_HERE / "static").iterdir()),
+        *(_SWAGGER_UI / name for name in ("swagger-ui-bundle.js", "swagger-ui.css")),
+    ]
+    if Path(path.name).suffix in _SERVED
+}
 VERSION = hashlib.sha256(b"".join(name.encode() + data for name, data in _FILES.items())).hexdigest()[:12]
 """Changes with any static file: part of their addresses, so that browsers may keep them."""
 

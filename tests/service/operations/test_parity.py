@@ -143,6 +143,7 @@ ALSO = {
         "GET /problems",
         "GET /problems/{kind}",
         "GET /",
+        "GET /docs",
     },
     "asking, in another shape": {
         "POST /v1/chat/completions",

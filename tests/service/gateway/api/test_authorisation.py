@@ -70,6 +70,7 @@ class Entry:
 
 ANYONE = [
     Entry("GET", "/", 307),
+    Entry("GET", "/docs", 307),
     Entry("GET", "/healthz", 200),
     Entry("GET", "/readyz", 200),
     Entry("GET", "/version", 200),
@@ -177,6 +178,7 @@ DECIDE_PAGES = [
     Entry("GET", "/admin/sanitising", 200),
     Entry("POST", "/admin/sanitising", 200),
     Entry("GET", "/admin/plans", 200),
+    Entry("GET", "/admin/docs", 200),
     Entry("GET", "/admin/knowledge-bases/{name}/plan", 200),
 ]
 PAGES = [
