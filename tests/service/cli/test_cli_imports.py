@@ -79,3 +79,14 @@ def test_the_help_says_what_the_commands_say_of_themselves():
     for holder, name, place in lazy:
         first = holder.get_command(typer.Context(holder), name).help.split("\n\n")[0].replace("\n", " ")
         assert first == place.sentence
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [("bash", {"COMP_WORDS": "dpicl plan pr", "COMP_CWORD": "2"}), ("zsh", {"_TYPER_COMPLETE_ARGS": "dpicl plan pr"})],
+)
+def test_a_shell_completes_what_is_not_imported_yet(shell: str, variables: dict[str, str]) -> None:
+    environment = {**os.environ, "_DPICL_COMPLETE": f"complete_{shell}", **variables}
+    run = subprocess.run([sys.executable, "-c", SCRIPT, ""], capture_output=True, text=True, env=environment)
+    assert (run.returncode, "preview" in run.stdout) == (0, True), run.stderr
+    assert "kb" not in run.stdout
