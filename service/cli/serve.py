@@ -188,7 +188,13 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     if "RAY_ADDRESS" in os.environ:  # the operator brings a cluster
         ray.init(namespace="serve", logging_level=logging.WARNING)
     else:
-        local_ray.start()
+        typer.echo("Starting Ray")
+        try:
+            local_ray.start()
+        except (KeyboardInterrupt, SystemExit):  # the latter is how Ray takes SIGTERM
+            typer.echo("Stopping")
+            ray.shutdown()
+            return
     if not sys.stderr.isatty():  # a program reads lines of JSON; a person reads them with Ray's names before them
         relay_logging()
         ray_private.relay_lines(relay)
@@ -197,7 +203,9 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         signal.signal(name, lambda *_: (hurry if stop.is_set() else stop).set())
     if "RAY_ADDRESS" not in os.environ:
         threading.Thread(target=_abandon_dead_ray, args=(ending,), daemon=True).start()
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
+        typer.echo("Starting the service: its engine and embedder are loaded, and its latency is measured")
         ray_private.deploy(schema)
         names = [app.name for app in schema.applications]
         if up := _wait_until_running(names, stop):
@@ -211,6 +219,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
             _drain(names, hurry)
     finally:
         ending.set()
+        ray_private.hush_errors()
         ray_serve.shutdown()  # type: ignore[no-untyped-call]
         ray.shutdown()
 

@@ -62,6 +62,13 @@ def relay_lines(relay: Callable[[str, str], None]) -> None:
     lines.add_handler("ray_print_logs", each)
 
 
+def hush_errors() -> None:
+    """Show no more errors of Ray's tasks in this process: Serve stops its actors while it still asks them."""
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda *_, **__: None
+
+
 def local_node() -> Any:
     """The node that ``ray.init`` started here. No public function knows its processes."""
     from ray._private import worker

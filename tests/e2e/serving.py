@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -232,7 +233,11 @@ def started(
     log = folder / "serve.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [DPICL, "serve", "--port", str(port), *options], env=environment, stdout=sink, stderr=subprocess.STDOUT
+            [DPICL, "serve", "--port", str(port), *options],
+            env=environment,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            process_group=0,
         )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -251,5 +256,7 @@ def started(
         yield url, log, process
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            assert process.wait(60) == 0, log.read_text()
+            said = log.read_text().partition("\nStopping\n")[2]
+            assert not re.search(r"Traceback|retries|^\(", said, re.MULTILINE), said
