@@ -17,7 +17,7 @@ from sanitization.mechanisms import CORRECTED, RESPONSES, serve
 from sanitization.tokens import Partition
 from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Options
-from service.cli.output import Json, print_json, print_table
+from service.cli.output import Json, print_json, print_table, waiting
 from service.cli.reading import TextFormat
 from service.cli.sanitize import Words, kept_of
 
@@ -43,9 +43,10 @@ def audit_(
         nominal: ε of the papers' formulas.
         epsilon: True ε for the corrected mechanisms.
     """
-    vocabulary, folder = words.vocabulary(), words.folder
-    published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
-    served = {name: serve(name, vocabulary, epsilon, folder) for name in (*CORRECTED, *RESPONSES)}
+    with waiting("Comparing every word with every other one"):
+        vocabulary, folder = words.vocabulary(), words.folder
+        published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
+        served = {name: serve(name, vocabulary, epsilon, folder) for name in (*CORRECTED, *RESPONSES)}
     corrected = [
         {"mechanism": name, "parameters": chosen.parameters, **asdict(chosen.audit)} for name, chosen in served.items()
     ]
@@ -139,16 +140,17 @@ def attack(
         raise typer.BadParameter("attackers with a model need --texts")
     if whole.NAME in names:
         raise typer.BadParameter(f"{whole.NAME} needs --texts")
-    vocabulary = words.vocabulary()
     rows: list[dict[str, Any]] = []
-    for value in epsilon:
-        for name in names:
-            served = serve(name, vocabulary, value, words.folder)
-            figures = asdict(attacks.attack(served.channel, vocabulary))
-            ten = repeated(served.channel, vocabulary, 10)
-            rows.append(
-                {"epsilon": value, "mechanism": name, "true_epsilon": served.audit.epsilon, **figures, "ten": ten}
-            )
+    with waiting("Attacking every word"):
+        vocabulary = words.vocabulary()
+        for value in epsilon:
+            for name in names:
+                served = serve(name, vocabulary, value, words.folder)
+                figures = asdict(attacks.attack(served.channel, vocabulary))
+                ten = repeated(served.channel, vocabulary, 10)
+                rows.append(
+                    {"epsilon": value, "mechanism": name, "true_epsilon": served.audit.epsilon, **figures, "ten": ten}
+                )
     if json:
         print_json({"words": len(vocabulary), "attacks": rows})
         return
@@ -190,8 +192,9 @@ def _attack_texts(
             return texts.whole(value, folder)
         return texts.measure(name, serve(name, vocabulary, value, folder), guessers)
 
-    results = [(value, name, measured(name, value)) for value in epsilon for name in names]
-    clean = texts.clean()
+    with waiting("Attacking every text"):
+        results = [(value, name, measured(name, value)) for value in epsilon for name in names]
+        clean = texts.clean()
     if json:
         attacked = [{"epsilon": value, "mechanism": name, **asdict(on)} for value, name, on in results]
         print_json({"texts": len(texts.texts), "clean_accuracy": clean, "attacks": attacked})

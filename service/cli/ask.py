@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import httpx
 import typer
+from rich.console import Console
 from rich.progress import track
 
 from service.cli.gathering import Options
@@ -153,7 +154,9 @@ def batch(
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(service) as client, out.open("a") as sink:
         wanted: list[str] = []
-        for number, row in enumerate(track(rows[done:], description=task, total=len(rows) - done), done + 1):
+        console = Console(stderr=True)
+        left = track(rows[done:], description=task, console=console, disable=not console.is_terminal)
+        for number, row in enumerate(left, done + 1):
             wanted = wanted or checked(client.get(f"/v1/tasks/{task}"), "query_fields")["query_fields"]
             try:
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)

@@ -10,14 +10,13 @@ from typing import Annotated
 
 import sqlalchemy as sa
 import typer
-from rich.progress import Progress
 
 from accounting.ledger import events
 from accounting.ledger.restoring import Loss, acknowledge, find_loss
 from accounting.ledger.witness import Witness
 from exemplar_store import EncryptionKeyError, MasterKey, load_key
 from service.cli.gathering import Commands
-from service.cli.output import Json, Yes, agreed, print_json, records, who
+from service.cli.output import Json, Yes, agreed, print_json, progress, records, who
 from service.records.database import MissingDatabaseError, open_database, parse_url, require_there
 from service.records.records import Records, audited, open_records
 from service.records.schema import SchemaError, migrate, require, revision
@@ -201,7 +200,7 @@ def reencrypt(yes: Yes = False) -> None:
     """
     opened = records()
     agreed("Are all services stopped?", yes=yes)
-    with Progress(transient=True) as bar:
+    with progress(transient=True) as bar:
         task = bar.add_task("Encrypting", total=None)
         unreadable = opened.store.reencrypt(
             lambda done, of: bar.update(task, completed=done, total=of), audited(events.ExemplarsReencrypted(by=who()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
@@ -163,12 +164,25 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
 
 
-def progress(*further: ProgressColumn, **settings: Any) -> Progress:
-    """Progress bars with the done and total amounts, further columns, and the time left; settings as for rich's."""
+def progress(*further: ProgressColumn, disable: bool = False, **settings: Any) -> Progress:
+    """Progress bars with the done and total amounts, further columns, and the time left; settings as for rich's.
+
+    On standard error, and only if that is a terminal.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     counted = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*counted, *further, TimeRemainingColumn(), **settings)
+    console = Console(stderr=True)
+    hidden = disable or not console.is_terminal
+    return Progress(*counted, *further, TimeRemainingColumn(), console=console, disable=hidden, **settings)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show what takes seconds until the block ends: on standard error, and only if that is a terminal."""
+    console = Console(stderr=True)
+    with console.status(what) if console.is_terminal else nullcontext():
+        yield
 
 
 def say(text: object, style: str = "") -> None:

@@ -99,10 +99,11 @@ def preview_(
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
     found = compared.labels(plan, text)
-    calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
-    result = plans.preview(me, opened, calibrated, better=True, otherwise=details or json)
-    if plot_file:
-        plot(calibrated).savefig(plot_file, dpi=150)
+    with output.waiting("Calibrating the noise, and comparing accountants and better plans"):
+        calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
+        result = plans.preview(me, opened, calibrated, better=True, otherwise=details or json)
+        if plot_file:
+            plot(calibrated).savefig(plot_file, dpi=150)
     if json:
         beside = {"labels": {name: vars(counts) for name, counts in found.items()}} if found else {}
         output.print_json(result.model_dump(mode="json") | beside)
@@ -139,7 +140,8 @@ def sign(
     """
     me, opened, plan = output.actor(signed_by), output.records(), load_plan(read_text(file))
     check_free(opened, plan)
-    calibrated = prepare(opened, plan)
+    with output.waiting("Calibrating the noise, and comparing accountants"):
+        calibrated = prepare(opened, plan)
     check_new(opened, calibrated, again)
     if not json:
         _print(plans.preview(me, opened, calibrated))
@@ -185,7 +187,8 @@ def release(task: Task, engine_config: WriterConfigFile = None) -> None:
     The release is charged before anything is read. A charge that was lost stays spent.
     """
     me, opened = output.actor(), output.records()  # before the engine starts
-    made = beside_engine(engine_config, lambda stages: plans.release(me, opened, task, stages=stages))
+    with output.waiting("Making the release"):
+        made = beside_engine(engine_config, lambda stages: plans.release(me, opened, task, stages=stages))
     typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
 
 

@@ -17,7 +17,7 @@ from sanitization.text import open_sanitizer
 from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Commands, Options
 from service.cli.lazy import LazyGroup, Place
-from service.cli.output import Json, print_json, state_folder
+from service.cli.output import Json, print_json, state_folder, waiting
 from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, embedder_here, local_words
 
 
@@ -116,17 +116,18 @@ def text(
         raise ValueError(f"no file {file}. A text itself goes to standard input: echo TEXT | dpicl sanitize")
     mechanism = mechanism or ("medoid_rr" if public_texts is None else whole.NAME)
     public = whole.kept(mechanism, None if keep is None else kept_of(keep))
-    if mechanism != whole.NAME and public_texts is None:
-        embed = embedder_here() if words.vectors is None else None
-        sanitizer = open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed)
-    elif mechanism == whole.NAME and public_texts is not None and words.vectors is None:
-        outputs = whole.read_public_texts(public_texts)
-        vectors = embedded_once(outputs, words.folder)
-        sanitizer = whole.open_whole(outputs, vectors, epsilon, words.folder, EmbeddedOnDemand())
-    else:
-        raise typer.BadParameter(
-            f"{whole.NAME} needs --public-texts, and they go with no other mechanism and no --vectors"
-        )
+    with waiting("Opening the sanitiser: the first time, its words are embedded"):
+        if mechanism != whole.NAME and public_texts is None:
+            embed = embedder_here() if words.vectors is None else None
+            sanitizer = open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed)
+        elif mechanism == whole.NAME and public_texts is not None and words.vectors is None:
+            outputs = whole.read_public_texts(public_texts)
+            vectors = embedded_once(outputs, words.folder)
+            sanitizer = whole.open_whole(outputs, vectors, epsilon, words.folder, EmbeddedOnDemand())
+        else:
+            raise typer.BadParameter(
+                f"{whole.NAME} needs --public-texts, and they go with no other mechanism and no --vectors"
+            )
     texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
     items, drawn, spent = [], 0, 0.0
     read, size = _lines(file), 1 if str(file) == "-" else _TOGETHER

@@ -87,14 +87,17 @@ def try_(
     plan, name = plan_and_task(file, task)
     lines = text.read(exemplars)
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
+    calibrating = output.waiting("Calibrating the noise")
     if public_size is None:
         opened = output.records()
         described = opened.store.get(plan.knowledge_base)
         field, response = described.embedded_field, described.response_field
-        calibrated = prepare(opened, plan)
+        with calibrating:
+            calibrated = prepare(opened, plan)
     else:
         field, response = queries.embedded_field(plan, name, embedded_field), queries.response_field(plan.tasks[name])
-        calibrated = calibrate(plan, public_size)
+        with calibrating:
+            calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 
     async def timed(stages: Stages) -> tuple[Trial, float]:
@@ -103,7 +106,8 @@ def try_(
         trial = await trials.try_(output.actor(), Trials(stages), calibrated, name, trying, field, response)
         return trial, time.perf_counter() - started
 
-    trial, took_s = with_engine(engine_of(engine_config), timed)
+    with output.waiting("Starting the engine, and asking it"):
+        trial, took_s = with_engine(engine_of(engine_config), timed)
     address = f"{plan.knowledge_base}.{name}"
     if json:
         output.print_json(TrialView.of(address, trial).model_dump(mode="json") | {"took_s": took_s})
@@ -138,9 +142,10 @@ def candidates(
     config = engine_of(engine_config)
     if not config.is_llm:
         raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")
-    written = with_engine(
-        config, lambda stages: write_candidates(stages.engine, name, labelled[name], per_label, varied)
-    )
+    with output.waiting("Starting the engine, and writing candidates"):
+        written = with_engine(
+            config, lambda stages: write_candidates(stages.engine, name, labelled[name], per_label, varied)
+        )
     for candidate in written:
         typer.echo(f"- {to_json.dumps(candidate, ensure_ascii=False)}")
 
