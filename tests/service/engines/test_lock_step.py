@@ -15,7 +15,6 @@ from aggregation.token_ensemble import GRID, TokenEnsemble
 from service.engines import lock_step
 from service.engines.lock_step import UnansweredError
 from service.engines.task import Writing
-from tests.privacy.planting import Edit, plant
 
 A, B, END = 0, 1, 2
 PUBLIC = {A: math.log(0.5), B: math.log(0.3), END: math.log(0.2)}
@@ -160,13 +159,32 @@ def test_a_grammar_is_kept_to_and_costs_nothing(name):
     assert excess(changed, before, 3, 0.2) <= 1e-12
 
 
+def let_slots_change_rules(change, monkeypatch):
+    """While an answer is written, by what they say of its tokens."""
+    right = lock_step.write
+
+    def write(how, *arguments, **options):
+        draw = how.ensemble.draw
+
+        def changing(public, opinions):
+            for name, value in change(how, opinions).items():
+                object.__setattr__(how, name, value)
+            return draw(public, opinions)
+
+        object.__setattr__(how.ensemble, "draw", changing)
+        return right(how, *arguments, **options)
+
+    monkeypatch.setattr(lock_step, "write", write)
+
+
 BUGS = {
-    "slots have a say in a token that is not paid for": ("paid < writing.tokens", "paid < writing.tokens + 1"),
-    "where slots agree nothing is paid": (
-        "heard, paid = len(said), paid + 1",
-        "heard, paid = len(said), paid + (len({repr(opinion) for opinion in opinions}) > 1)",
-    ),
-    "an answer ends where a slot fails": ("if measuring and silent:", "if silent: break\n            if measuring:"),
+    "slots have a say in a token that is not paid for": lambda how, _: {"tokens": 2},
+    "where slots agree nothing is paid": lambda how, opinions: {
+        "tokens": how.tokens + (len({repr(opinion) for opinion in opinions}) == 1)
+    },
+    "an answer ends where a slot fails": lambda how, opinions: {
+        "longest": 0 if any(opinion is None for opinion in opinions) else how.longest
+    },
 }
 
 
@@ -182,7 +200,7 @@ def test_planted_bugs_are_caught(rules, bug, monkeypatch):
         return max(excess(answers, before, 1, 0.2) for answers in changed)
 
     assert worst() <= 1e-12
-    plant(Edit("service.engines.lock_step:write", *BUGS[bug]), monkeypatch)
+    let_slots_change_rules(BUGS[bug], monkeypatch)
     assert worst() > 0.005
 
 
