@@ -3,14 +3,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from aggregation.exemplar_votes import ExemplarVotes, chosen
 from aggregation.noise import ONE, from_fixed_point
+from tests.aggregation.contract import MechanismContract
 from tests.aggregation.test_embedding_mean import EAST, NORTH, UNUSABLE
-from tests.aggregation.test_prototypes import AROUND
+from tests.aggregation.test_noise import NO_NOISE
+from tests.aggregation.test_prototypes import AROUND, NO_UNITS
 from tests.laws import ALPHA
 
 LABELS = [0, 0, 1]
@@ -36,10 +37,23 @@ def test_every_small_unit_has_one_vote_beside_every_small_other() -> None:
         assert ballots([other], [other, unit]) == {1: 1}
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(units, max_size=4), units, st.integers(0, 4))
-def test_no_unit_has_more_than_one_vote(others: list, unit: list, place: int) -> None:
-    assert ballots(others, [*others[:place], unit, *others[place:]]) in ({}, {1: 1})
+class TestExemplarVotes(MechanismContract):
+    mechanism = VOTES
+    wrong = [{"noise_multiplier": z} for z in NO_NOISE]
+    contributions = units
+    usable = [[(0, EAST)], [(1, EAST), (0, NORTH)]]
+    unusable = NO_UNITS
+    squared = {"removed": ONE**2}
+    worst = [([], [[(0, EAST)] * texts]) for texts in (1, 1000)]
+
+    def statistic(self, contributions):
+        return self.mechanism.votes(contributions)
+
+    def release(self, mechanism, contributions):
+        return mechanism.release(contributions)
+
+    def is_public(self, released):
+        return released.shape == (len(LABELS),) and np.isfinite(released).all()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +85,7 @@ def test_a_tie_goes_to_the_first_candidate_whoever_else_has_voted(others: int) -
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_what_is_no_embedding_does_not_vote(name: str) -> None:
-    assert not VOTES.votes([[(0, UNUSABLE[name])]]).any()
+def test_a_unit_s_other_texts_count(name: str) -> None:
     assert (VOTES.votes([[(0, UNUSABLE[name]), (1, EAST)]]) == VOTES.votes([[(1, EAST)]])).all()
 
 

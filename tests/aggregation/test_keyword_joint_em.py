@@ -8,16 +8,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import aggregation.keyword_joint_em as joint_em
 from aggregation.exponential_weights import shares
 from aggregation.keyword_joint_em import JointExponentialMechanism, required_votes
+from tests.aggregation.contract import MechanismContract, PlanningContract
 from tests.laws import ALPHA, p_value, probability_of_top_k
 
 TRIALS = 2_000
-DOMAIN = tuple("abcdefg")
+DOMAIN = tuple("abcde")
+NAMED = [{"a"}] * 3 + [{"b", "c", "d"}] * 2
+"""One slot that names the first and the last word, or all others, decides who leads whom."""
 
 SMALL = [
     ((3, 1, 0), 1),
@@ -125,20 +127,6 @@ def test_another_epsilon_is_noticed_by_that_test() -> None:
     assert against((1, 5, 3, 3, 2), 2, epsilon=1.0, claimed=3.0) < ALPHA
 
 
-@given(
-    contributions=st.lists(st.none() | st.sets(st.sampled_from(DOMAIN)), max_size=6),
-    before=st.none() | st.sets(st.sampled_from(DOMAIN)),
-    after=st.none() | st.sets(st.sampled_from(DOMAIN)),
-    sequence=st.permutations(range(len(DOMAIN))),
-    k=st.integers(1, len(DOMAIN)),
-)
-def test_one_slot_moves_a_loss_by_at_most_two(contributions, before, after, sequence, k) -> None:
-    """Replaced, removed (``after`` is None) or added (``before`` is None)."""
-    mechanism = JointExponentialMechanism(1.0, k)
-    one, other = (mechanism._count([*contributions, slot], DOMAIN).tolist() for slot in (before, after))
-    assert abs(loss(one, sequence[:k]) - loss(other, sequence[:k])) <= joint_em.LOSS_SENSITIVITY
-
-
 def span(one: Sequence[int], other: Sequence[int], k: int, rate: float) -> float:
     """How far apart the log-likelihood ratios of all sequences are."""
     ratios = np.log(probabilities(one, k, rate)) - np.log(probabilities(other, k, rate))
@@ -179,13 +167,6 @@ def broken_off():
     raise RuntimeError
 
 
-def test_what_is_no_collection_of_words_abstains() -> None:
-    unusable = [None, 7, "a", b"a", object(), Hostile(), broken_off(), [], [7, None, ["a"]], ["a", Hostile()], math.nan]
-    for slot in unusable:  # not parameters of the test: pytest itself cannot bear them all
-        counts = JointExponentialMechanism(1.0, 1)._count([["a", "b"], slot], "abc")
-        assert counts.tolist() == [1, 1, 0]
-
-
 def test_a_word_counts_once_a_slot_and_only_in_the_domain() -> None:
     counts = JointExponentialMechanism(1.0, 1)._count([["a", "a", "elsewhere"], {"a": 1, "c": 2}, ("c", 3)], "abc")
     assert counts.tolist() == [2, 0, 2]
@@ -202,30 +183,44 @@ def test_wrong_public_parameters_are_refused_before_any_contribution_is_looked_a
         JointExponentialMechanism(1.0, 3).release(untouched(), ["a", "b"])
     with pytest.raises(ValueError, match="1 words cannot be released from a domain of 0"):
         JointExponentialMechanism(1.0, 1).release(untouched(), [])
-    with pytest.raises(ValueError, match="k is the number"):
-        JointExponentialMechanism(1.0, 0)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-10, 101.0, math.inf, math.nan])
-def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon must be between"):
-        JointExponentialMechanism(epsilon, 1)
+class TestJointExponentialMechanism(MechanismContract, PlanningContract):
+    mechanism = JointExponentialMechanism(1.0, 3)
+    noisier = JointExponentialMechanism(0.3, 3)
+    wrong = [
+        *({"epsilon": epsilon} for epsilon in (0.0, -1.0, 1e-10, 101.0, math.inf, math.nan)),
+        *({"k": k} for k in (0, -1, len(DOMAIN) + 1)),
+    ]
+    contributions = st.none() | st.sets(st.sampled_from(DOMAIN))
+    usable = [["a", "b"]]
+    unusable = [None, 7, "a", b"a", object(), Hostile(), broken_off(), [], [7, None, ["a"]], ["a", Hostile()], math.nan]
+    squared = {"removed": 1, "replaced": joint_em.LOSS_SENSITIVITY**2}
+    worst = [([*NAMED, {"a", "e"}], [*NAMED, {"b", "c", "d"}])]
+    euclidean = False
+    step = 1
 
+    def statistic(self, contributions):
+        """The losses of all sequences."""
+        counts = self.mechanism._count(contributions, DOMAIN).tolist()
+        return np.array([*losses(counts, self.mechanism.k).values()])
 
-@pytest.mark.parametrize(("epsilon", "k", "words"), [(1.0, 2, 9), (3.0, 20, 1000), (0.5, 1, 50)])
-def test_required_votes_are_just_enough(epsilon: float, k: int, words: int) -> None:
-    mechanism = JointExponentialMechanism(epsilon, k)
-    enough = math.ceil(required_votes(epsilon, k, words, 0.9))
-    for votes, holds in ((enough, True), (enough - 1, False)):
-        assert (probability_of_top_k(mechanism, [votes] * k + [0] * (words - k)) >= 0.9) == holds
+    def release(self, mechanism, contributions):
+        return mechanism.release(contributions, DOMAIN)
+
+    def is_public(self, released):
+        return len({*released} & {*DOMAIN}) == len(released) == 3
+
+    def required(self, mechanism, probability):
+        return math.ceil(required_votes(mechanism.epsilon, mechanism.k, 40, probability))
+
+    def probability(self, mechanism, agreement):
+        return probability_of_top_k(mechanism, [agreement] * mechanism.k + [0] * (40 - mechanism.k))
 
 
 def test_required_votes_at_the_edges() -> None:
     assert required_votes(1.0, 4, 4) == 0
     assert required_votes(1.0, 1, 2, 0.01) == 0
-    for probability in (0.0, 1.0):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            required_votes(1.0, 1, 2, probability)
     with pytest.raises(ValueError, match="domain of 2"):
         required_votes(1.0, 3, 2)
 

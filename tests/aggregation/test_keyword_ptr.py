@@ -10,6 +10,9 @@ from scipy import special, stats
 
 from aggregation.keyword_ptr import GAP_SENSITIVITY, KeywordPtr, gap, top_words
 from aggregation.keywords import count_words
+from tests.aggregation.contract import MechanismContract, PlanningContract
+from tests.aggregation.test_keywords import NO_SETS
+from tests.aggregation.test_noise import NO_NOISE
 from tests.laws import ALPHA, p_value
 
 TRIALS = 4_000
@@ -43,15 +46,6 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 # --- Sensitivity ------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=500)
-@given(before=anything, after=anything, others=repeated)
-def test_one_slot_moves_every_gap_by_at_most_two(before, after, others) -> None:
-    moves = gaps([*others, after]) - gaps([*others, before])
-    assert np.abs(moves).max() <= GAP_SENSITIVITY
-    if before is None or after is None:
-        assert np.abs(moves).max() <= 1
 
 
 @settings(max_examples=500)
@@ -103,19 +97,6 @@ def test_an_unsafe_gap_passes_with_probability_delta0(delta0: float) -> None:
     assert tester.probability_passes(0) == tester.probability_passes(2)
 
 
-@pytest.mark.parametrize("probability", [0.5, 0.95, 0.999])
-def test_required_gap_inverts_the_probability(probability: float) -> None:
-    tester = mechanism(noise_multiplier=3.0, delta0=1e-6)
-    required = tester.required_gap(probability)
-    assert tester.probability_passes(required) >= probability > tester.probability_passes(required - 1)
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.05, 1.0])
-def test_an_unreachable_probability_is_refused(probability: float) -> None:
-    with pytest.raises(ValueError, match="between delta0 and 1"):
-        mechanism().required_gap(probability)
-
-
 # --- The release ------------------------------------------------------------------------------------------------------
 
 
@@ -145,17 +126,39 @@ def test_fewer_words_than_k_fall_back(contributions) -> None:
     assert all(len(release) < 2 for release in released)
 
 
-# --- Public mistakes --------------------------------------------------------------------------------------------------
+# --- The contract -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        *[({"epsilon": e}, "epsilon must be") for e in (0.0, -1.0, math.inf, math.nan)],
-        *[({"delta0": d}, "delta0 must be") for d in (0.0, -0.1, 0.5, math.nan)],
-        *[({"k_min": low, "k_max": high}, "k_min and k_max") for low, high in ((0, 3), (4, 3), (-1, -1))],
-    ],
-)
-def test_parameters_out_of_range_are_refused(mistake: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mechanism(**mistake)  # type: ignore[arg-type]
+class TestKeywordPtr(MechanismContract, PlanningContract):
+    mechanism = KeywordPtr(1.0, 0.7, 0.05, 1, 3)
+    noisier = KeywordPtr(1.0, 3.0, 0.05, 1, 3)
+    wrong = [
+        *({"epsilon": epsilon} for epsilon in (0.0, -1.0, math.inf, math.nan)),
+        *({"noise_multiplier": z} for z in NO_NOISE),
+        *({"delta0": delta0} for delta0 in (0.0, -0.1, 0.5, math.nan)),
+        *({"k_min": low, "k_max": high} for low, high in ((0, 3), (4, 3), (-1, -1))),
+    ]
+    contributions = anything
+    others = repeated
+    usable = [{"a", "b"}, {"a"}]
+    unusable = NO_SETS
+    squared = {"removed": 1, "replaced": GAP_SENSITIVITY**2}
+    worst = [([{"a"}] * 4, [*[{"a"}] * 3, {"b"}])]
+    euclidean = False
+    refused = (*PlanningContract.refused, 0.05, 0.04)
+    step = 1
+
+    def statistic(self, contributions):
+        return gaps(contributions)
+
+    def release(self, mechanism, contributions):
+        return mechanism.release(contributions)
+
+    def is_public(self, released):
+        return released is None or released == tuple(sorted({*released}))
+
+    def required(self, mechanism, probability):
+        return mechanism.required_gap(probability)
+
+    def probability(self, mechanism, agreement):
+        return mechanism.probability_passes(agreement)

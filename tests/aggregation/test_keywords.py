@@ -86,6 +86,9 @@ def test_a_slot_counts_once_for_each_of_its_words() -> None:
     assert count_words([{"a", "b"}, {"b"}, frozenset({"b"}), set()]) == {"a": 1, "b": 3}
 
 
-@pytest.mark.parametrize("contribution", [None, ["a"], "a", {"a": 1}, {"a", 1}, {b"a"}, 7])
+NO_SETS = [None, set(), ["a"], "a", {"a": 1}, {"a", 1}, {b"a"}, 7]
+
+
+@pytest.mark.parametrize("contribution", NO_SETS)
 def test_what_is_no_set_of_words_abstains(contribution: object) -> None:
     assert count_words([contribution, {"a"}]) == {"a": 1}  # type: ignore[list-item]

@@ -10,11 +10,14 @@ from scipy import stats
 
 from aggregation.noise import ONE, from_fixed_point
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
+from tests.aggregation.contract import MechanismContract
 from tests.aggregation.test_embedding_mean import EAST, NORTH, UNUSABLE, squared
+from tests.aggregation.test_noise import NO_NOISE
 from tests.laws import ALPHA
 
 L, D = 2, 2
 SUMS = PrototypeSums(1.0, L, D)
+NO_UNITS = [[], [(L, EAST), (-1, EAST)], *([(0, vector)] for vector in UNUSABLE.values())]
 AROUND = [EAST, NORTH, -EAST, -NORTH, np.array([0.6, 0.8])]
 
 
@@ -34,12 +37,6 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_one() -> None:
         assert moved([other], [other, unit]) <= ONE**2
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(units, max_size=4), units, st.integers(0, 4))
-def test_any_unit_moves_any_sum_by_at_most_one(others: list, unit: list, place: int) -> None:
-    assert moved(others, [*others[:place], unit, *others[place:]]) <= ONE**2
-
-
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float64, (6, 40), elements=st.floats(-1, 1)).filter(lambda a: (np.linalg.norm(a, axis=1) > 0.1).all()))
 def test_so_does_a_unit_of_many_labels_in_many_dimensions(vectors: np.ndarray) -> None:
@@ -47,10 +44,23 @@ def test_so_does_a_unit_of_many_labels_in_many_dimensions(vectors: np.ndarray) -
     assert moved([], [list(enumerate(vectors))], PrototypeSums(1.0, 6, 40)) <= ONE**2
 
 
-def test_the_sensitivity_is_attained() -> None:
-    """But for the rounding towards zero."""
-    for unit in ([(0, EAST)], [(0, EAST)] * 1000, [(0, EAST), (1, NORTH)]):
-        assert moved([], [unit]) > (1 - 1e-9) * ONE**2
+class TestPrototypeSums(MechanismContract):
+    mechanism = SUMS
+    wrong = [{"noise_multiplier": z} for z in NO_NOISE]
+    contributions = units
+    usable = [[(0, EAST)], [(1, EAST), (0, NORTH)]]
+    unusable = NO_UNITS
+    squared = {"removed": ONE**2}
+    worst = [([], [unit]) for unit in ([(0, EAST)], [(0, EAST)] * 1000, [(0, EAST), (1, NORTH)])]
+
+    def statistic(self, contributions):
+        return self.mechanism.sum(contributions)
+
+    def release(self, mechanism, contributions):
+        return mechanism.release(contributions)
+
+    def is_public(self, released):
+        return released.shape == (L, D) and np.isfinite(released).all()
 
 
 def test_what_a_unit_contributes() -> None:

@@ -2,12 +2,47 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from aggregation.noise import ONE
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
+from aggregation.votes import sum_votes
+from tests.aggregation.contract import MechanismContract, PlanningContract
+from tests.aggregation.test_noise import NO_NOISE
 from tests.laws import ALPHA, p_value
 
 TRIALS = 4_000
+LABELS = 4
+anything = st.one_of(
+    st.none(),
+    st.sampled_from([*np.eye(LABELS)]),
+    arrays(np.float64, LABELS, elements=st.floats(allow_nan=True, allow_infinity=True)),
+    arrays(np.float64, LABELS, elements=st.floats(0, 1)).map(lambda a: a / a.sum() if a.sum() else a),
+    arrays(np.float64, st.integers(0, 6), elements=st.floats(0, 1)),
+)
+
+
+class Hostile:
+    def __array__(self, *_args: object, **_options: object) -> np.ndarray:
+        raise RuntimeError("a tensor that wants its gradient")
+
+
+UNUSABLE = [
+    None,
+    np.array([0.5, 0.5]),
+    np.array([np.nan, 0.5, 0.5, 0]),
+    np.array([np.inf, 0, 0, 0]),
+    np.array([-0.1, 0.6, 0.5, 0]),
+    np.array([0.9, 0.9, 0.9, 0]),
+    np.zeros(4),
+    np.array(["a", "b", "c", "d"]),
+    "no vector",
+    [10**400, 0, 0, 0],
+    np.array([1e308, 1e308, 0, 0]),
+    Hostile(),
+]
 
 
 @pytest.mark.slow
@@ -40,13 +75,32 @@ def test_probability_correct_against_simulation_and_closed_form() -> None:
     assert probability_correct(3.0, 2.0, 4) == pytest.approx(simulated, abs=0.005)
 
 
-@pytest.mark.parametrize("labels", [2, 4, 20])
-def test_required_margin_inverts_probability_correct(labels: int) -> None:
-    margin = required_margin(sigma=10.0, labels=labels, probability=0.95)
-    assert probability_correct(margin, 10.0, labels) == pytest.approx(0.95, abs=1e-9)
+class TestHardVotes(MechanismContract, PlanningContract):
+    mechanism = RnmGaussian(1.0, LABELS)
+    noisier = RnmGaussian(3.0, LABELS)
+    wrong = [{"noise_multiplier": z} for z in NO_NOISE]
+    contributions = anything
+    usable = [np.eye(LABELS)[0], np.full(LABELS, 0.25)]
+    unusable = UNUSABLE
+    squared = {"removed": ONE**2, "replaced": 2 * ONE**2}
+    worst = [([np.eye(LABELS)[0]], [np.eye(LABELS)[1]])]
+    refused = (*PlanningContract.refused, 1 / LABELS, 0.2)
+
+    def statistic(self, contributions):
+        return sum_votes(contributions, LABELS, self.mechanism.vote)
+
+    def release(self, mechanism, contributions):
+        return mechanism.release(contributions, np.full(LABELS, 0.25))
+
+    def is_public(self, released):
+        return released in range(LABELS)
+
+    def required(self, mechanism, probability):
+        return required_margin(mechanism.sigma, LABELS, probability)
+
+    def probability(self, mechanism, agreement):
+        return probability_correct(agreement, mechanism.sigma, LABELS)
 
 
-@pytest.mark.parametrize("probability", [0.2, 0.25, 1.0, 1.5])
-def test_an_unreachable_probability_is_refused(probability: float) -> None:
-    with pytest.raises(ValueError, match="between 1/labels and 1"):
-        required_margin(1.0, 4, probability)
+class TestSoftVotes(TestHardVotes):
+    mechanism = RnmGaussian(1.0, LABELS, "soft", prior_weight=2.0)

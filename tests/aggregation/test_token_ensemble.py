@@ -9,11 +9,14 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 import aggregation.token_ensemble as module
 from aggregation.exponential_weights import shares
 from aggregation.token_ensemble import GRID, TokenEnsemble
+from tests.aggregation.contract import MechanismContract
 
 PUBLIC = np.log([0.5, 0.3, 0.15, 0.05])
 
@@ -121,21 +124,34 @@ class TestOpinions:
         assert opinion[0] == GRID
         assert np.abs(opinion).max() <= GRID
 
-    @pytest.mark.parametrize(
-        "slot",
-        [
-            np.array([math.nan, 0, 0, 0]),
-            np.array([math.inf, 0, 0, 0]),
-            np.zeros(3),
-            np.zeros((4, 1)),
-            ["a", "b", "c", "d"],
-            None,
-        ],
-    )
-    def test_what_is_no_opinion_is_none(self, slot):
-        assert self.mechanism.opinion(slot, PUBLIC) is None
 
-    @pytest.mark.parametrize("wrong", [{"pull": 0.0}, {"clip": math.inf}, {"temperature": -1.0}])
-    def test_parameters_must_be_positive(self, wrong):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            TokenEnsemble(**{"pull": 0.1, "clip": 2.0, "temperature": 1.0, **wrong})
+class TestTokenEnsemble(MechanismContract):
+    mechanism = TokenEnsemble(0.1, 2.0, 1.0)
+    wrong = [{name: value} for name in ("pull", "clip", "temperature") for value in (0.0, -1.0, math.inf, math.nan)]
+    contributions = st.none() | arrays(np.float64, 4, elements=st.floats(allow_nan=True, allow_infinity=True))
+    usable = [PUBLIC + np.array([0.5, 0.0, 3.5, -9.0]), PUBLIC]
+    unusable = [
+        None,
+        np.array([math.nan, 0, 0, 0]),
+        np.array([math.inf, 0, 0, 0]),
+        np.zeros(3),
+        np.zeros((4, 1)),
+        ["a", "b", "c", "d"],
+    ]
+    squared = {"removed": GRID**2, "replaced": (2 * GRID) ** 2}
+    worst = [([PUBLIC + 50 * np.eye(4)[0]], [PUBLIC - 50 * np.eye(4)[0]])]
+    euclidean = False
+
+    def opinions(self, contributions):
+        return [self.mechanism.opinion(slot, PUBLIC) for slot in contributions]
+
+    def statistic(self, contributions):
+        """The sum of opinions."""
+        heard = [opinion for opinion in self.opinions(contributions) if opinion is not None]
+        return sum(heard, np.zeros(4, np.int64))
+
+    def release(self, mechanism, contributions):
+        return mechanism.draw(PUBLIC, self.opinions(contributions))
+
+    def is_public(self, released):
+        return released in range(4)

@@ -16,10 +16,29 @@ from accounting.privacy.lattice import LATTICE
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.subsampling import amplify
+from tests.accounting.privacy.contract import DELTA, AccountantContract
 from tests.accounting.privacy.explicit import exact_gaussian_epsilon
 
 AGNEWS = Sampling("units", 40 / 6920)
 ALWAYS = Sampling("units", 1.0)
+
+
+@pytest.mark.slow
+class TestPld(AccountantContract):
+    name = "pld"
+    tolerance = 1e-3  # the grid moves with the events; every grid is an upper bound
+    slack = 1.001
+
+    def test_delta_falls_with_epsilon_and_agrees_with_bounds(self):
+        for event in self.events:
+            upper = self.upper([event])
+            deltas = [self.accountant.delta([event], upper * share) for share in (0.5, 1.0, 1.5)]
+            assert deltas[0] > deltas[1] >= deltas[2] >= 0
+            assert deltas[1] <= DELTA * 1.5
+        assert self.accountant.delta([], 0.5) == 0.0
+        for epsilon in (-0.1, math.nan):
+            with pytest.raises(ValueError, match="epsilon"):
+                self.accountant.delta(self.events, epsilon)
 
 
 class TestReferenceNumbers:

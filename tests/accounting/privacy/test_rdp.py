@@ -14,6 +14,7 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.rdp import RdpAccountant
+from tests.accounting.privacy.contract import AccountantContract
 from tests.accounting.privacy.explicit import worst_pairs
 
 ORDERS = np.array([1.3, 2.0, 5.0, 17.5, 80.0])
@@ -26,6 +27,13 @@ def epsilon(event, delta):
 
 def renyi(p, q, order):
     return special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), axis=-1) / (order - 1)
+
+
+@pytest.mark.slow
+class TestRdp(AccountantContract):
+    name = "rdp"
+    tolerance = 1e-3  # of its branch and bound
+    slack = 1.15
 
 
 class TestOneAnswer:
