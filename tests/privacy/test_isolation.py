@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.isolation import ALONE
+
 pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "isolation.py"
@@ -29,7 +31,7 @@ def test_no_slot_changes_another(table) -> None:
     rows = [row for line, row in table if "unseeded" not in line]
     assert [row[0] for row in rows] == [4] * 41 + [33] * 41
     for slots, compared, tokens, logprobs in rows:
-        assert compared >= slots - 1
+        assert compared >= min(slots, ALONE) - 1
         assert tokens == logprobs == 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +24,19 @@ from tests.privacy.audit import epsilon_lower_bound
 
 pytestmark = pytest.mark.lengthy
 
-ANSWERS = 40
-"""Of 40 and 0 exceeding ones the bound on ε is 0.5, of 1 and 0 none; it is wrong once in 10⁸."""
+FIRST, ANSWERS = 8, 32
+"""Answers after which the attacker gives up, unless a third of them differ, and all answers.
+
+Of 32 and 0 exceeding ones the bound on ε is 0.25, of 1 and 0 none; it is wrong once in 10⁸.
+"""
+AS_ONCE = "replies embedded at answer time"
 
 
 class Stopwatch(Departure):
     """Notes what an answer's private part takes, and waits for nothing."""
 
-    taken: list[float] = []  # noqa: RUF012
+    taken: list[float] = []
+    asked = count(1)
 
     def fix(self, times: float = 1.0, waits_s: float = 0.0) -> None:
         self.started = time.process_time()
@@ -41,37 +46,52 @@ class Stopwatch(Departure):
         return 0
 
 
-async def work(side: World, task: str) -> list[float]:
+async def work(side: World, task: str, answers: int) -> list[float]:
     """Seconds of processor time after the sample, per answer."""
     Stopwatch.taken.clear()
-    for number in range(3 + ANSWERS):  # the first ones warm up
-        await side.ask(task, f"Where is my parcel number {number}, which I sent back?")
-    return Stopwatch.taken[3:]
+    for _ in range(answers):
+        await side.ask(task, f"Where is my parcel number {next(Stopwatch.asked)}, which I sent back?")
+    return [*Stopwatch.taken]
 
 
-async def proven(folder: Path, embedder: Embedder, tasks: Iterable[str]) -> dict[str, float]:
-    """The lower bound on ε that the answers' work proves, for each task."""
-    sides = []
-    for canary in (False, True):
-        async with world(f"{folder}/{canary}.sqlite", embedder, canary) as side:
-            hidden = {one.task.partition("@")[0]: one.grain_s / 2 for one in side.services.grains.report}
+async def proven(folder: Path, embedder: Embedder, patch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The lower bound on ε that the answers' work proves, for each task and for the bug."""
+    async with (
+        world(f"{folder}/without.sqlite", embedder, False) as without,
+        world(f"{folder}/with.sqlite", embedder, True) as with_canary,
+    ):
+        sides = (without, with_canary)
+        grains = [(one.task.partition("@")[0], one.grain_s) for side in sides for one in side.services.grains.report]
+        for side in sides:
             side.services.answering.grains = Grain(1.0)
-            sides.append({task: (await work(side, task), hidden[f"kb.{task}"]) for task in tasks})
-    return {task: bound(task, *(side[task] for side in sides)) for task in tasks}
+        found = {}
+        for task in MECHANISMS:
+            found[task] = await bound(sides, task, max(grain for name, grain in grains if name == f"kb.{task}") / 2)
+        with patch.context() as bug:
+            bug.setattr(NearestCandidate, "embeddings", embeddings_at_answer_time)
+            found[AS_ONCE] = await bound(sides, "mean", 0.0)
+        return found
 
 
-def bound(task: str, without: tuple[list[float], float], with_canary: tuple[list[float], float]) -> float:
-    taken, hidden = zip(without, with_canary, strict=True)
-    threshold = 1.5 * float(np.median(taken[0])) if task == "mean" else max(hidden)
-    exceeding = [sum(one > threshold for one in times) for times in taken]
-    return epsilon_lower_bound(*exceeding, ANSWERS, delta=1e-5)
+async def bound(sides: tuple[World, World], task: str, hidden: float) -> float:
+    for side in sides:
+        await work(side, task, 3)  # the first ones warm up
+    taken: tuple[list[float], list[float]] = ([], [])
+    for answers in (FIRST, ANSWERS):
+        for side, times in zip(sides, taken, strict=True):
+            times += await work(side, task, answers - len(times))
+        threshold = 1.5 * float(np.median(taken[0])) if task == "mean" else hidden
+        without, with_canary = (sum(one > threshold for one in times) for times in taken)
+        if abs(with_canary - without) < answers / 3:
+            return 0.0
+    return epsilon_lower_bound(without, with_canary, ANSWERS, delta=1e-5)
 
 
 @pytest.fixture(scope="module")
 def answers_work(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> dict[str, float]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("service.answering.answering.Departure", Stopwatch)
-        return asyncio.run(proven(tmp_path_factory.mktemp("work"), embedder, MECHANISMS))
+        return asyncio.run(proven(tmp_path_factory.mktemp("work"), embedder, patch))
 
 
 @pytest.mark.parametrize("task", MECHANISMS)
@@ -79,9 +99,5 @@ def test_the_largest_unit_does_not_show_in_the_work_of_answers(answers_work: dic
     assert answers_work[task] == 0
 
 
-def test_replies_embedded_at_answer_time_would_show(
-    tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.answering.answering.Departure", Stopwatch)
-    monkeypatch.setattr(NearestCandidate, "embeddings", embeddings_at_answer_time)
-    assert asyncio.run(proven(tmp_path, embedder, ["mean"]))["mean"] > 0
+def test_replies_embedded_at_answer_time_would_show(answers_work: dict[str, float]) -> None:
+    assert answers_work[AS_ONCE] > 0
