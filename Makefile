@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock reference docs clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench mutants chaos images alerts lock reference docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -87,6 +87,11 @@ BENCHMARKS = $(filter-out benchmarks/simulated_engine.py,$(wildcard benchmarks/*
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
 
+# FILES="aggregation.votes*" takes one file. Prints those that survive; mutmut show NAME prints what was changed.
+mutants: $(VENV)/.installed  ## Change each line of the mechanisms and accountants, and count what no test notices (some hours)
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run $(FILES)
+	$(BIN)/mutmut results
+
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
 	$(BIN)/python -m chaos $(ARGS)
 
@@ -122,4 +127,4 @@ docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) var mutants .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
