@@ -93,7 +93,7 @@ def test_exhausted_tasks_still_answer_repeats_and_twins(ledger: Ledger, task: Si
     released = ledger.release(ask(ledger, task, b"0").id, {})
     ask(ledger, task, b"1")
     ask(ledger, task, b"2")
-    with pytest.raises(AnswersExhaustedError, match=r"'topic' of plan 1 of knowledge base 'kb' .* all its 3 answers"):
+    with pytest.raises(AnswersExhaustedError, match=r"'topic' .* 1 .* 'kb' .* 3"):
         ledger.charge(task, b"3", key_id="k")
     assert ledger.charge(task, b"0", key_id="k") == released
     assert isinstance(ledger.charge(task, b"1", key_id="k"), InFlight)
@@ -286,5 +286,7 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
         def teardown(self) -> None:
             assert wrong(engine) == []
 
-    patient = settings(max_examples=30, stateful_step_count=20, suppress_health_check=list(HealthCheck))
+    # PostgreSQL takes five times as long, and other tests compare the two.
+    examples = 30 if engine.dialect.name == "sqlite" else 10
+    patient = settings(max_examples=examples, stateful_step_count=20, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Histories, settings=patient)
