@@ -139,7 +139,7 @@ def test_the_temporary_file_of_an_upload_is_unreadable():
 
 def test_another_key_is_refused_before_anything_is_read_or_written(store, engine, tickets, rows):
     store.ingest("tickets", rows(3))
-    with pytest.raises(WrongKeyError, match="written under another encryption key than the one given"):
+    with pytest.raises(WrongKeyError, match="encryption key"):
         ExemplarStore(engine, os.urandom(32))
     with engine.begin() as connection:
         connection.execute(sa.update(knowledge_bases).values(key_check=bytes(16)))
@@ -152,7 +152,7 @@ def test_another_key_is_refused_before_anything_is_read_or_written(store, engine
         lambda: store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9),
         lambda: store.sample_blocks("tickets", probability=1, blocks=1, max_exemplars=9),
     ):
-        with pytest.raises(WrongKeyError, match="'tickets' is encrypted under another data key"):
+        with pytest.raises(WrongKeyError, match=r"'tickets' .* data key"):
             action()
     with engine.connect() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(exemplars)) == 3

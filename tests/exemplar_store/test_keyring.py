@@ -36,7 +36,7 @@ def test_processes_that_open_a_new_database_together_make_one_data_key(engine):
         opened = list(pool.map(lambda _: Keyring(engine, OLD), range(4)))
     assert wrap(engine)[:2] == (1, MasterKey(OLD).fingerprint)
     assert len({one.queries for one in opened}) == 1
-    with pytest.raises(WrongKeyError, match=f"opens with {MasterKey(OLD).fingerprint}"):
+    with pytest.raises(WrongKeyError, match=MasterKey(OLD).fingerprint):
         Keyring(engine, NEW)  # though nothing is encrypted yet
 
 
@@ -47,7 +47,7 @@ def test_the_key_is_changed_while_processes_run(store, another, engine, tickets,
     newer = ExemplarStore(engine, NEW)
     assert newer.keyring.queries == store.keyring.queries
     assert texts(newer) == texts(store) == before
-    with pytest.raises(WrongKeyError, match=f"opens with {MasterKey(NEW).fingerprint}. If the key was changed"):
+    with pytest.raises(WrongKeyError, match=MasterKey(NEW).fingerprint):
         ExemplarStore(engine, OLD)
     # Who has the database open goes on.
     assert newer.ingest("tickets", rows(6)).exemplars == 1
@@ -170,7 +170,7 @@ def test_the_wrap_of_another_database_does_not_open_this_ones_exemplars(store, e
     elsewhere.dispose()
     with engine.begin() as connection:
         connection.execute(sa.update(data_key).values(wrapped=wrapped))
-    with pytest.raises(WrongKeyError, match="'tickets' is encrypted under another data key"):
+    with pytest.raises(WrongKeyError, match=r"'tickets' .* data key"):
         ExemplarStore(engine, OLD).list()
 
 

@@ -92,7 +92,7 @@ def test_it_is_refused_while_another_process_has_the_database_open(store, engine
     service = open_database(database_url)
     with closing(service.connect()) as connection:
         connection.execute(sa.select(1))
-    with pytest.raises(DatabaseInUseError, match="stop all services"):  # its connection is idle in its pool
+    with pytest.raises(DatabaseInUseError):  # its connection is idle in its pool
         store.reencrypt(lambda _done, _of: None)
     assert (stored(engine, exemplars), wrap(engine)) == before
     assert store.ingest("tickets", rows(4)).exemplars == 1

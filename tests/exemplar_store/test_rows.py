@@ -210,11 +210,11 @@ def test_a_bad_table_is_named(data, row, field, message):
 def test_a_column_that_is_ignored_may_be_long(size):
     (row,) = csv_rows(b"unit_id,text,label,page\nann,hello,yes,%s\n" % (b"h" * size))
     assert (row.fields, row.ignored) == ({"text": "hello", "label": "yes"}, ("page",))
-    with pytest.raises(BadRowError, match="row 2: is not valid CSV"):
+    with pytest.raises(BadRowError, match=r"row 2: .* CSV"):
         csv_rows(b'unit_id,text,label\nann,hello,"yes\n' + b"x\n" * MAX_LINE_CHARACTERS)
 
 
 @pytest.mark.parametrize("read", [json_rows, csv_rows])
 def test_a_line_too_long_to_hold_is_refused(read):
-    with pytest.raises(BadRowError, match="row 1: is longer than 4,194,304 characters"):
+    with pytest.raises(BadRowError, match=r"row 1: .* 4,194,304"):
         read(b"x" * (MAX_LINE_CHARACTERS + 1))

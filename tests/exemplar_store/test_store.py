@@ -198,7 +198,7 @@ def test_forgetting_deletes_a_unit_for_good(store, engine, tickets, rows):
     assert store.forget("tickets", "u1") == 2
     (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
     assert {exemplar.fields["text"].split()[-1] for exemplar in slot} == {"u0", "u2"}
-    with pytest.raises(UnknownUnitError, match="'tickets' holds no unit of this id"):
+    with pytest.raises(UnknownUnitError, match="'tickets'"):
         store.forget("tickets", "u1")
     with pytest.raises(UnknownUnitError):
         store.forget("tickets", "nobody")

@@ -56,13 +56,13 @@ def test_the_audit_finds_the_closed_form(epsilon: float, outputs: int, k: int) -
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, 25.1, math.inf])
 def test_epsilon_out_of_range(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="ε must be above 0"):
+    with pytest.raises(ValueError, match="ε"):
         make(3, [[0]], epsilon)
 
 
 @pytest.mark.parametrize("near", [[[0, 1, 2]], [[]]])
 def test_near_to_all_or_none(near: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match="at least one output, and not to all"):
+    with pytest.raises(ValueError, match="output"):
         make(3, near, 1.0)
 
 

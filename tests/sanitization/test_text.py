@@ -69,7 +69,7 @@ def test_what_is_not_kept_is_drawn(folder: Path) -> None:
     assert done.charged == done.tokens - 3
     outputs = set(opened(folder, keep=[]).served.channel.outputs)
     assert set(re.findall(r"[^\d\s]+", done.text)) <= outputs
-    with pytest.raises(ValueError, match="'names' cannot be kept: only stopwords, punctuation, placeholders, case can"):
+    with pytest.raises(ValueError, match=r"'names' .* stopwords, punctuation, placeholders, case"):
         opened(folder, keep=["names"])
 
 
@@ -235,5 +235,5 @@ def test_a_megabyte(folder: Path) -> None:
     text = ("bfg the, 12 " * (LONGEST_TEXT // 12 + 1))[:LONGEST_TEXT]
     done = sanitizer.sanitize(text)
     assert done.tokens > 300_000
-    with pytest.raises(TextError, match="at most 1,048,576 characters"):
+    with pytest.raises(TextError, match="1,048,576"):
         sanitizer.sanitize(text + "a")

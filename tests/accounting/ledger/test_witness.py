@@ -224,7 +224,7 @@ def test_plans_and_knowledge_bases_lost_take_their_budget_again(running: Deploym
     assert running.problems() == []
     with running.database.begin() as connection:
         assert running.ledger.budgets.has(connection, "other", 2, 1e-4)
-        with pytest.raises(BudgetExistsError, match="keeps it"):
+        with pytest.raises(BudgetExistsError):
             running.ledger.budgets.has(connection, "other", 3, 1e-4)
 
 

@@ -37,7 +37,7 @@ class TestComparison:
             get_accountant("moments")
 
     def test_an_upper_bound_below_anothers_lower_is_a_contradiction(self):
-        with pytest.raises(AccountantsDisagreeError, match=r"rdp says that epsilon is at most 0\.8"):
+        with pytest.raises(AccountantsDisagreeError, match=r"^rdp .* 0\.8"):
             require_agreement({"prv": EpsilonBounds(0.9, 1.0), "rdp": EpsilonBounds(0.0, 0.8)})
         require_agreement({"prv": EpsilonBounds(0.9, 1.0), "rdp": EpsilonBounds(0.0, 0.95)})
 

@@ -179,7 +179,7 @@ def test_means_and_their_errors_are_what_they_say() -> None:
     assert (row.queries, row.refused) == (3, 1)
     assert row.rouge1 == pytest.approx(50)
     assert row.rouge1_error == pytest.approx(100 * np.std([1, 0.5, 0], ddof=1) / np.sqrt(3))
-    with pytest.raises(ValueError, match="1 of 9 queries can be answered"):
+    with pytest.raises(ValueError, match="1 of 9"):
         measure(answers[:1], 9, "private")
 
 

@@ -109,7 +109,7 @@ def test_a_model_without_plain_projections_is_refused(tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=2048)).save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModelError, match="o_proj"):
         SteeredModel(tmp_path, "{text}", ["a", "b"])
-    with pytest.raises(UnsupportedModelError, match="same to the model's tokenizer"):
+    with pytest.raises(UnsupportedModelError):
         SteeredModel(make_tiny_model(tmp_path / "llama"), "{text}", ["a", "a"])
 
 

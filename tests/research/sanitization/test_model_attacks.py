@@ -105,10 +105,10 @@ def test_a_masked_model_by_path(attacked: Callable[..., dict[str, Any]], single_
 
 def test_a_model_without_a_mask_is_none(bert: Path, tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_file=str(bert / "tokenizer.json")).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="no masked language model: its tokenizer has no mask"):
+    with pytest.raises(ValueError, match="mask"):
         MaskedModel(tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty is no masked language model"):
+    with pytest.raises(ValueError, match="empty"):
         MaskedModel(tmp_path / "empty")
 
 

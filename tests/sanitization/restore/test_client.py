@@ -155,7 +155,7 @@ def test_another_bundle_under_the_name_is_refused(server: Server, tmp_path: Path
     server.bundle = published(tmp_path / "others", report={"other": 1})
     with pytest.raises(ChangedBundleError):
         client(server, tmp_path).ask(TEXT, ["fever"])
-    with pytest.raises(BundleError, match="sent clinic@1 for clinic@2"):
+    with pytest.raises(BundleError, match=r"clinic@1 .* clinic@2"):
         client(server, tmp_path, bundle="clinic@2").ask(TEXT, ["fever"])
 
 

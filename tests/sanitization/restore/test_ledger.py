@@ -83,7 +83,7 @@ def test_a_question_is_its_text_and_spans_in_any_order() -> None:
 def test_a_bundle_keeps_its_meaning(ledger: RestoreLedger) -> None:
     ledger.pin("clinic@1", "a" * 64, "p")
     ledger.pin("clinic@1", "a" * 64, "p")
-    with pytest.raises(ChangedBundleError, match="clinic@1 was bundle aaaa"):
+    with pytest.raises(ChangedBundleError, match=r"clinic@1 .* aaaa"):
         ledger.pin("clinic@1", "b" * 64, "p")
     with pytest.raises(ChangedBundleError):
         ledger.pin("clinic@1", "a" * 64, "q")

@@ -62,7 +62,7 @@ def test_one_draw_at_a_time() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 20.1, math.nan, math.inf])
 def test_epsilon_out_of_range(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="ε must be above 0 and at most 20"):
+    with pytest.raises(ValueError, match=r"ε .* 20"):
         mechanism.check_epsilon(epsilon)
 
 
