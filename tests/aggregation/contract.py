@@ -114,7 +114,8 @@ class PlanningContract:
     refused: Sequence[float] = (0.0, 1.0, -0.1, 1.5, float("nan"))
     step: float = 1e-6
 
-    def required(self, mechanism: Any, probability: float) -> float:
+    def required(self, mechanism: Any, *probability: float) -> float:
+        """The mechanism's own default unless a probability is given."""
         raise NotImplementedError
 
     def probability(self, mechanism: Any, agreement: float) -> float:
@@ -126,6 +127,9 @@ class PlanningContract:
             required = self.required(mechanism, probability)
             assert self.probability(mechanism, required) >= probability - 1e-9
             assert self.probability(mechanism, required - self.step) < probability
+
+    def test_by_default_nineteen_of_twenty_releases_are_right(self) -> None:
+        assert self.required(self.mechanism) == self.required(self.mechanism, 0.95)
 
     def test_more_noise_or_certainty_requires_more(self) -> None:
         likely, noisy, sure = (

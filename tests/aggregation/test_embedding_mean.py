@@ -14,6 +14,8 @@ from tests.aggregation.test_noise import NO_NOISE
 from tests.laws import ALPHA, p_value
 
 TRIALS = 4_000
+BELOW_A_LATTICE_POINT = (2**39 - 2**-10) / ONE
+"""A radius that scaling a vector without any margin would round up."""
 EAST, NORTH = np.eye(2)
 UNUSABLE = {
     "None": None,
@@ -55,7 +57,7 @@ anything = st.one_of(
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 384, 1536])
-@pytest.mark.parametrize("radius", [1.0, 0.7, 0.1, 0.3333333333333333])
+@pytest.mark.parametrize("radius", [1.0, 0.7, 0.1, 0.3333333333333333, BELOW_A_LATTICE_POINT])
 def test_no_contribution_is_longer_than_the_radius_in_any_dimension(dimension: int, radius: float) -> None:
     rng = np.random.default_rng(dimension)
     centre = 0.3 * unit(rng.normal(size=dimension))
@@ -131,6 +133,14 @@ def test_a_centred_sum_of_radius_one_chooses_as_the_paper_does() -> None:
         assert len(chosen) == 1
 
 
+@pytest.mark.parametrize(("radius", "lead"), [(0.5, 1.0), (1.0, 2.0), (2.0, 2.0)])
+def test_a_centre_counts_for_each_slot_asked_as_far_as_the_radius_goes(radius: float, lead: float) -> None:
+    """The centre of two to the east and one to the north favours the east by a third, times six slots."""
+    mechanism, candidates = EmbeddingMean(1.0, radius, True, 6), np.array([NORTH, EAST, EAST])
+    for more, chosen in ((0.01, 0), (-0.01, 1)):
+        assert mechanism.select((lead + more) * NORTH, candidates) == chosen
+
+
 @pytest.mark.parametrize("centred", [False, True])
 def test_one_candidate_is_released_whatever_was_asked(centred: bool) -> None:
     assert EmbeddingMean(1.0, 1.0, centred, 3).release([None, EAST, NORTH], np.array([EAST])) == 0
@@ -183,7 +193,7 @@ def test_centring_and_clipping_need_fewer_slots_where_candidates_are_alike() -> 
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_only_candidate_needs_no_slot(centred: bool) -> None:
     mechanism = EmbeddingMean(1.0, 1.0, centred, 5)
-    assert mechanism.required_slots(1) == 0
+    assert mechanism.required_slots(1) == mechanism.required_slots(2, probability=0.5) == 0
     assert mechanism.probability_released(0, 1) == 1
 
 
@@ -233,8 +243,8 @@ class TestEmbeddingMean(MechanismContract, PlanningContract):
     def is_public(self, released):
         return released in range(3)
 
-    def required(self, mechanism, probability):
-        return mechanism.required_slots(20, 0.3, probability)
+    def required(self, mechanism, *probability):
+        return mechanism.required_slots(20, 0.3, *probability)
 
     def probability(self, mechanism, agreement):
         return mechanism.probability_released(agreement, 20, 0.3)

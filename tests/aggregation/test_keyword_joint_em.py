@@ -211,8 +211,8 @@ class TestJointExponentialMechanism(MechanismContract, PlanningContract):
     def is_public(self, released):
         return len({*released} & {*DOMAIN}) == len(released) == 3
 
-    def required(self, mechanism, probability):
-        return math.ceil(required_votes(mechanism.epsilon, mechanism.k, 40, probability))
+    def required(self, mechanism, *probability):
+        return math.ceil(required_votes(mechanism.epsilon, mechanism.k, 40, *probability))
 
     def probability(self, mechanism, agreement):
         return probability_of_top_k(mechanism, [agreement] * mechanism.k + [0] * (40 - mechanism.k))

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+import aggregation.keyword_ptr as module
 from aggregation.keyword_ptr import GAP_SENSITIVITY, KeywordPtr, gap, top_words
 from aggregation.keywords import count_words
+from aggregation.noise import ONE
 from tests.aggregation.contract import MechanismContract, PlanningContract
 from tests.aggregation.test_keywords import NO_SETS
 from tests.aggregation.test_noise import NO_NOISE
@@ -97,6 +99,27 @@ def test_an_unsafe_gap_passes_with_probability_delta0(delta0: float) -> None:
     assert tester.probability_passes(0) == tester.probability_passes(2)
 
 
+def test_the_threshold_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an unsafe gap would pass a little more often than δ₀ allows."""
+    tester = mechanism()
+    for noisy, passes in ((tester.threshold, False), (tester.threshold * (1 + 1e-11), True)):
+        monkeypatch.setattr(module, "add_gaussian_noise", lambda *_, noisy=noisy: np.array([math.floor(noisy * ONE)]))
+        assert tester.passes(0) == passes
+
+
+def test_beyond_the_last_word_counts_are_zero() -> None:
+    tested = []
+
+    class Noting(KeywordPtr):
+        def passes(self, the_gap: int) -> bool:
+            tested.append(the_gap)
+            return False
+
+    for k in (1, 2):
+        assert Noting(1.0, 0.7, 0.05, k, k).release([{"a"}] * 5) is None
+    assert tested == [5, 0]
+
+
 # --- The release ------------------------------------------------------------------------------------------------------
 
 
@@ -157,8 +180,8 @@ class TestKeywordPtr(MechanismContract, PlanningContract):
     def is_public(self, released):
         return released is None or released == tuple(sorted({*released}))
 
-    def required(self, mechanism, probability):
-        return mechanism.required_gap(probability)
+    def required(self, mechanism, *probability):
+        return mechanism.required_gap(*probability)
 
     def probability(self, mechanism, agreement):
         return mechanism.probability_passes(agreement)

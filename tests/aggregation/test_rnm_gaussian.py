@@ -95,8 +95,8 @@ class TestHardVotes(MechanismContract, PlanningContract):
     def is_public(self, released):
         return released in range(LABELS)
 
-    def required(self, mechanism, probability):
-        return required_margin(mechanism.sigma, LABELS, probability)
+    def required(self, mechanism, *probability):
+        return required_margin(mechanism.sigma, LABELS, *probability)
 
     def probability(self, mechanism, agreement):
         return probability_correct(agreement, mechanism.sigma, LABELS)
