@@ -129,7 +129,7 @@ class TestTokenEnsemble(MechanismContract):
     mechanism = TokenEnsemble(0.1, 2.0, 1.0)
     wrong = [{name: value} for name in ("pull", "clip", "temperature") for value in (0.0, -1.0, math.inf, math.nan)]
     contributions = st.none() | arrays(np.float64, 4, elements=st.floats(allow_nan=True, allow_infinity=True))
-    usable = [PUBLIC + np.array([0.5, 0.0, 3.5, -9.0]), PUBLIC]
+    usable = [PUBLIC + np.array([0.5, 0.0, 3.5, -9.0]), PUBLIC, np.array([1e308, 1.5e308, 1e308, 1e308])]
     unusable = [
         None,
         np.array([math.nan, 0, 0, 0]),
