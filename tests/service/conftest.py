@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cache
 from pathlib import Path
@@ -19,22 +19,21 @@ from fastapi.testclient import TestClient
 import accounting.plans.plan
 from accounting.ledger.budgets import SignedTask
 from accounting.plans.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
-from exemplar_store import Layout, Slot, read_json_lines
+from exemplar_store import Layout, read_json_lines
 from service.answering.answering import Answering
 from service.answering.kept_blocks import KeptBlocks
 from service.answering.latency import Departure, Grains, Measured
 from service.answering.plans.signing import sign
 from service.answering.stages import Stages
 from service.engines.embedding.embedder import Embed
-from service.engines.errors import EngineUnavailableError
-from service.engines.protocol import Engine, EngineInfo
-from service.engines.task import Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import Engine
 from service.operations.services import Services, open_services
 from service.records.api_keys import Role
 from service.records.records import Records, open_records
 from service.serving.web import create_app
 from service.settings import Settings
 from tests.accounting.books import wrong
+from tests.service.engines.majority import MajorityEngine
 from tests.service.shell import Shell
 
 PLAN = """
@@ -50,47 +49,6 @@ tasks:
     answers: 20
     mechanism: {type: rnm_gaussian, vote: hard}
 """
-
-
-class MajorityEngine:
-    """Says the label that is most frequent in a slot.
-
-    Attributes:
-        down: makes its probe fail.
-        shown: what slots were asked for.
-    """
-
-    def __init__(self) -> None:
-        self.down = False
-        self.shown: list[tuple[TaskSpec, Mapping[str, str], Sequence[Slot]]] = []
-
-    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        await self.health()
-        return ZeroShot(np.full(len(task.labels), 1 / len(task.labels)))
-
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | None]:
-        self.shown.append((task, query, slots))
-        return [self._vote(task, slot) for slot in slots]
-
-    def _vote(self, task: TaskSpec, slot: Slot) -> np.ndarray | None:
-        if not slot:
-            return None
-        (label, _), *_ = Counter(exemplar.fields["label"] for exemplar in slot).most_common(1)
-        return np.eye(len(task.labels))[task.labels.index(label)]
-
-    async def reconstruct(
-        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
-    ) -> Sentence:
-        raise NotImplementedError("labels are not made of words")
-
-    async def describe(self) -> EngineInfo:
-        return EngineInfo("majority", "each slot by itself", False, "for tests")
-
-    async def health(self) -> None:
-        if self.down:
-            raise EngineUnavailableError("down")
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
@@ -300,41 +258,6 @@ tasks:
     public_answers: [a red kite, a blue boat]
     mechanism: {{{mechanism}}}
 """
-
-
-class RepeatingEngine(MajorityEngine):
-    """Answers with the most frequent response of a slot; its zero-shot answers are the task's public ones.
-
-    Attributes:
-        mute: makes :meth:`reconstruct` fail so many times.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mute = 0
-        self.asked: list[tuple[tuple[str, ...], bool]] = []
-
-    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        await self.health()
-        return ZeroShot(texts=task.public_answers)
-
-    def _vote(self, task: TaskSpec, slot: Slot) -> str | None:
-        if not slot:
-            return None
-        (response, _), *_ = Counter(exemplar.fields[task.answer_field] for exemplar in slot).most_common(1)
-        return response
-
-    async def reconstruct(
-        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
-    ) -> Sentence:
-        self.asked.append((tuple(keywords), ordered))
-        if self.mute:
-            self.mute -= 1
-            raise EngineUnavailableError("down")
-        return Sentence(f"about {' and '.join(keywords)}", "repeated")
-
-    async def describe(self) -> EngineInfo:
-        return EngineInfo("repeating", "each slot by itself", False, "for tests")
 
 
 @pytest.fixture

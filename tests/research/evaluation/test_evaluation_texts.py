@@ -20,7 +20,7 @@ from research.evaluation.texts import AnsweredTexts, Answers, TextEvaluator, mea
 from service.engines.embedding.memory import EmbeddingMemory
 from service.engines.task import ZeroShot
 from tests.research.evaluation.conftest import FOOD, TOOLS
-from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
+from tests.service.conftest import TEXT_PLAN, Embedding, MajorityEngine
 from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def plan() -> Plan:
 
 def made(plan: Plan, rows: Sequence[Asked]) -> AnsweredTexts:
     return AnsweredTexts(
-        rows, Dataset(Path(), plan, "story", "text").specification, RepeatingEngine(), EmbeddingMemory(Embedding(embed))
+        rows, Dataset(Path(), plan, "story", "text").specification, MajorityEngine(), EmbeddingMemory(Embedding(embed))
     )
 
 

@@ -12,11 +12,11 @@ from research.evaluation import replies
 from research.studies import products, token_ensemble
 from research.studies.text_sets import BASE, DATA, planned
 from service.engines.task import TaskSpec, ZeroShot
-from tests.service.conftest import RepeatingEngine
+from tests.service.conftest import MajorityEngine
 from tests.service.engines.roomy import Roomy
 
 
-class Counting(Roomy, RepeatingEngine):
+class Counting(Roomy, MajorityEngine):
     """Says how many exemplars it was shown. ``questions`` counts what it was asked without any."""
 
     questions = 0

@@ -30,7 +30,7 @@ from service.engines.private_threads import privately
 from tests.research.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.answering.test_text_answers import ask, make_services
 from tests.service.answering.trials.test_trials import RED, attempt, text_plan
-from tests.service.conftest import TEXT_PLAN, RepeatingEngine, client_of, states
+from tests.service.conftest import TEXT_PLAN, MajorityEngine, client_of, states
 from tests.service.gateway.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 
@@ -141,7 +141,7 @@ def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:
 
 
 def test_it_is_tried() -> None:
-    trial = attempt(text_plan(WRITTEN), engine=RepeatingEngine(), repeats=30)
+    trial = attempt(text_plan(WRITTEN), engine=MajorityEngine(), repeats=30)
     assert trial.answer == {"text": "a red kite", "method": "voted for"}
     assert trial.consensus.answer == {"text": "a red kite"}
     assert trial.consensus.support["a red kite"] == trial.answered

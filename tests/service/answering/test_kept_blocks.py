@@ -15,7 +15,6 @@ from service.answering import kept_blocks
 from service.answering.answering import BusyError
 from service.answering.latency import GrainTooSmallError, Measured
 from service.engines.errors import EngineUnavailableError, NotKeptError
-from service.engines.protocol import EngineInfo
 from service.operations.services import Services
 from tests.service.answering.test_answering import BLOCKS_PLAN
 from tests.service.answering.test_measured_grains import LanguageModel, padded
@@ -27,14 +26,13 @@ ANSWER_S = 0.05
 class KeepingEngine(LanguageModel):
     """Keeps what it is told to, and is silent about all else."""
 
+    info = replace(LanguageModel.info, keeps_blocks=True)
+
     def __init__(self) -> None:
         super().__init__(ANSWER_S)
         self.kept: dict[str, list[Slot]] = {}
         self.calls: list[tuple[str, int]] = []
         self.has_room, self.this, self.takes_s_to_read, self.takes_s_to_measure = "", "first", 0.0, 0.1
-
-    async def describe(self) -> EngineInfo:
-        return replace(await super().describe(), keeps_blocks=True)
 
     async def room(self, task, tokens, blocks, most) -> str:
         return self.has_room

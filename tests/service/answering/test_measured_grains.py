@@ -30,7 +30,6 @@ from tests.service.conftest import (
     EMBEDDER,
     TEXT_PLAN,
     MajorityEngine,
-    RepeatingEngine,
     make_records,
     nearly_noiseless,
     states,
@@ -47,9 +46,8 @@ class SlowEngine(MajorityEngine):
         super().__init__()
         self.takes_s = takes_s
 
-    async def contributions(self, task, query, slots, zero_shot):
+    async def work(self, slots):
         time.sleep(self.takes_s)  # noqa: ASYNC251  (work, not waiting)
-        return await super().contributions(task, query, slots, zero_shot)
 
 
 class Clock:
@@ -148,12 +146,12 @@ def test_slots_that_agree_take_a_ranking_longer_and_are_measured_all_of_them(tmp
 
     monkeypatch.setattr(JointExponentialMechanism, "select", counted)
     monkeypatch.setattr(measured_grains, "_MOST_SLOTS", 5)
-    services = padded(tmp_path, text_plan("type: keyword_joint_em, k: 2"), RepeatingEngine())
+    services = padded(tmp_path, text_plan("type: keyword_joint_em, k: 2"), MajorityEngine())
     assert measure(services).work_s == 20**2
 
 
 def test_slots_that_agree_have_tested_words_made_a_sentence(tmp_path: Path) -> None:
-    engine = RepeatingEngine()
+    engine = MajorityEngine()
     services = padded(tmp_path, text_plan("type: keyword_ptr, k_min: 2, k_max: 3"), engine)
     asyncio.run(services.grains.all())
     assert {len(words) for words, _ordered in engine.asked} == {3}
@@ -163,10 +161,9 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
     """As many words as may leave are named, and asking takes its time beside writing."""
     named = []
 
-    class Writes(Roomy, RepeatingEngine):
-        async def contributions(self, task, query, slots, zero_shot):
+    class Writes(Roomy, MajorityEngine):
+        async def work(self, slots):
             work.now += 3
-            return await super().contributions(task, query, slots, zero_shot)
 
         async def write(self, task, query, slots, zero_shot):
             assert task.measuring
@@ -187,9 +184,8 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
 def test_writing_that_fails_is_no_measurement(tmp_path: Path, fails: str, words: str) -> None:
     """However little time it took: what private slots write may take longer."""
 
-    class Fails(Roomy, RepeatingEngine):
-        async def describe(self) -> EngineInfo:
-            return replace(await super().describe(), writes_together=True)
+    class Fails(Roomy, MajorityEngine):
+        info = replace(MajorityEngine.info, writes_together=True)
 
         async def write(self, task, query, slots, zero_shot):
             if fails == "it takes too long":
@@ -264,10 +260,8 @@ async def test_a_machine_that_became_slower_is_measured_again(services: Services
 class LanguageModel(SlowEngine):
     """Asked as one is; ``silent`` slots abstain."""
 
+    info = replace(MajorityEngine.info, is_llm=True)
     silent = 0
-
-    async def describe(self) -> EngineInfo:
-        return replace(await super().describe(), is_llm=True)
 
     async def zero_shot(self, task, query):
         assert task.measuring == query["text"].startswith("aaaa")

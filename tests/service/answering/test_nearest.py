@@ -18,7 +18,7 @@ from service.engines.prompts import fitting
 from service.engines.task import Prompt, TaskSpec
 from service.operations.services import open_services
 from service.settings import Settings
-from tests.service.conftest import PLAN, TEXT_PLAN, MajorityEngine, RepeatingEngine, make_records, nearly_noiseless
+from tests.service.conftest import PLAN, TEXT_PLAN, MajorityEngine, make_records, nearly_noiseless
 
 COLOURS = {"red": 0.0, "green": 0.5, "blue": 1.0}
 
@@ -75,7 +75,7 @@ def test_slots_that_quote_ask_the_engine_for_nothing_private(tmp_path: Path) -> 
     ("mechanism", "words"), [("type: keyword_ptr, k_min: 1, k_max: 1", ["blue"]), ("type: embedding_mean", None)]
 )
 def test_quoted_responses_are_released_as_a_models_are(tmp_path: Path, mechanism: str, words) -> None:
-    engine = RepeatingEngine()
+    engine = MajorityEngine()
     text = TEXT_PLAN.format(epsilon=90, answers=2, mechanism=mechanism)
     of = services(tmp_path, plan(text, drawn=3, ensemble=20, slots="quote"), engine, ["blue"])
     released = asyncio.run(of.answering.answer("toys.story", "a blue boat", key_id="k")).release.answer

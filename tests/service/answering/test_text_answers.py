@@ -15,7 +15,7 @@ from service.engines.embedding.embedder import Embed
 from service.engines.errors import EngineUnavailableError
 from service.engines.task import ZeroShot
 from service.operations.services import Services, open_services
-from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless, states
+from tests.service.conftest import TEXT_PLAN, Embedding, MajorityEngine, make_records, nearly_noiseless, states
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
@@ -45,7 +45,7 @@ def make_services(
     text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
     plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
     sign(records, nearly_noiseless(plan), "test")
-    return open_services(records, RepeatingEngine(), Embedding(embed))
+    return open_services(records, MajorityEngine(), Embedding(embed))
 
 
 def ask(services: Services, query: str = "which toy?"):

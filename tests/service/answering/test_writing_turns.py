@@ -16,13 +16,13 @@ from service.operations.services import Services
 from service.records.engine_record import note_engine
 from service.records.records import Records
 from tests.service.answering.test_measured_grains import measure, padded
-from tests.service.conftest import TEXT_PLAN, RepeatingEngine, nearly_noiseless, states
+from tests.service.conftest import TEXT_PLAN, MajorityEngine, nearly_noiseless, states
 from tests.service.engines.roomy import WRITES, Roomy
 
 SENTENCES = load_plan(TEXT_PLAN.format(epsilon=30, answers=2, mechanism="type: token_ensemble, tokens: 5"))
 
 
-class Writer(Roomy, RepeatingEngine):
+class Writer(Roomy, MajorityEngine):
     """Notes in which order it is asked, and with which turn.
 
     Attributes:
@@ -31,6 +31,7 @@ class Writer(Roomy, RepeatingEngine):
         waits_s: how long a turn is waited for.
     """
 
+    info = replace(MajorityEngine.info, is_llm=True, **WRITES)
     problem = ""
     waits_s = 0.0
 
@@ -40,9 +41,6 @@ class Writer(Roomy, RepeatingEngine):
         self.turns: list[tuple[int, float]] = []
         self.free = asyncio.Event()
         self.free.set()
-
-    async def describe(self) -> EngineInfo:
-        return replace(await super().describe(), is_llm=True, **WRITES)
 
     async def zero_shot(self, task, query):
         return replace(await super().zero_shot(task, query), tokens=len(query["text"].split()))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
@@ -28,7 +29,6 @@ from service.cli import trying
 from service.engines.errors import EngineUnavailableError
 from service.engines.private_threads import privately
 from service.engines.prompts import render
-from service.engines.protocol import EngineInfo
 from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
@@ -69,6 +69,8 @@ class Scribe(Roomy, MajorityEngine):
         mute: whether it says nothing to questions.
     """
 
+    info = replace(MajorityEngine.info, name="scribe", **WRITES)
+
     def __init__(self) -> None:
         super().__init__()
         self.written: list[tuple[TaskSpec, Mapping[str, str], Sequence[Slot]]] = []
@@ -87,9 +89,6 @@ class Scribe(Roomy, MajorityEngine):
         if self.breaks:
             raise RuntimeError("cannot read a slot")
         return f"{{tale}} {len(self.written)}"
-
-    async def describe(self) -> EngineInfo:
-        return EngineInfo("scribe", "each slot by itself", False, "for tests", **WRITES)
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:

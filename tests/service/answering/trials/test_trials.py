@@ -27,7 +27,6 @@ from tests.service.conftest import (
     TEXT_PLAN,
     Embedding,
     MajorityEngine,
-    RepeatingEngine,
     embed,
     nearly_noiseless,
 )
@@ -99,7 +98,7 @@ def test_words_and_texts_have_a_consensus_too(mechanism: str, expected: dict) ->
         embedded.update(texts)
         return letters(texts)
 
-    engine = RepeatingEngine()
+    engine = MajorityEngine()
     trial = attempt(text_plan(mechanism), engine=engine, embed=counting, repeats=30)
     assert trial.consensus.answer.items() >= expected.items()
     assert trial.repeats == 30
@@ -114,7 +113,7 @@ def test_words_and_texts_have_a_consensus_too(mechanism: str, expected: dict) ->
 def test_it_counts_how_often_it_falls_back() -> None:
     """Five slots are too few for the test at this noise: it falls back nearly always, and the trial says so."""
     trial = attempt(
-        text_plan("type: keyword_ptr, k_min: 1, k_max: 2", epsilon=0.5), engine=RepeatingEngine(), repeats=50
+        text_plan("type: keyword_ptr, k_min: 1, k_max: 2", epsilon=0.5), engine=MajorityEngine(), repeats=50
     )
     assert trial.fallbacks is not None
     assert trial.fallbacks > 25

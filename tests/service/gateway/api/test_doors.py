@@ -1,15 +1,13 @@
 """A service takes no more requests than it has places, none when it stops, and answers those that are inside."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import numpy as np
 
 from exemplar_store import Slot
-from service.engines.task import TaskSpec, ZeroShot
 from service.gateway.api.gate import Doors
 from service.operations.services import open_services
 from service.records.records import Records
@@ -22,15 +20,12 @@ class HeldEngine(MajorityEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = asyncio.Event()
+        self.begun = asyncio.Event()
         self.let = asyncio.Event()
 
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | None]:
-        self.asked.set()
+    async def work(self, slots: Sequence[Slot]) -> None:
+        self.begun.set()
         await self.let.wait()
-        return await super().contributions(task, query, slots, zero_shot)
 
 
 @asynccontextmanager
@@ -51,7 +46,7 @@ async def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Rec
     engine, doors = HeldEngine(), Doors()
     async with opened(records, engine, doors) as client:
         under_way = asyncio.create_task(ask(client, "toy"))
-        await engine.asked.wait()
+        await engine.begun.wait()
         closing = asyncio.create_task(doors.close())
         await asyncio.sleep(0)
 
@@ -72,7 +67,7 @@ async def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records
     engine, doors = HeldEngine(), Doors(places=1)
     async with opened(records, engine, doors) as client:
         under_way = asyncio.create_task(ask(client, "toy"))
-        await engine.asked.wait()
+        await engine.begun.wait()
 
         # Before anything is looked up for it: without a key the answer is the same.
         busy = await ask(client, "?", headers={"Authorization": ""})

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -33,13 +32,6 @@ pytestmark = pytest.mark.slow
 TICKET = {"unit_id": "me", "text": "my own", "team": "Security", "desk": "Office", "reply": "mine"}
 
 
-class TeamEngine(MajorityEngine):
-    """Goes by the team."""
-
-    def _vote(self, task, slot):
-        return np.eye(len(task.labels))[task.labels.index(slot[0].fields[task.answer_field])] if slot else None
-
-
 @pytest.fixture(scope="module")
 def synthetic() -> Iterator[Synthetic]:
     with synthetic_database(embed) as made:
@@ -48,7 +40,7 @@ def synthetic() -> Iterator[Synthetic]:
 
 @pytest.fixture
 def services(synthetic: Synthetic) -> Services:
-    return open_services(open_records(Settings(latency_unpadded=True)), TeamEngine(), EMBEDDER)
+    return open_services(open_records(Settings(latency_unpadded=True)), MajorityEngine(), EMBEDDER)
 
 
 @pytest.fixture
