@@ -19,6 +19,7 @@ from service.operations.services import Services
 from tests.service.answering.test_answering import BLOCKS_PLAN
 from tests.service.answering.test_measured_grains import LanguageModel, padded
 from tests.service.conftest import embed, nearly_noiseless, rows, states
+from tests.service.engines.contract import EngineContract, KeepingContract
 
 ANSWER_S = 0.05
 
@@ -64,6 +65,10 @@ def contents(slot: Slot) -> tuple[str, ...]:
 @pytest.fixture
 def engine() -> KeepingEngine:
     return KeepingEngine()
+
+
+class TestContract(EngineContract, KeepingContract):
+    slots, changed = 12, 1
 
 
 @pytest.fixture

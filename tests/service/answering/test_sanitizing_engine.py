@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ from service.records import text_ledger
 from service.records.records import Records
 from service.records.text_ledger import TextBudgetExhaustedError
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, development, make_records, nearly_noiseless, states
-from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
+from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, majority, response, saying
+from tests.service.engines.contract import LABELS, TEXTS, Case, EngineContract, Running
 
 pytestmark = pytest.mark.model
 
@@ -147,6 +149,25 @@ def ask(
             return given, [asked.prompt for asked in server.asked]
 
     return asyncio.run(run())
+
+
+class TestContract(EngineContract):
+    slots, changed = 12, 1
+
+    @pytest.fixture
+    def running(self, tmp_path: Path) -> Iterator[Running]:
+        with asyncio.Runner() as runner:
+            server = runner.run(ChatServer(majority).__aenter__())
+            opened = services(toys(tmp_path), server.url)
+            opened.sanitizers.prepare()
+            yield Running(opened.engine, runner.run)
+            opened.engine.close()
+            runner.run(server.stop())
+
+    @pytest.fixture(params=[LABELS, TEXTS], ids=["labels", "texts"])
+    def case(self, request: pytest.FixtureRequest) -> Case:
+        """A person's question, whose sanitised text is remembered."""
+        return Case(replace(request.param, asker="ann"))
 
 
 def questions_in(prompts: Sequence[str]) -> set[str]:

@@ -15,13 +15,15 @@ def random_slots(pool: Sequence[Exemplar], rng: np.random.Generator, count: int)
     return [tuple(pool[i] for i in rng.integers(len(pool), size=rng.integers(0, 9))) for _ in range(count)]
 
 
-def assert_isolated(ask: Callable[[Sequence[Slot]], list[Any]], pool: Sequence[Exemplar], seed: int) -> None:
-    """Each slot says the same among changed slots, in another order and alone."""
+def assert_isolated(
+    ask: Callable[[Sequence[Slot]], list[Any]], pool: Sequence[Exemplar], seed: int, count: int = 40, changed: int = 6
+) -> None:
+    """Each of ``count`` slots says the same among changed slots, in another order and alone."""
     rng = np.random.default_rng(seed)
-    slots = random_slots(pool, rng, 40)
+    slots = random_slots(pool, rng, count)
     outputs = ask(slots)
-    assert len(set(outputs)) > 3
-    for victim in rng.integers(len(slots), size=6):
+    assert len(set(outputs)) > 2
+    for victim in rng.integers(len(slots), size=changed):
         for replacement in ((), (pool[0],), random_slots(pool, rng, 1)[0], slots[victim][1:]):
             changed = ask([*slots[:victim], replacement, *slots[victim + 1 :]])
             assert changed[:victim] + changed[victim + 1 :] == outputs[:victim] + outputs[victim + 1 :]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +14,7 @@ import pytest
 from exemplar_store import Exemplar
 from service.engines.embedded.extraction import MOST_UNITS, candidates, split
 from service.engines.task import Embedded, Prompt, TaskSpec
-from tests.service.engines.isolated import assert_isolated
+from tests.service.engines.contract import Case, EngineContract
 
 pytestmark = pytest.mark.model
 
@@ -67,6 +66,14 @@ def exemplars(vectors) -> list[Exemplar]:
 @pytest.fixture(scope="module")
 def zero_shot(engine):
     return asyncio.run(engine.zero_shot(TASK, QUERY))
+
+
+class TestContract(EngineContract):
+    @pytest.fixture
+    def case(self, exemplars: list[Exemplar]) -> Case:
+        rng = np.random.default_rng(0)
+        noise = [replace(exemplar, embedding=rng.normal(0, 0.05, 384).astype(np.float32)) for exemplar in exemplars]
+        return Case(TASK, QUERY, [*exemplars, *noise])
 
 
 def contributions(engine, slots, zero_shot, query=QUERY, task=TASK):
@@ -171,14 +178,6 @@ def test_lines_that_are_all_alike_teach_nothing(engine, vectors, zero_shot):
     slot = (Exemplar({"document": "Spade\nSpade\nSpade\nSpade", "answer": "Spade"}, vectors[TOTAL]),)
     nearest = split(QUERY["document"])[zero_shot.context.similarity.argmax()]
     assert contributions(engine, [slot], zero_shot) == [nearest]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_slot_is_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
-    rng = np.random.default_rng(seed)
-    noise = [replace(exemplar, embedding=rng.normal(0, 0.05, 384).astype(np.float32)) for exemplar in exemplars]
-    carried = pickle.loads(pickle.dumps(zero_shot))  # noqa: S301  (as Ray carries it between replicas)
-    assert_isolated(lambda slots: contributions(engine, slots, carried), [*exemplars, *noise], seed)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

@@ -13,6 +13,7 @@ from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
 from service.engines.errors import NotKeptError
 from service.engines.task import ZeroShot
+from tests.service.engines.contract import EngineContract, KeepingContract
 from tests.service.engines.test_vllm import CALIBRATION, CLASSIFY, GENERATE, QUERY, Running, exemplar, slot
 
 pytestmark = pytest.mark.model
@@ -37,6 +38,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     yield running
     running.engine.close()
     running.loop.close()
+
+
+class TestContract(EngineContract, KeepingContract):
+    slots, changed = 10, 1
+
+    @pytest.fixture
+    def running(self, running: Running) -> Running:
+        return running
 
 
 def asked(running: Running, task, slots, query=QUERY) -> tuple[list, list[tuple[int, int]]]:

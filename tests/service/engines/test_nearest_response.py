@@ -10,6 +10,7 @@ import pytest
 
 from exemplar_store import Exemplar
 from service.engines.task import Embedded, Prompt, TaskSpec
+from tests.service.engines.contract import Case, EngineContract
 
 pytestmark = pytest.mark.model
 
@@ -63,6 +64,12 @@ def with_responses(engine, exemplars) -> list[Exemplar]:
 @pytest.fixture(scope="module")
 def embedded(engine):
     return asyncio.run(engine.zero_shot(EMBEDDED, QUERY))
+
+
+class TestContract(EngineContract):
+    @pytest.fixture(params=["as text", "embedded"])
+    def case(self, request: pytest.FixtureRequest, with_responses: list[Exemplar]) -> Case:
+        return Case(TASK if request.param == "as text" else EMBEDDED, QUERY, with_responses)
 
 
 def test_candidates_are_the_public_answers_the_nearest_first(engine, zero_shot):

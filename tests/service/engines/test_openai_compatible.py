@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,8 @@ from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.engines.task import Prompt, TaskSpec, ZeroShot
 from service.records.telemetry.logs import configure_logs
-from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
+from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, majority, response, saying
+from tests.service.engines.contract import DownContract, EngineContract, Running
 
 KEY = "canary-key-5b1f"
 QUERY = {"text": "canary-query-91c2"}
@@ -140,6 +141,30 @@ def when(condition: Callable[[Asked], bool], then: Behaviour, otherwise: Behavio
 
 odd = partial(when, lambda asked: ODD in asked.prompt)
 at_first = partial(when, lambda asked: asked.attempt == 1)
+
+
+class TestContract(EngineContract, DownContract):
+    slots, changed = 12, 2
+
+    @pytest.fixture
+    def server(self) -> Iterator[tuple[asyncio.Runner, ChatServer]]:
+        with asyncio.Runner() as runner:
+            server = runner.run(ChatServer(majority).__aenter__())
+            yield runner, server
+            runner.run(server.stop())
+
+    @pytest.fixture
+    def running(self, server: tuple[asyncio.Runner, ChatServer]) -> Iterator[Running]:
+        runner, asked = server
+        engine = engine_for(asked.url, max_attempts=2)
+        yield Running(engine, runner.run)
+        engine.close()
+
+    @pytest.fixture
+    def down(self, server: tuple[asyncio.Runner, ChatServer], running: Running) -> Running:
+        runner, asked = server
+        runner.run(asked.stop())
+        return running
 
 
 # What is asked, and what becomes of the replies.
