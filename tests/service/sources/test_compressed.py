@@ -3,15 +3,18 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from exemplar_store import Layout
 from service.sources.files import open_file
+from tests.service.sources.contract import FileContract, Record
+from tests.service.sources.test_sources import table
 
 LAYOUT = Layout(("text",))
 TEXT = "unit_id,text\n" + "".join(f"u{number},a text of number {number}\n" for number in range(200))
@@ -43,6 +46,20 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.compress,
     ".zip": lambda data: zipped(**{"a.csv": data.decode()}),
 }
+
+
+class TestCompressed(FileContract):
+    name = "t.jsonl.gz"
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        path.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in records).encode()))
+
+
+class TestArchive(FileContract):
+    name, first = "t.zip", 2
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        path.write_bytes(zipped(**{"a.csv": table(",", records)}))
 
 
 @pytest.mark.parametrize("ending", COMPRESSED)

@@ -6,7 +6,7 @@ import pytest
 
 from exemplar_store import BadRowError, Layout
 from service.sources.encodings import read_text
-from service.sources.files import open_file
+from service.sources.files import SAMPLE_BYTES, open_file
 
 LAYOUT = Layout(("text", "label"))
 HEADER = "unit_id;text;label\r\n"
@@ -54,13 +54,14 @@ def test_the_refusal_shows_the_line_as_it_would_read(tmp_path: Path, encoding: s
 
 def test_what_comes_late_is_seen_too(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
-    plain = HEADER.encode() + b"".join(b"u%d;plain;A\n" % number for number in range(120_000))
+    plain = HEADER.encode() + b"".join(b"u%d;%s;A\n" % (number, b"plain " * 200) for number in range(1500))
+    assert len(plain) > SAMPLE_BYTES
     file.write_bytes(plain + "u;Größe;A\n".encode("cp1252"))
-    with pytest.raises(ValueError, match=r"line 120002 is not UTF-8.*cp1252, .*u;Größe;A"):
+    with pytest.raises(ValueError, match=r"line 1502 is not UTF-8.*cp1252, .*u;Größe;A"):
         read(file)
     assert read(file, encoding="cp1252")[-1] == ("u", "Größe", "A")
     file.write_bytes(plain + b"u;\x81;A\n")
-    with pytest.raises(BadRowError, match=r"t\.csv: row 120002: is not cp1252"):
+    with pytest.raises(BadRowError, match=r"t\.csv: row 1502: is not cp1252"):
         read(file, encoding="cp1252")
 
 

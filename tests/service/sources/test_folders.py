@@ -1,7 +1,7 @@
 """Which files of a folder count, and tables whose files also hold rows that were deleted."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fsspec
@@ -11,6 +11,7 @@ import pytest
 
 from exemplar_store import Layout
 from service.sources.files import open_file
+from tests.service.sources.contract import FileContract, Record
 
 LAYOUT = Layout(("text",))
 
@@ -28,6 +29,24 @@ def write(file: Path, *units: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(rows(*units), file)
     return file
+
+
+class TestFolder(FileContract):
+    name = "parts"
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        """Three rows in a file, the others in the next."""
+        for number, some in enumerate(filter(None, (records[:3], records[3:]))):
+            file = path / f"year=202{number}" / f"part-{number}.parquet"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pyarrow.parquet.write_table(pa.Table.from_pylist(some), file)
+
+
+class TestSavedDataset(FileContract):
+    name = "train"
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        save(path, pa.Table.from_pylist(records))
 
 
 def mark(file: Path) -> None:
@@ -91,10 +110,9 @@ def test_a_folder_is_read_as_it_is_named(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / name / "part.parquet") == ["ana"]
 
 
-def save(folder: Path, *units: str, name: str = "data-00000-of-00001.arrow", **state: object) -> None:
+def save(folder: Path, table: pa.Table, name: str = "data-00000-of-00001.arrow", **state: object) -> None:
     """As `datasets` saves one to disk."""
     folder.mkdir(parents=True, exist_ok=True)
-    table = rows(*units)
     with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}], **state}))
@@ -102,12 +120,12 @@ def save(folder: Path, *units: str, name: str = "data-00000-of-00001.arrow", **s
 
 def test_of_a_saved_dataset_the_files_are_read_that_its_state_names(tmp_path: Path) -> None:
     """Beside them may lie what it was before some of its people were filtered out."""
-    save(tmp_path / "train", "ana", "bo", name="data-00001-of-00002.arrow")
-    save(tmp_path / "train", "ana")
+    save(tmp_path / "train", rows("ana", "bo"), name="data-00001-of-00002.arrow")
+    save(tmp_path / "train", rows("ana"))
     assert read(tmp_path / "train") == ["ana"]
     with pytest.raises(ValueError, match=r"one of .*/train that does"):
         read(tmp_path)
-    save(tmp_path / "train", "ana", "bo", _indices_data_files=[{"filename": "indices.arrow"}])
+    save(tmp_path / "train", rows("ana", "bo"), _indices_data_files=[{"filename": "indices.arrow"}])
     with pytest.raises(ValueError, match="some of its rows were left out"):
         read(tmp_path / "train")
     (tmp_path / "train" / "state.json").write_text("[]")

@@ -5,11 +5,11 @@ import datetime
 import decimal
 import gzip
 import json
-import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,15 +24,9 @@ from exemplar_store import BadRowError, ExemplarStore, Layout
 from exemplar_store.tables import metadata
 from service.records.database import open_database
 from service.sources.cursor import Cursor
-from service.sources.files import open_file
+from service.sources.files import Source, open_file
 from service.sources.sql import open_query
-
-TICKETS = [
-    {"unit_id": "ana", "text": "Wo bleibt mein Päckchen? Es hieß: „morgen“; jetzt ist Juni", "label": "Mail"},
-    {"unit_id": "bo", "text": "Die Rechnung über 20 € ist, wie gesagt, längst bezahlt\nsagt die Bank", "label": "Geld"},
-]
-LAYOUT = Layout(("text", "label"))
-TABLE = pa.Table.from_pylist(TICKETS)
+from tests.service.sources.contract import LAYOUT, TICKETS, FileContract, Record, SourceContract, Write
 
 
 def read(where: object, layout: Layout = LAYOUT, **options: str) -> tuple[str, list[dict[str, str]]]:
@@ -40,8 +34,8 @@ def read(where: object, layout: Layout = LAYOUT, **options: str) -> tuple[str, l
         return source.described, [{"unit_id": row.unit_id, **row.fields} for row in source.rows(layout)]
 
 
-def table(mark: str) -> str:
-    lines = [list(TICKETS[0]), *(list(one.values()) for one in TICKETS)]
+def table(mark: str, records: Sequence[Record] = TICKETS) -> str:
+    lines = [list(records[0]), *(list(one.values()) for one in records)]
     return "".join(mark.join(f'"{cell}"' for cell in line) + "\r\n" for line in lines)
 
 
@@ -76,34 +70,71 @@ def test_what_is_said_of_a_text_is_believed(tmp_path: Path) -> None:
             read(file, encoding="cp850", delimiter=mark or '"')
 
 
-def stream(file: Path) -> None:
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
-        writer.write_table(TABLE)
+class TestCsv(FileContract):
+    name, first = "t.csv", 2  # the header is line 1
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        path.write_text(table(";", records))
 
 
-@pytest.mark.parametrize(
-    ("name", "write"),
-    [
-        ("t.parquet", partial(pyarrow.parquet.write_table, TABLE)),
-        ("t.feather", partial(pyarrow.feather.write_feather, TABLE)),
-        ("t.arrow", stream),
-    ],
-)
-def test_tables_are_read(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
-    write(tmp_path / name)
-    assert read(tmp_path / name)[1] == TICKETS
+class TestJsonLines(FileContract):
+    name = "t.jsonl"
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in records))
 
 
-def test_folders_are_read(tmp_path: Path) -> None:
-    parts = tmp_path / "parts" / "year=2025"
-    parts.mkdir(parents=True)
-    for number in (0, 1):
-        pyarrow.parquet.write_table(TABLE.slice(number, 1), parts / f"part-{number}.parquet")
-    assert read(tmp_path / "parts") == ("a folder of Parquet: 2 files", TICKETS)
+class TestParquet(FileContract):
+    name = "t.parquet"
 
-    pyarrow.parquet.write_table(pa.table({"unit_id": ["a"], "text": [None], "label": ["b"]}), parts / "part-2.parquet")
-    with pytest.raises(ValueError, match=r"part-2.parquet: row 1, field 'text': is missing"):
-        read(tmp_path / "parts")
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(records), path)
+
+
+class TestFeather(FileContract):
+    name = "t.feather"
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        pyarrow.feather.write_feather(pa.Table.from_pylist(records), path)
+
+
+class TestArrowStream(FileContract):
+    name = "t.arrow"
+
+    def put(self, records: Sequence[Record], path: Path) -> None:
+        found = pa.Table.from_pylist(records)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, found.schema) as writer:
+            writer.write_table(found)
+
+
+class TestAddress(SourceContract):
+    first = 2
+
+    @pytest.fixture
+    def write(self, tmp_path: Path, web: str) -> Write:
+        def write(records: Sequence[Record]) -> Callable[[], AbstractContextManager[Source]]:
+            (tmp_path / "t.csv").write_text(table(",", records))
+            return lambda: open_file(f"{web}/t.csv")
+
+        return write
+
+
+class TestSql(SourceContract):
+    @pytest.fixture
+    def write(self, tmp_path: Path) -> Write:
+        url = f"sqlite:///{tmp_path / 'tickets.sqlite'}"
+
+        def write(records: Sequence[Record]) -> Callable[[], AbstractContextManager[Source]]:
+            engine, tables = sa.create_engine(url), sa.MetaData()
+            tickets = sa.Table("tickets", tables, *(sa.Column(name, sa.Text) for name in records[0]))
+            tables.drop_all(engine)
+            tables.create_all(engine)
+            with engine.begin() as connection:
+                connection.execute(sa.insert(tickets), records)
+            engine.dispose()
+            return lambda: open_query(url, "SELECT * FROM tickets ORDER BY rowid")
+
+        return write
 
 
 @pytest.fixture
@@ -116,11 +147,6 @@ def web(tmp_path: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-def test_an_address_is_read(tmp_path: Path, web: str) -> None:
-    (tmp_path / "t.csv").write_bytes(table(";").encode())
-    assert read(f"{web}/t.csv") == ("CSV in utf-8 with ';' between cells", TICKETS)
 
 
 @pytest.mark.parametrize(
@@ -144,26 +170,6 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, where: str, message: str) -
     (tmp_path / "shop.db").write_bytes(b"SQLite format 3\0")
     with pytest.raises(ValueError, match=message):
         read(where.format(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "folder"])
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, name: str) -> None:
-    """Half of a row that somebody still writes may look like a whole one."""
-    file = tmp_path / name
-    if name == "folder":
-        file.mkdir()
-        pyarrow.parquet.write_table(TABLE, file := file / "part.parquet")
-    else:
-        file.write_text(table(",") if name == "t.csv" else "".join(f"{json.dumps(row)}\n" for row in TICKETS))
-
-    def read_beside() -> None:
-        with open_file(str(tmp_path / name)) as source:
-            for _ in source.rows(LAYOUT):
-                os.utime(file, (0, 0))
-
-    with pytest.raises(ValueError, match="it changed while it was read"):
-        read_beside()
-    assert read(tmp_path / name)[1] == TICKETS
 
 
 @pytest.mark.parametrize("ending", ["parquet", "feather"])
