@@ -6,10 +6,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import sqlalchemy as sa
 
-from accounting.ledger.errors import NotEmptyError, UnknownBudgetError
+from accounting.ledger.errors import BudgetExistsError, NotEmptyError, UnknownBudgetError
 from accounting.plans.plan import load_plan
-from exemplar_store import ExemplarStoreError, KnowledgeBaseNotEmptyError, Row, UnknownKnowledgeBaseError
+from exemplar_store import ExemplarStoreError, KnowledgeBaseNotEmptyError, Row, UnknownKnowledgeBaseError, tables
 from service.answering.plans import signing
 from service.operations import budgets, exemplars, knowledge_bases
 from service.operations.budgets import NewGroup, weaknesses
@@ -53,6 +54,17 @@ def test_what_the_store_refuses_is_said_by_field(records: Records, wrong: dict[s
 def test_fields_that_are_not_named_are_chosen(given: dict[str, Any], embedded: str, response: str | None) -> None:
     wanted = NewKnowledgeBase(**NOTES | given)
     assert (wanted.embedded_field, wanted.response_field) == (embedded, response)
+
+
+def test_what_was_lost_in_a_restore_is_created_with_the_budget_it_had(records: Records) -> None:
+    budget = records.ledger.budgets.status("toys").tightest
+    with records.database.begin() as connection:
+        for table in (tables.exemplars, tables.units, tables.knowledge_bases):
+            connection.execute(sa.delete(table))
+    with pytest.raises(BudgetExistsError):
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"name": "toys"}))
+    same = {"name": "toys", "epsilon": float(budget.epsilon), "delta": float(budget.delta)}
+    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | same), WEAK).name == "toys"
 
 
 def test_a_knowledge_base_is_made_as_it_was_wanted(records: Records) -> None:

@@ -2,12 +2,16 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
 
 from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
 from accounting.plans.plan import CalibratedPlan, PlanError, load_plan
+from service.answering.latency import Measured, smallest_grain_s
+from service.answering.plans.expected_latency import LatencyEstimate
 from service.answering.plans.signing import prepare
 from service.answering.stages import Stages
 from service.answering.trials.trials import Trials
@@ -81,6 +85,47 @@ def test_what_cannot_be_signed_is_not_signed(
     with pytest.raises(refusal, match=says):
         plans.sign(ROOT, records, calibrated, WORSE)
     assert versions(records) == [1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "key"),
+    [
+        ("{const: 2020-01-01}", "const"),
+        ("&s {anyOf: [*s]}", "anyOf.0"),
+        ("{minimum: .nan}", "minimum"),
+        ("{properties: {1: {}}}", "properties.1"),
+    ],
+)
+def test_what_json_does_not_have_is_refused_by_its_key(schema: str, key: str) -> None:
+    written = PLAN[: PLAN.index("    labels")].replace("classify", "generate\n    response_field: label")
+    written += f"    mechanism: {{type: token_ensemble, tokens: 5, json_schema: {schema}}}\n"
+    with pytest.raises(PlanError) as refused:
+        plans.read(written, "toys")
+    assert f"tasks.colour.mechanism.json_schema.{key}" in [found.key for found in refused.value.problems]
+
+
+def test_latency_is_estimated_from_a_comparable_task_that_was_measured(records: Records) -> None:
+    def previewed(plan: str, measured: Measured) -> tuple[LatencyEstimate | None, int]:
+        grains = Mock(report=[measured])
+        shown = plans.preview(ROOT, records, prepare(records, load_plan(plan)), grains=grains)
+        return (shown.latency or {}).get("colour"), shown.preview.tasks["colour"].llm_tokens
+
+    measured = Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5)
+    same, tokens = previewed(SMALL, measured)
+    assert same == LatencyEstimate(like="toys.colour@1", typical_s=9.5, largest_s=12.0, grain_s=25.0)
+    larger, more = previewed(SMALL.replace("ensemble: 10", "ensemble: 15"), replace(measured, alone=True))
+    times = more / tokens
+    assert times > 1.3
+    assert larger is not None
+    assert (larger.typical_s, larger.largest_s) == pytest.approx((9.5 * times, 12 * times))
+    assert larger.grain_s == smallest_grain_s(12 * times)
+    for other in (
+        replace(measured, typical_s=0.0),  # it asked no language model here
+        replace(measured, problem="it could not be measured"),
+        replace(measured, blocks=7, block_s=0.1),
+    ):
+        assert previewed(SMALL, other)[0] is None
+    assert previewed(SMALL.replace("    shots:", "    sampling: blocks\n    shots:"), measured)[0] is None
 
 
 def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:

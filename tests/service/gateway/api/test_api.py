@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from accounting.plans.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
-from service.answering.latency import Measured, smallest_grain_s
+from service.answering.latency import Measured
 from service.answering.plans.signing import sign
 from service.engines.errors import UnusableReplyError
 from service.gateway.api import gate
@@ -99,6 +99,7 @@ def test_what_commands_refuse_is_a_problem_of_its_kind(api: Api) -> None:
     for refused in ("/archive?confirm=for_ever", "/plans", "/plans?dry_run=true"):
         problem(api("admin", "POST", toys + refused, content=PLAN), 409, "knowledge-base-archived")
     assert api("admin", "DELETE", f"{toys}/units/u1").json() == {"exemplars": 1}
+    problem(api("admin", "DELETE", toys), 409, "knowledge-base-not-empty")
     assert replay(api.services.records, recompute=False).problems == []
     for body in ({}, {"remote_engine": None}, {"remote_engine": True, "public_size": 7}):
         problem(api("admin", "PATCH", toys, json=body), 422, "invalid-request")
@@ -253,17 +254,6 @@ def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -
     problem(api("admin", "GET", "/v1/releases?task=colour"), 422, "invalid-request")
 
 
-def test_an_empty_knowledge_base_is_deleted(api: Api) -> None:
-    made = {"name": "typo", "epsilon": 1, "delta": 1e-5, "public_size": 600}
-    for _ in range(2):
-        assert api("admin", "POST", "/v1/knowledge-bases", json=made).status_code == 201
-        problem(api("analyst", "DELETE", "/v1/knowledge-bases/typo"), 403, "wrong-role")
-        assert api("admin", "DELETE", "/v1/knowledge-bases/typo").status_code == 204
-    problem(api("admin", "DELETE", "/v1/knowledge-bases/typo"), 404, "unknown-knowledge-base")
-    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys"), 409, "knowledge-base-not-empty")
-    assert api.ask().status_code == 200
-
-
 def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
     api.sign("colour:", "shade:")
     other = {"name": "other", "epsilon": 1, "delta": 1e-5, "public_size": 600}
@@ -280,9 +270,6 @@ def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
     ):
         problem(refused, 403, "out-of-scope")
     assert {model["id"] for model in api("bo", "GET", "/v1/models").json()["data"]} <= {"toys.shade", "toys.shade@2"}
-    mistyped = {"name": "cy", "role": "analyst", "scope": ["toys.shades"]}
-    refused = problem(api("admin", "POST", "/v1/keys", json=mistyped), 422, "invalid-request")
-    assert "scope: there is no task 'toys.shades'" in refused["detail"]
     assert api("admin", "GET", "/v1/budgets").json() == before
     api.make_key("wide", scope=["toys"])
     assert api.ask(role="wide").status_code == 200
@@ -329,6 +316,8 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
 
     plan = PLAN.replace("toys", "animals").replace("epsilon: 4", "epsilon: 1.5")
     plans = "/v1/knowledge-bases/animals/plans"
+    refused = problem(api("admin", "POST", plans, content=plan.replace("20", "many")), 422, "invalid-plan")
+    assert [found.partition(": ")[0] for found in refused["problems"]] == ["tasks.colour.answers"]
     preview = api("admin", "POST", f"{plans}?dry_run=true", content=plan)
     assert (preview.status_code, preview.json()["signed"]) == (200, None)
     assert len(preview.json()["alternatives"]["colour"]) == 5
@@ -348,23 +337,6 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert api.ask("fox", "animals.colour").status_code == 200
     budgets = {b["knowledge_base"]: b for b in api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]}
     assert (budgets["animals"]["promised"]["epsilon"], budgets["animals"]["free"]["epsilon"]) == (1.5, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("schema", "key"),
-    [
-        ("{const: 2020-01-01}", "json_schema.const"),
-        ("&s {anyOf: [*s]}", "json_schema.anyOf.0"),
-        ("{minimum: .nan}", "json_schema.minimum"),
-        ("{properties: {1: {}}}", "json_schema.properties.1"),
-    ],
-)
-def test_what_json_does_not_have_is_refused_by_its_field(api: Api, schema: str, key: str) -> None:
-    written = PLAN[: PLAN.index("    labels")].replace("classify", "generate\n    response_field: label")
-    written += f"    mechanism: {{type: token_ensemble, tokens: 5, json_schema: {schema}}}\n"
-    for dry_run in ("true", "false"):
-        refused = api("admin", "POST", f"/v1/knowledge-bases/toys/plans?dry_run={dry_run}", content=written)
-        assert f"tasks.colour.mechanism.{key}: " in problem(refused, 422, "invalid-plan")["detail"]
 
 
 def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
@@ -399,17 +371,6 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3%E2%80%8B"), 422, "invalid-request")
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
-
-
-def test_bad_plans_name_their_key_and_sign_nothing(api: Api) -> None:
-    plans = "/v1/knowledge-bases/toys/plans"
-    for document, detail in (
-        (PLAN.replace("toys", "animals"), "the plan is for animals"),
-        (PLAN.replace("answers: 20", "answers: many"), "tasks.colour.answers: "),
-    ):
-        refused = problem(api("admin", "POST", plans, content=document), 422, "invalid-plan")
-        assert any(detail in p for p in refused["problems"])
-    assert len(api("admin", "GET", plans).json()["data"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -513,37 +474,6 @@ def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) 
     assert latency(measured) == told
     kept = replace(measured, typical_s=0.0, cold="", blocks=7)
     assert latency(kept) == told | {"typical_s": None, "kept_blocks": 7, "cold": None}
-
-
-def test_a_plans_preview_estimates_latency_from_a_comparable_task_that_was_measured(api: Api, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "service.answering.plans.alternatives.alternatives", Mock(return_value={})
-    )  # which take seconds
-    small = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
-
-    def previewed(plan: str, measured: Measured) -> tuple[dict[str, dict[str, float]] | None, int]:
-        api.services.grains.report = [measured]
-        shown = api("admin", "POST", "/v1/knowledge-bases/toys/plans?dry_run=true", content=plan).json()
-        return shown.get("latency"), shown["preview"]["tasks"]["colour"]["llm_tokens"]
-
-    measured = Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5)
-    same, tokens = previewed(small, measured)
-    assert same == {"colour": {"like": "toys.colour@1", "typical_s": 9.5, "largest_s": 12.0, "grain_s": 25.0}}
-    larger = small.replace("ensemble: 10", "ensemble: 15")
-    estimated, more = previewed(larger, replace(measured, alone=True))
-    assert estimated is not None
-    times = more / tokens
-    assert times > 1.3
-    assert estimated["colour"]["typical_s"] == pytest.approx(9.5 * times)
-    assert estimated["colour"]["largest_s"] == pytest.approx(12 * times)
-    assert estimated["colour"]["grain_s"] == smallest_grain_s(12 * times)
-    for other in (
-        replace(measured, typical_s=0.0),  # it asked no language model here
-        replace(measured, problem="it could not be measured"),
-        replace(measured, blocks=7, block_s=0.1),
-    ):
-        assert previewed(small, other)[0] is None
-    assert previewed(small.replace("    shots:", "    sampling: blocks\n    shots:"), measured)[0] is None
 
 
 def test_shutting_down_waits_for_paid_answers(services: Services) -> None:

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from structlog.testing import capture_logs
 
 from accounting.ledger.history import Use
-from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.answering.latency import Measured
 from service.engines.errors import EngineUnavailableError
 from service.gateway.dashboard.usage import charged_by_day
@@ -213,16 +212,6 @@ def test_what_is_wrong_is_said_by_its_field(browser: Browser) -> None:
         for name, given in {**NEW, **change}.items():  # nothing has to be typed again
             assert f'id="{name}" name="{name}" type="text" value="{given}"' in page
     assert [known.name for known in browser.records.store.list()] == ["toys"]
-
-
-def test_what_was_lost_in_a_restore_is_created_with_the_budget_it_had(browser: Browser) -> None:
-    with browser.records.database.begin() as connection:
-        for table in (exemplars, units, knowledge_bases):
-            connection.execute(sa.delete(table))
-    browser.refused("/new-knowledge-base", {**NEW, "name": "toys"}, "name", 409)
-    budget = browser.records.ledger.budgets.status("toys").tightest
-    same = {**NEW, "name": "toys", "epsilon": str(budget.epsilon), "delta": str(budget.delta)}
-    browser.done("/new-knowledge-base", same | {"confirm": "weak_promise"})
 
 
 def test_exemplars_are_uploaded(browser: Browser) -> None:

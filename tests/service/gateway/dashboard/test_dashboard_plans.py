@@ -6,12 +6,11 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from threading import Event
-from unittest.mock import Mock
 
 import pytest
 
 from accounting.ledger.cohorts import CohortStatus
-from accounting.plans.plan import Plan, PlanError, PlanProblem, calibrate_plan, load_plan
+from accounting.plans.plan import Plan, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase
 from service.answering.latency import Measured
 from service.answering.plans.preview import preview
@@ -21,11 +20,9 @@ from service.gateway.dashboard.plan_studio import desk
 from service.gateway.dashboard.plan_studio.charts import answers_chart, epsilon_chart
 from service.gateway.dashboard.plan_studio.drafts import starting_text
 from service.operations.plan_curves import over_answers, over_epsilon
-from service.operations.plan_drafts import located
-from service.operations.signed_plans import as_text
 from service.operations.starting_plans import KINDS, chosen, starting_plan
 from service.records.engine_record import EngineView
-from tests.service.conftest import PLAN, TEXT_PLAN, upload
+from tests.service.conftest import PLAN, upload
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
 
 pytestmark = pytest.mark.slow
@@ -165,16 +162,6 @@ def test_a_signed_plan_can_be_begun_from(browser: Browser, plan: Plan) -> None:
     assert [browser.get(f"{STUDIO}?from={version}").status_code for version in ("9", "x")] == [404, 200]
 
 
-def test_texts_of_several_lines_stay_such(calibrated) -> None:
-    text = TEXT_PLAN.format(epsilon=2, answers=5, mechanism="type: embedding_mean").replace(
-        'query: "{text}:"', 'query: "Toy: {text}\\nStory:", instruction: "Write.\\nBriefly."'
-    )
-    plan = load_plan(text)
-    document = calibrated.model_copy(update={"plan": plan}).model_dump_json()
-    assert "query: |-" in as_text(document)
-    assert load_plan(as_text(document)) == plan
-
-
 def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browser) -> None:
     page = send(browser, text=SMALL.replace("\n", "\r\n")).text
     described = preview(calibrate_plan(load_plan(SMALL), 60))
@@ -205,12 +192,6 @@ def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
     assert [row[1] for row in chart.rows] == ["half", "as planned", "twice"]
 
 
-def test_a_plan_without_a_similar_one_has_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse = Mock(side_effect=PlanError(("", "no noise is enough")))
-    monkeypatch.setattr("service.operations.plan_curves.least_noise", refuse)
-    assert over_epsilon(calibrate_plan(load_plan(SMALL), 60)) is None
-
-
 def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
     for text, says in (
         ("a: [", "not valid YAML"),
@@ -222,15 +203,6 @@ def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
             assert (page.status_code, says in words(page.text), written(page.text)) == (422, True, text)
             assert 'id="to-sign"' not in page.text
     assert signed(browser) == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "line"), [("tasks.a.labels.1", 5), ("tasks.a.labels.9", 3), ("tasks.b", 2), ("budget", None), ("", None)]
-)
-def test_problems_are_located(key: str, line: int | None) -> None:
-    text = "knowledge_base: x\ntasks:\n  a: {labels:\n    [one,\n    two]}\n"
-    assert located([PlanProblem(key, "wrong")], text) == [PlanProblem(key, "wrong", line)]
-    assert located([PlanProblem(key, "wrong", 9)], "a: [")[0].line == 9
 
 
 def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
