@@ -168,7 +168,7 @@ def _not_text(value: str) -> str | None:
     if "\x00" in value:
         return "contains a NUL character; remove it"
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        return "contains half of a surrogate pair, which is no character; remove it"
+        return "contains half of a surrogate pair, which is not a character; remove it"
     return None
 
 

@@ -129,7 +129,7 @@ def admit(audited: Audit, epsilon: float) -> float:
     if not audited.epsilon <= epsilon:
         most, least = audited.worst_pair
         size = "infinite" if math.isinf(audited.epsilon) else f"{audited.epsilon:.4g}"
-        told = f"{audited.worst_output!r} tells {most!r} from {least!r}"
+        told = f"{audited.worst_output!r} distinguishes {most!r} from {least!r}"
         raise RefusedChannelError(f"the true ε is {size}, more than the {epsilon:g} asked for: {told}")
     return audited.epsilon
 

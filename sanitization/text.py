@@ -139,7 +139,7 @@ class TextSanitizer:
         """The guarantee, in words."""
         return (
             f"Each word by itself is protected by local differential privacy with ε = {self.epsilon:.6g}, audited over "
-            "all words; a text by the sum over its words. Neighbouring words may tell more about a word."
+            "all words; a text by the sum over its words. Neighbouring words may reveal more about a word."
         )
 
     @property

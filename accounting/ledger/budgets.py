@@ -180,7 +180,7 @@ def parsed(task_address: str) -> tuple[str, str, int | None]:
     found = _ADDRESS.fullmatch(task_address)
     if found is None:
         raise errors.UnknownTaskError(
-            f"{task_address!r} is no task address; write knowledge_base.task or ...task@version"
+            f"{task_address!r} is not a task address; write knowledge_base.task or ...task@version"
         )
     knowledge_base, name, topic, version = found.group("knowledge_base", "task", "topic", "version")
     return knowledge_base, name + (topic or ""), None if version is None else int(version)
@@ -520,7 +520,7 @@ def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
             or topic == ""
             or SEPARATOR in (topic or "")
         ):
-            raise ValueError(f"tasks: {name!r} is no task name: 1 to 200 characters, neither '.' nor '@'")
+            raise ValueError(f"tasks: {name!r} is not a task name: 1 to 200 characters, neither '.' nor '@'")
         if answers < 1:
             raise ValueError(f"tasks.{name}.answers: {answers} is below 1")
     if len({name for name, _ in named}) < len(named):

@@ -54,8 +54,8 @@ class KnowledgeBaseArchivedError(CohortError):
 
     def __init__(self, knowledge_base: str) -> None:
         super().__init__(
-            f"knowledge base {knowledge_base!r} is archived for ever: it no longer takes plans, cohorts or exemplars; "
-            "create another"
+            f"knowledge base {knowledge_base!r} is archived permanently: it no longer takes plans, cohorts or "
+            "exemplars; create another"
         )
 
 

@@ -93,7 +93,7 @@ class Groups:
         with self._database.begin() as connection:
             lock(connection, knowledge_base)
             if (standing := group_of(connection, knowledge_base)) is not None:
-                raise GroupError(f"knowledge base {knowledge_base!r} is in group {standing.name!r}, for ever")
+                raise GroupError(f"knowledge base {knowledge_base!r} is in group {standing.name!r} permanently")
             group = _named(connection, name, locked=True)
             if any(name in one.closed for one in trail.restores(connection)):
                 raise GroupError(

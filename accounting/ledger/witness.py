@@ -145,7 +145,7 @@ class Witness:
         def lose(connection: sa.Connection) -> Mark:
             if head(connection) != expected:
                 raise LedgerRestoredError(
-                    "the witness was told more in the meantime, so a service still runs on another copy of this "
+                    "the witness has recorded more in the meantime, so a service still runs on another copy of this "
                     "ledger: stop it, and acknowledge again"
                 )
             if expected is None:
@@ -201,8 +201,8 @@ class Witness:
                     if not event.continues(last):
                         raise LedgerRestoredError(
                             f"event {event.sequence} of the audit trail does not continue the one before it: the trail "
-                            "was changed. `dpicl audit verify` says where; restore the ledger from a backup that is "
-                            "whole"
+                            "was changed. `dpicl audit verify` names the place; restore the ledger from a backup that "
+                            "is whole"
                         )
                     last = event.mark
                 if new:

@@ -101,15 +101,15 @@ class Once(Releases):
         "slots": "model",
         "topics": None,
     }
-    refusal = "is made once: write `release: once`"
+    refusal = "is a one-time release: write `release: once`"
 
     @override
     def check(self, settings: Mapping[str, Any]) -> None:
         for name, value in self.unset.items():
             if settings[name] != value:
-                raise ValueError(f"{name}: a release that is made once draws no slots; leave it out")
+                raise ValueError(f"{name}: a one-time release draws no slots; leave it out")
         if settings.get("when_spent", REFUSE) != REFUSE:
-            raise ValueError("when_spent: a release that is made once is never used up")
+            raise ValueError("when_spent: a one-time release is never used up")
 
     @override
     def probability(self, drawn: int, public_size: int) -> float:
@@ -140,4 +140,4 @@ class OnceBySlots(Once):
     def check(self, settings: Mapping[str, Any]) -> None:
         super().check(settings)
         if settings["ensemble"] == 1:
-            raise ValueError("ensemble: say to how many slots the units of a topic are dealt")
+            raise ValueError("ensemble: needs the number of slots that the units of a topic are dealt to")

@@ -95,7 +95,7 @@ class TopicsByTexts(_Topics):
     @model_validator(mode="after")
     def _enough_texts(self) -> "TopicsByTexts":
         if len(set(self.texts)) < self.number:
-            raise ValueError(f"texts: needs at least {self.number} different public texts for so many topics")
+            raise ValueError(f"texts: needs at least {self.number} different public texts, one for each topic")
         return self
 
 

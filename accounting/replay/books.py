@@ -147,7 +147,7 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
         events.AnswerReleased: number(releases),
     }
     return [
-        f"the audit trail tells of {told.get(event.kind, 0)} events of kind {event.kind}, the ledger of {times}"
+        f"the audit trail has {told.get(event.kind, 0)} events of kind {event.kind}, the ledger of {times}"
         for event, times in recorded.items()
         if told.get(event.kind, 0) != times
     ]

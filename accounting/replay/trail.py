@@ -84,10 +84,10 @@ def verify(
                 replay.link(parsed)
                 unseen.discard(str(parsed["hash"]))
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-            replay.wrong(f"line {number} is no event of an export ({type(error).__name__}: {error})")
+            replay.wrong(f"line {number} is not an event of an export ({type(error).__name__}: {error})")
             break
     if not ended:
-        replay.wrong("the export is cut off: its last line must say where the trail ended")
+        replay.wrong("the export is cut off: its last line must name the trail's end")
     for head in sorted(unseen):
         replay.wrong(f"no event has the hash {head}, noted earlier: the trail was rewritten or cut")
     if recompute:

@@ -51,7 +51,7 @@ def check_prompt(prompt: str) -> str:
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(prompt) if field is not None]
     except ValueError as error:
-        raise ValueError(f"the prompt is no template: {error}") from None
+        raise ValueError(f"the prompt is not a template: {error}") from None
     if fields != ["text"] or "{text}" not in prompt or prompt != prompt.rstrip():
         raise ValueError("the prompt must have {text} once, no other field, and no space at its end")
     return prompt

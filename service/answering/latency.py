@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from accounting.ledger.budgets import SignedTask
 from service.problem_kinds import ProblemKind, RefusalError
 
-UNPADDED = "Latency is not padded here: how long an answer takes can tell of private exemplars."
+UNPADDED = "Latency is not padded here: how long an answer takes can reveal private exemplars."
 
 SMALLEST_S = 0.1
 """The shortest grain that is chosen where none is set."""

@@ -108,7 +108,7 @@ class Restoring:
                 if bundle.address != address:
                     raise BundleError(f"no bundle {address}: its folder holds {bundle.address}")
             except BundleError as error:
-                raise UnknownBundleError(f"{address} is no bundle that this service has") from error
+                raise UnknownBundleError(f"{address} is not a bundle of this service") from error
             self._known[address] = bundle
         return self._known[address]
 
@@ -186,4 +186,4 @@ def _check(asked: RedactedQuery, bundle: Bundle) -> None:
     if len(asked.query) > longest:
         raise InvalidQueryError(f"the text has {len(asked.query)} characters, and may have {longest}")
     if not 0 <= asked.profile < bundle.book.k:
-        raise InvalidQueryError(f"profile {asked.profile} is none of the {bundle.book.k} of {asked.bundle}")
+        raise InvalidQueryError(f"profile {asked.profile} is not one of the {bundle.book.k} of {asked.bundle}")

@@ -74,13 +74,13 @@ class Confirmation(StrEnum):
     """A consequence that an actor must confirm.
 
     Attributes:
-        FOR_EVER: an act that cannot be undone.
+        PERMANENT: an act that cannot be undone.
         LOCK_OUT: a state in which no admin could sign in with a key.
         WEAK_PROMISE: a lifetime budget that gives little protection, or a public size too small for answers.
         WORSE_THAN_FREE: a plan whose answers are expected to be no better than free ones.
     """
 
-    FOR_EVER = "for_ever"
+    PERMANENT = "permanent"
     LOCK_OUT = "lock_out"
     WEAK_PROMISE = "weak_promise"
     WORSE_THAN_FREE = "worse_than_free"

@@ -130,7 +130,7 @@ def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Con
     """
     records.store.get(name)
     doubt = f"{name} will take no further plan, cohort or exemplar, permanently. Signed plans go on."
-    check_confirmed(Confirmation.FOR_EVER, [doubt], confirmed)
+    check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     records.ledger.cohorts.archive(name, by=actor.id)
     return describe(actor, records, name)
 

@@ -135,7 +135,7 @@ def open_local(file: Path, *, cap: float | None = None) -> TextLedger:
         with reading(database) as connection:
             used = connection.execute(sa.select(sanitized_texts.c.digest).limit(1)).first() is not None
     except sa.exc.DatabaseError as error:
-        raise ValueError(f"{file} is no ledger of texts: {error.orig}") from error
+        raise ValueError(f"{file} is not a ledger of texts: {error.orig}") from error
     key = file.with_suffix(".key")
     if used and not key.exists():
         raise ValueError(f"{key} is missing, without which {file} knows no text again: put it back, or begin another")

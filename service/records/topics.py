@@ -77,7 +77,7 @@ def topic_of(
         number = spellings(topics.names).number(query[topics.field])
         return None if number is None else topics.names[number]
     if embedding is None:
-        raise TypeError("the question was not embedded, and no field says its topic")
+        raise TypeError("the question was not embedded, and no field names its topic")
     return topics.all[_nearest(opened(centres), embedding)]
 
 

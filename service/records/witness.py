@@ -93,7 +93,7 @@ def check_witness(settings: Settings) -> None:
     """
     if parse_url(settings.database_url).get_backend_name() == "postgresql" and settings.witness_url is None:
         raise ValueError(
-            "DPICL_WITNESS_URL: say where the ledger's witness is, a second PostgreSQL database that is not backed up "
+            "DPICL_WITNESS_URL: name the ledger's witness, a second PostgreSQL database that is not backed up "
             "and restored together with the ledger: without it, a restored backup would give spent answers back. "
             f"DPICL_WITNESS_URL={NONE} does without, and leaves a restored ledger unnoticed"
         )

@@ -17,7 +17,7 @@ ONE_UNIT = (
     "forgetting that unit deletes them all. Check which column names the person or customer."
 )
 UNIT_A_ROW = (
-    "Every row has a unit id of its own, so each is protected by itself. Somebody with several rows would be protected "
+    "Every row has a unit id of its own, so each is protected by itself. A person with several rows would be protected "
     "less: check that the column names the person or customer, not the row."
 )
 

@@ -43,16 +43,14 @@ class Cursor:
         """
         if not file.exists():
             if start is None:
-                raise ValueError(f"{file} is not there yet: say with --since after which {column} to begin")
+                raise ValueError(f"{file} does not exist yet: name with --since the {column} to begin after")
             return cls(column, file, start)
         try:
             value = json.loads(file.read_text())[column]
             if isinstance(value, bool) or not isinstance(value, Value):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"{file} does not say how far {column} was read; remove it, or name another file"
-            ) from None
+            raise ValueError(f"{file} does not hold the last {column} read; remove it, or name another file") from None
         return cls(column, file, value)
 
     def noting(self, records: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -64,7 +62,7 @@ class Cursor:
         newest = None
         for record in records:
             if self.column not in record:
-                raise ValueError(f"the query returns no column {self.column!r}, which says how far it was read")
+                raise ValueError(f"the query returns no column {self.column!r}, which --cursor names")
             value = record[self.column]
             if value is not None and (newest is None or value > newest):
                 newest = value

@@ -224,7 +224,7 @@ def _named(where: str) -> Iterator[None]:
     except Exception as error:
         if compressed.is_compressed(where) and compressed.damaged(error):
             raise ValueError(
-                f"{before}it is not what its name says, or it is cut off or damaged: copy it again"
+                f"{before}its content does not fit its name, or it is cut off or damaged: copy it again"
             ) from None
         if isinstance(error, ValueError) and not str(error).startswith(before):
             raise ValueError(f"{before}{error}") from None

@@ -78,4 +78,4 @@ def _in_words() -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         said = " ".join(str(error.orig).split())
-        raise ValueError(f"the database to read from says: {said}") from None
+        raise ValueError(f"the database to read from refuses: {said}") from None

@@ -44,7 +44,7 @@ class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
             yield f"{self.task} was charged {past.charged[self.task]} answers of {answers} planned"
         if once or not key:
             if key or not once:
-                yield f"{self.task} was charged to {key or 'no key'}; only a release made once is charged to none"
+                yield f"{self.task} was charged to {key or 'no key'}; only a one-time release is charged to none"
         elif key not in past.keys:
             yield f"key {key} was never made"
         elif (quota := past.keys[key].quota) is not None and past.charged_by[key] > quota:

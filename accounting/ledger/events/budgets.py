@@ -70,7 +70,7 @@ class CohortClosed(Particulars, kind="cohort.closed", words="Cohort closed"):
     def replay(self, past: Replayed) -> Iterable[str]:
         name, cohort = self.knowledge_base, self.cohort
         if not 1 <= cohort <= len(past.budgets.get(name, [])) or (name, cohort) in past.closed:
-            yield f"cohort {cohort} of {name} is none that could be closed"
+            yield f"cohort {cohort} of {name} is not one that could be closed"
         past.closed.add((name, cohort))
 
 
@@ -106,7 +106,7 @@ class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put in
     def replay(self, past: Replayed) -> Iterable[str]:
         name = self.knowledge_base
         if self.group not in past.groups or name not in past.budgets or name in past.group_of:
-            yield f"{name} is no knowledge base that could join {self.group}"
+            yield f"{name} is not a knowledge base that could join {self.group}"
             return
         past.group_of[name] = self.group
         yield from past.shared(name)

@@ -22,11 +22,11 @@ class BundlePublished(Particulars, kind="bundle.published", words="Bundle publis
     by: str
 
     says = "{by} published {bundle}. {declared_by} declared its data to be {data}."
-    lost = "bundle {bundle} was published: its folder is no part of the database, so nothing is to be done"
+    lost = "bundle {bundle} was published: its folder is not in the database, so nothing is to be done"
 
     def replay(self, past: Replayed) -> Iterable[str]:
         if self.data not in ("public", "consented") or not self.declared_by:
-            yield f"nobody declared why the data of {self.bundle} may be shown"
+            yield f"no reason was declared why the data of {self.bundle} may be shown"
 
 
 class EncryptionKeyChanged(Particulars, kind="encryption_key.changed", words="Encryption key changed"):
@@ -104,4 +104,4 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
 
 def _said(changed: EncryptionKeyChanged | ExemplarsReencrypted) -> Iterable[str]:
     if not all(changed.model_dump().values()):
-        yield "which encryption key, or by whom, is not said"
+        yield "the encryption key, or who changed it, is missing"

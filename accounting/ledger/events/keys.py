@@ -76,7 +76,7 @@ class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"
 
     def replay(self, past: Replayed) -> Iterable[str]:
         if self.key not in past.keys or self.key in past.revoked:
-            yield f"key {self.key} is no key whose token could be replaced"
+            yield f"key {self.key} is not a key whose token could be replaced"
         if self.token_sha256 in past.tokens:
             yield f"key {self.key} got a token that a key had before"
         past.tokens.add(self.token_sha256)
@@ -93,7 +93,7 @@ class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
 
     def replay(self, past: Replayed) -> Iterable[str]:
         if self.key not in past.keys or self.key in past.revoked:
-            yield f"key {self.key} is no key that could be revoked"
+            yield f"key {self.key} is not a key that could be revoked"
         past.revoked.add(self.key)
 
 

@@ -92,7 +92,7 @@ class Outlook:
         else:
             says = f"With {math.ceil(self.needed)} of {ensemble} {self.slots_mean}, {self.outcome} in 95 of 100 cases."
             if self.needed > self.demanding * ensemble:
-                says += f" Few questions bring so many together. What helps: {self.remedies}."
+                says += f" Few questions reach that number. What helps: {self.remedies}."
         given = "One release for any number of answers" if answers is None else _granted(answers, topics)
         return f"{given}: {self.head}. {says}{self.notes}"
 

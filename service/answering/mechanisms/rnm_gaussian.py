@@ -83,7 +83,7 @@ class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
         prior = np.asarray(public.zero_shot.probabilities, dtype=np.float64)
         shaped = prior.shape == (len(self.task.labels),) and np.isfinite(prior).all()
         if not shaped or (prior < 0).any() or not prior.any():
-            raise ValueError("the engine's zero-shot output is no distribution over the labels")
+            raise ValueError("the engine's zero-shot output is not a distribution over the labels")
         posterior = self.posterior
         if posterior is not None and public.prior is not None:
             model, prior = posterior.calibration, public.prior

@@ -70,7 +70,7 @@ class Embedder:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._whole = SentenceTransformer(str(folder), device="cpu", model_kwargs={"use_safetensors": True}).float()
         if self._whole.transformers_model is None:
-            raise EmbeddingModelError(f"{folder} is no transformer of texts")
+            raise EmbeddingModelError(f"{folder} is not a transformer of texts")
         self._batches = FixedBatches(self._whole)
         pieces = min(BOUNDED_PIECES, self._whole.max_seq_length or BOUNDED_PIECES)
         self._bounded = PaddedModel(self._whole, pieces, _BOUNDED_WORD)

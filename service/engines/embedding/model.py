@@ -48,7 +48,9 @@ def folder_of(name: str) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=patterns))
     except Exception as error:
-        raise EmbeddingModelError(f"DPICL_EMBEDDING_MODEL: {name} is no folder, and not available: {error}") from error
+        raise EmbeddingModelError(
+            f"DPICL_EMBEDDING_MODEL: {name} is neither a folder nor available: {error}"
+        ) from error
 
 
 @lru_cache

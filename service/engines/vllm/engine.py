@@ -312,7 +312,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
             output = await self._ask(task, prompt, _likeliest(count))
             if len(output.logprobs[0]) >= count:
                 return {token: said.logprob for token, said in output.logprobs[0].items()}
-        raise EngineUnavailableError("vLLM is too busy to say which tokens are likeliest")
+        raise EngineUnavailableError("vLLM is too busy to report the likeliest tokens")
 
     async def of_tokens(self, task: TaskSpec, prompt: Tokens, tokens: Sequence[int]) -> Mapping[int, float]:
         """Log-probabilities of these tokens after a prompt without exemplars."""

@@ -68,7 +68,7 @@ def model_folder(model: str, *, exact: bool = False) -> str:
             raise EngineUnavailableError(f"there is no file {path}")
         return str(_unpacked(path, file_digest(path), path.stem, int8=int8))
     if path.is_file():
-        raise EngineUnavailableError(f"{path} is no model: give a folder or a .gguf file")
+        raise EngineUnavailableError(f"{path} is not a model: give a folder or a .gguf file")
     if path.is_dir():
         _check(path)
     return model

@@ -195,7 +195,7 @@ class _Marks:
         known = [self._tokenizer.token_to_id(name) for name in names]
         read = {token for tokens in self.encode(contents, add_special_tokens=False) for token in tokens}
         if known != [added["id"] for added in marks] or (read & self.ids) - {tokenizer.unk_token_id}:
-            raise ValueError("the model's tokenizer cannot tell its special tokens from text that quotes them")
+            raise ValueError("the model's tokenizer cannot distinguish its special tokens from text that quotes them")
 
     def written(self, template: str) -> str:
         """The text that a template writes, with its marks by their names."""

@@ -48,7 +48,7 @@ def _http(request: Request, error: HTTPException) -> Response:
 
 def _unexpected(request: Request, error: Exception) -> Response:
     # The error itself may quote what is private; the gate logs its kind.
-    detail = "The service could not make this page. Its log says where it failed."
+    detail = "The service could not make this page. Its log names the place."
     return _page(500, "Something failed", request, error, detail)
 
 

@@ -144,7 +144,7 @@ async def archive(visit: Visit) -> Response:
     name = visit.path("name")
     if visit.field("name") != name:
         raise FieldError("name", f"to archive it, write its name, {name}, exactly")
-    await visit.do(knowledge_bases.archive, name, {Confirmation.FOR_EVER})
+    await visit.do(knowledge_bases.archive, name, {Confirmation.PERMANENT})
     return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
 
 

@@ -236,13 +236,13 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", epsilon="0.5"), "not that of the plan's document"),
         (changed("budget.opened", epsilon="0.9"), "more than its lifetime budget"),
         (changed("group.opened", epsilon="0.9"), "the plans of the group care promise more than its budget"),
-        (changed("group.joined", group="other"), "kb is no knowledge base that could join other"),
-        (without("group.opened"), "kb is no knowledge base that could join care"),
+        (changed("group.joined", group="other"), "kb is not a knowledge base that could join other"),
+        (without("group.opened"), "kb is not a knowledge base that could join care"),
         (changed("plan.signed", cohorts=[2]), "no cohort 2 that the plan could draw on"),
         (changed("plan.signed", cohorts=[2]), "not those of the plan's document"),
         (changed("plan.signed", cohorts=[]), "charged to no cohort"),
         (changed("cohort.opened", cohort=3), "cohort 3 of kb follows cohort 1"),
-        (changed("cohort.closed", cohort=3), "none that could be closed"),
+        (changed("cohort.closed", cohort=3), "not one that could be closed"),
         (without("cohort.closed"), "kb was archived with an open cohort"),
         (changed("knowledge_base.archived", knowledge_base="other"), "other was archived with an open cohort, or does"),
         (later("knowledge_base.archived"), "kb was archived before"),
@@ -254,10 +254,10 @@ def less_noise(events: Events) -> None:
         (later("exemplars.ingested"), "(exemplars.ingested): kb was archived"),
         (later("cohort.opened", cohort=3), "(cohort.opened): kb was archived"),
         (changed("key.signed_in", key="ana"), "may not sign in"),
-        (changed("key.rotated", key="ghost"), "key ghost is no key whose token could be replaced"),
-        (later("key.rotated"), "key bo is no key whose token could be replaced"),
+        (changed("key.rotated", key="ghost"), "key ghost is not a key whose token could be replaced"),
+        (later("key.rotated"), "key bo is not a key whose token could be replaced"),
         (later("key.rotated", key="ana"), "key ana got a token that a key had before"),
-        (changed("encryption_key.changed", by=""), "by whom, is not said"),
+        (changed("encryption_key.changed", by=""), "who changed it, is missing"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "charge")]), "was made before"),
@@ -420,4 +420,4 @@ def test_a_quota_is_never_overdrawn_by_racing_queries(ledger, engine, calibrated
 
 
 def test_a_line_that_nests_too_deeply_is_unreadable() -> None:
-    assert "line 1 is no event of an export (RecursionError" in verify(["[" * 100_000]).problems[0]
+    assert "line 1 is not an event of an export (RecursionError" in verify(["[" * 100_000]).problems[0]

@@ -129,7 +129,7 @@ def test_a_type_keeps_its_meaning() -> None:
     class Other(CandidateVoteMechanism):
         pass
 
-    with pytest.raises(ValueError, match="another mechanism candidate_vote"):
+    with pytest.raises(ValueError, match="candidate_vote"):
         mechanisms.register(Other)
 
 

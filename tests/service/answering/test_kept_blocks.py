@@ -239,7 +239,7 @@ async def test_a_question_does_not_wait_longer_than_an_answer_may_take(services,
     slow = replace(measured, rows_s=2.0)
     monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, slow))
     monkeypatch.setattr(services.answering.blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
-    with pytest.raises(BusyError, match="are read first"):
+    with pytest.raises(BusyError):
         await ask(services, "one")
     assert states(services) == {}
 
@@ -247,7 +247,7 @@ async def test_a_question_does_not_wait_longer_than_an_answer_may_take(services,
 async def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_meanwhile(services, engine) -> None:
     await services.grains.all()
     engine.this = "second"
-    with pytest.raises(Exception, match="nothing was charged"):
+    with pytest.raises(EngineUnavailableError):
         await ask(services, "one")
     assert private(engine) == [8]
     assert (await ask(services, "one")).charged
@@ -257,7 +257,7 @@ async def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_mea
 async def test_reading_that_fails_charges_nothing_and_is_tried_again(services, engine) -> None:
     await services.grains.of(services.records.ledger.budgets.task("toys.colour"))
     keep, engine.keep = engine.keep, AsyncMock(side_effect=RuntimeError("of a block's own text"))
-    with pytest.raises(EngineUnavailableError, match="could not be read ahead") as error:
+    with pytest.raises(EngineUnavailableError) as error:
         await ask(services, "one")
     assert "own text" not in str(error.value)
     assert states(services).keys() <= {"voided"}

@@ -327,7 +327,7 @@ async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_th
     await services.answering.answer("toys.colour", "first", key_id="k")
     assert 0.0 < begun[0] <= 4.0
     services.answering.blocks.turns._free = asyncio.get_running_loop().time() + 60.0
-    with pytest.raises(BusyError, match="wait for the language model"):
+    with pytest.raises(BusyError):
         await services.answering.answer("toys.colour", "q", key_id="k")
     assert states(services) == {"released": 1}
 

@@ -396,9 +396,9 @@ def test_what_it_says_of_itself(records: Records) -> None:
 
 def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:
     opening = partial(services, world(tmp_path, calibrated, sanitizer_words=0), "http://127.0.0.1:9/v1")
-    with pytest.raises(SanitizersMissingError, match="set DPICL_SANITIZER_WORDS"):
+    with pytest.raises(SanitizersMissingError, match="DPICL_SANITIZER_WORDS"):
         opening()
-    with pytest.raises(SanitizersMissingError, match="set DPICL_PUBLIC_TEXTS"):
+    with pytest.raises(SanitizersMissingError, match="DPICL_PUBLIC_TEXTS"):
         opening(mechanism="whole_rr")
     whole = {"mechanism": "whole_rr", "keep": ["case"]}
     elsewhere = ("https://elsewhere.org/v1", "http://127.0.0.1.elsewhere.org", "http://localhost@elsewhere.org")
@@ -407,5 +407,5 @@ def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> N
         with pytest.raises(ValidationError):
             opening(**change)
     engine = {"name": "openai_compatible", "base_url": "http://x", "model": "m", "isolation": "best_effort"}
-    with pytest.raises(ValidationError, match="need sanitize"):
+    with pytest.raises(ValidationError, match="sanitize"):
         OpenAiCompatibleConfig(**engine, exemplars="local")

@@ -61,7 +61,7 @@ def test_each_topic_has_answers_of_its_own(tmp_path: Path) -> None:
     services = serve(opened(tmp_path))
     for number in range(3):
         ask(services, f"kettle {number}")
-    with pytest.raises(AnswersExhaustedError, match=r"on the topic 'kettle'.*other topics"):
+    with pytest.raises(AnswersExhaustedError, match="kettle"):
         ask(services, "one more")
     assert ask(services, "kettle 1").charged is False
     assert ask(services, "lamp 0", "lamp").answers_left == 2

@@ -121,7 +121,7 @@ def test_all_slots_are_measured_and_their_places_are_not_part_of_it(tmp_path, en
 def test_a_plan_whose_slots_do_not_fit_the_engine_is_refused_when_it_starts(services, engine) -> None:
     engine.problem = "there are too few places"
     assert "too few places" in measure(services).problem
-    with pytest.raises(GrainTooSmallError, match="too few places"):
+    with pytest.raises(GrainTooSmallError):
         asyncio.run(services.answering.answer("toys.story", "a boat", key_id="k"))
     assert states(services) == {}
     assert not any(event.startswith("write") for event in engine.events)

@@ -137,7 +137,7 @@ def test_a_ledger_that_lost_its_key_or_is_none(texts: list[object], tmp_path: Pa
     printed(*texts, "--ledger", tmp_path / "mine.sqlite", stdin="bcd")
     (tmp_path / "mine.key").unlink()
     (tmp_path / "other.sqlite").write_text("no database")
-    for file, said in (("mine", "mine.key is missing"), ("other", "is no ledger of texts: file is not a database")):
+    for file, said in (("mine", "mine.key is missing"), ("other", "is not a ledger of texts: file is not a database")):
         with pytest.raises(ValueError, match=said):
             printed(*texts, "--ledger", tmp_path / f"{file}.sqlite", stdin="bcd")
         assert not (tmp_path / f"{file}.key").exists()

@@ -136,9 +136,9 @@ def test_an_empty_document_has_no_candidates_and_no_answers(engine, exemplars):
 
 
 def test_a_query_without_its_document_or_question_is_refused(engine):
-    with pytest.raises(ValueError, match=r"'kb\.bills' needs the field 'document'"):
+    with pytest.raises(ValueError, match="'document'"):
         asyncio.run(engine.zero_shot(TASK, {"question": TOTAL}))
-    with pytest.raises(ValueError, match=r"'kb\.bills' needs the field 'question'"):
+    with pytest.raises(ValueError, match="'question'"):
         asyncio.run(engine.zero_shot(TASK, {"document": "x"}))
 
 

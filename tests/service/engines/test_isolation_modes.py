@@ -101,5 +101,5 @@ def test_prompts_are_no_longer_than_attention_leaves_whole(monkeypatch) -> None:
 
 
 def test_a_cache_larger_than_the_memory_is_refused() -> None:
-    with pytest.raises(EngineUnavailableError, match=r"too little memory to load m with kv_cache_gib: 1000000: it"):
+    with pytest.raises(EngineUnavailableError, match="kv_cache_gib: 1000000"):
         isolate(STRICT.model_copy(update={"kv_cache_gib": 1_000_000}))

@@ -33,7 +33,7 @@ def test_a_label_that_another_begins_with_is_weighed_by_the_end():
 def test_the_log_probabilities_may_be_as_low_as_they_like():
     trie = LabelTrie([[1], [2], [3]], [END])
     assert trie.probabilities([{1: -1000.0, 2: -1000.0 + np.log(3), 3: -np.inf}]) == pytest.approx([0.25, 0.75, 0])
-    with pytest.raises(ValueError, match="none of the labels"):
+    with pytest.raises(ValueError, match="labels"):
         trie.probabilities([{1: -np.inf, 2: -np.inf, 3: -np.inf}])
 
 

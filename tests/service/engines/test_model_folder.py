@@ -1,4 +1,4 @@
-"""What `model` may name, and what is said of what is no model. Models that are: `test_smollm2.py`."""
+"""What `model` may name, and the refusal of what is not a model. Models that are: `test_smollm2.py`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_package_that_is_missing_or_damaged(tmp_path: Path, monkeypatch: pytes
 
 def test_too_little_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.require_memory(1, "start")
-    with pytest.raises(EngineUnavailableError, match=r"too little memory to start: it takes 1048576\.0 GiB, and"):
+    with pytest.raises(EngineUnavailableError, match=r"1048576\.0 GiB"):
         memory.require_memory(2**50, "start")
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "_LIMIT", limit)
@@ -79,5 +79,5 @@ def test_too_little_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     machine = memory.available_memory()
     limit.write_text("1073741824\n")
     assert memory.available_memory() == min(2**30, machine)
-    with pytest.raises(EngineUnavailableError, match=r"it takes 2\.0 GiB, and 1\.0 are left"):
+    with pytest.raises(EngineUnavailableError, match=r"2\.0 GiB, .*1\.0 "):
         memory.require_memory(2**31, "start")

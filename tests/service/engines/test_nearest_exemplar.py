@@ -148,5 +148,5 @@ def test_the_input_and_label_fields_are_the_tasks(engine, exemplars):
     assert contributions(engine, [tuple(exemplars)], probe, task) == [None]
     renamed = Exemplar({"queue": "Business"}, exemplars[1].embedding)
     assert contributions(engine, [(renamed,)], probe, task)[0] is not None
-    with pytest.raises(ValueError, match=r"'kb\.t' needs the field 'body'"):
+    with pytest.raises(ValueError, match="'body'"):
         asyncio.run(engine.zero_shot(task, QUERY))

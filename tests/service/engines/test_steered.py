@@ -107,5 +107,5 @@ def test_a_model_without_bundles_does_not_start(running: Running, tmp_path: Path
 
     other = make_tiny_model(tmp_path / "model", seed=1)
     config = VllmConfig(name="vllm", model=str(other))
-    with pytest.raises(EngineUnavailableError, match="none of the bundles"):
+    with pytest.raises(EngineUnavailableError):
         SteeredVllm(config, Isolation(""), running.root)

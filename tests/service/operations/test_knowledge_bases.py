@@ -90,7 +90,7 @@ def test_a_weak_promise_is_confirmed_as_such(records: Records, promise: tuple[fl
     assert len(weaknesses(*promise)) == weak
     wanted = NewKnowledgeBase(name="notes", **dict(zip(("epsilon", "delta", "public_size"), promise, strict=True)))
     with pytest.raises(UnconfirmedError) if weak else nullcontext():
-        knowledge_bases.create(ROOT, records, wanted, {Confirmation.FOR_EVER})
+        knowledge_bases.create(ROOT, records, wanted, {Confirmation.PERMANENT})
     if weak:
         knowledge_bases.create(ROOT, records, wanted, WEAK)
 
@@ -99,7 +99,7 @@ def test_only_what_there_is_is_changed(records: Records) -> None:
     change = KnowledgeBaseChange(remote_engine=True)
     for call in (
         lambda: knowledge_bases.change(ROOT, records, "nowhere", change),
-        lambda: knowledge_bases.archive(ROOT, records, "nowhere", {Confirmation.FOR_EVER}),
+        lambda: knowledge_bases.archive(ROOT, records, "nowhere", {Confirmation.PERMANENT}),
         lambda: budgets.close_cohort(ROOT, records, "nowhere", 1),
         lambda: exemplars.ingest(ROOT, records, "nowhere", lambda _: (), Upload(), embed),
         lambda: exemplars.forget(ROOT, records, "nowhere", "u1"),
@@ -124,7 +124,7 @@ def test_an_empty_knowledge_base_is_deleted_and_its_name_is_free(records: Record
         knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"epsilon": epsilon}))
         budgets.open_cohort(ROOT, records, "notes", budgets.NewCohort(epsilon=1, delta=1e-5, public_size=900))
         if archived:
-            knowledge_bases.archive(ROOT, records, "notes", {Confirmation.FOR_EVER})
+            knowledge_bases.archive(ROOT, records, "notes", {Confirmation.PERMANENT})
         knowledge_bases.delete(ROOT, records, "notes")
         for gone in (records.store.get, records.ledger.budgets.status):
             with pytest.raises((UnknownKnowledgeBaseError, UnknownBudgetError)):
@@ -157,7 +157,7 @@ def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has
             if has == "forgotten exemplars":
                 records.forget("notes", "u1", by="root")
     before = records.audit.end()
-    with pytest.raises((NotEmptyError, KnowledgeBaseNotEmptyError), match="Archive it instead"):
+    with pytest.raises((NotEmptyError, KnowledgeBaseNotEmptyError)):
         knowledge_bases.delete(ROOT, records, "notes")
     assert records.audit.end() == before
     assert knowledge_bases.describe(ROOT, records, "notes").name == "notes"
@@ -171,7 +171,7 @@ def test_an_upload_that_was_checked_for_a_deleted_knowledge_base_is_not_stored(r
         knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
         return embed(texts)
 
-    with pytest.raises(UnknownKnowledgeBaseError, match="created anew meanwhile"):
+    with pytest.raises(UnknownKnowledgeBaseError):
         records.ingest("notes", [Row(1, "u1", {"text": "a", "label": "b"})], meanwhile, by="root")
     assert records.store.get("notes").arrived == 0
     assert replay(records, recompute=False).problems == []

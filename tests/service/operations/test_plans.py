@@ -72,17 +72,14 @@ def test_a_plan_that_is_signed_takes_its_budget_again_only_if_its_version_is_nam
 
 
 @pytest.mark.parametrize(
-    ("changed", "refusal", "says"),
-    [
-        (("epsilon: 2", "epsilon: 5"), BudgetExceededError, "is free"),
-        (("[red, blue]", "[first label, blue]"), PlanError, "tasks.colour.labels: 'first label'"),
-    ],
+    ("changed", "refusal"),
+    [(("epsilon: 2", "epsilon: 5"), BudgetExceededError), (("[red, blue]", "[first label, blue]"), PlanError)],
 )
 def test_what_cannot_be_signed_is_not_signed(
-    records: Records, changed: tuple[str, str], refusal: type[Exception], says: str
+    records: Records, changed: tuple[str, str], refusal: type[Exception]
 ) -> None:
     calibrated = prepare(records, load_plan(SMALL.replace(*changed)))
-    with pytest.raises(refusal, match=says):
+    with pytest.raises(refusal):
         plans.sign(ROOT, records, calibrated, WORSE)
     assert versions(records) == [1]
 
@@ -130,8 +127,9 @@ def test_latency_is_estimated_from_a_comparable_task_that_was_measured(records: 
 
 def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
     assert plans.read(PLAN, "toys") == load_plan(PLAN)
-    with pytest.raises(PlanError, match=r"^knowledge_base: the plan is for toys"):
+    with pytest.raises(PlanError) as refused:
         plans.read(PLAN, "cars")
+    assert [found.key for found in refused.value.problems] == ["knowledge_base"]
 
 
 def test_only_auditors_see_names(records: Records) -> None:

@@ -28,7 +28,7 @@ def models(tmp_path: Path) -> list[str]:
 def test_a_database_is_refused_by_whoever_has_another_model(database_url: str, tmp_path: Path, models: list[str]):
     one, other = models
     make_records(tmp_path, settings=unwitnessed(database_url, embedding_model=one)).database.dispose()
-    with pytest.raises(OtherEmbeddingModelError, match="Set DPICL_EMBEDDING_MODEL to the model it was filled with"):
+    with pytest.raises(OtherEmbeddingModelError, match="DPICL_EMBEDDING_MODEL"):
         open_records(unwitnessed(database_url, embedding_model=other))
     with pytest.raises(OtherEmbeddingModelError):
         open_records(unwitnessed(database_url, embedding_model=""))

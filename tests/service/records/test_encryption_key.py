@@ -53,7 +53,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_
 
     said = dpicl.ok("encryption", "rewrap", "--new-key-file", file)
     assert charged(before, "two")
-    with pytest.raises(WrongKeyError, match="start with the new one"):
+    with pytest.raises(WrongKeyError):
         replica(database_url, OLD)
     after = replica(database_url, NEW)
     assert not charged(after, "two")

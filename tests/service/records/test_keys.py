@@ -59,7 +59,7 @@ def test_a_revoked_key_is_refused_for_ever_and_stays_listed(keys: ApiKeys, clock
     assert keys.authenticate(token) is None
     assert keys.authenticate(other_token).id == other.id
     assert {listed.id: listed.revoked_at for listed in keys.list()} == {key.id: revoked_at, other.id: None}
-    with pytest.raises(UnknownKeyError, match="no such key"):
+    with pytest.raises(UnknownKeyError):
         keys.revoke("no such key")
 
 

@@ -183,7 +183,7 @@ def test_a_release_that_was_made_once_is_not_made_again(opened, database: Databa
 
     dpicl.ok("ledger", "acknowledge", "--yes")
     records = open_records(database.settings())
-    with pytest.raises(NotMadeError, match="charged and lost"):
+    with pytest.raises(NotMadeError):
         release(records, "toys.for-ever")
     with pytest.raises(NotMadeError, match="dpicl plan release"):
         asyncio.run(

@@ -63,10 +63,10 @@ def test_what_is_said_of_a_text_is_believed(tmp_path: Path) -> None:
     file.write_bytes(table("|").encode("cp850", "replace"))
     described, rows = read(file, encoding="cp850", delimiter="|")
     assert (described, rows[1]["label"]) == ("CSV in cp850 with '|' between cells", "Geld")
-    with pytest.raises(BadRowError, match="not valid CSV"):
+    with pytest.raises(BadRowError):
         read(file, encoding="cp850", delimiter=";")
     for mark in ("", "||", "\n"):
-        with pytest.raises(ValueError, match="cannot be the delimiter"):
+        with pytest.raises(ValueError, match="delimiter"):
             read(file, encoding="cp850", delimiter=mark or '"')
 
 
@@ -152,13 +152,13 @@ def web(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("{}/none.csv", "none.csv: there is no such file"),
-        ("{}/none", "none: there is no such file"),
-        ("{}/empty", "holds neither Parquet files nor a dataset saved to disk"),
-        ("{}/notes.txt", r"notes.txt: its name must end in .jsonl, .ndjson, .csv, .tsv, .parquet"),
-        ("{}/not.parquet", "not.parquet: it is not Parquet"),
-        ("{}/shop.db", "shop.db: it is an SQLite database: read it with --from-sql and --query"),
-        ("-", "from a file, not from standard input"),
+        ("{}/none.csv", "none.csv"),
+        ("{}/none", "none"),
+        ("{}/empty", "empty"),
+        ("{}/notes.txt", ".jsonl, .ndjson, .csv, .tsv, .parquet"),
+        ("{}/not.parquet", "not.parquet: .*Parquet"),
+        ("{}/shop.db", "shop.db: .*--from-sql and --query"),
+        ("-", "standard input"),
         ("s3://bucket/t.parquet", "s3://bucket/t.parquet: .*s3fs"),
         ("carrier-pigeon://loft/t.csv", "carrier-pigeon"),
     ],
@@ -185,8 +185,9 @@ def test_a_column_that_is_not_needed_may_hold_anything(tmp_path: Path, ending: s
     write(pa.table({"unit_id": ["a", "b"], "text": ["x", "y"], **unreadable}), file := str(tmp_path / f"t.{ending}"))
     with open_file(file) as source:
         assert [row.ignored for row in source.rows(Layout(("text",)))] == [tuple(unreadable)] * 2
-    with open_file(file) as source, pytest.raises(BadRowError, match=r"row 2, field 'far': is a timestamp") as caught:
+    with open_file(file) as source, pytest.raises(BadRowError) as caught:
         list(source.records())
+    assert (caught.value.row, caught.value.field) == (2, "far")
     assert not re.search(r"\d{6}", str(caught.value).partition(ending)[2])
 
 
@@ -195,11 +196,13 @@ def test_only_the_columns_that_are_needed_are_read_and_all_are_told(tmp_path: Pa
     columns = {"patient": [uuid.UUID(int=1).bytes], "note": ["a"], "icd": [1.5], "on": [datetime.date(2025, 3, 1)]}
     pyarrow.parquet.write_table(pa.table(columns), file)
     layout = Layout(("text", "code"), "patient", {"text": "note", "code": "icd"})
-    with open_file(str(file)) as source, pytest.raises(BadRowError, match="'patient': must be a string, not bytes"):
+    with open_file(str(file)) as source, pytest.raises(BadRowError) as caught:
         list(source.rows(layout))
+    assert caught.value.field == "patient"
     pyarrow.parquet.write_table(pa.table(columns | {"patient": [17]}), file)
-    with open_file(str(file)) as source, pytest.raises(BadRowError, match="'icd': must be a string, not a number"):
+    with open_file(str(file)) as source, pytest.raises(BadRowError) as caught:
         list(source.rows(layout))
+    assert caught.value.field == "icd"
     layout = Layout(("text", "code", "day"), "patient", {"text": "note", "code": "icd", "day": "on"}, True)
     with open_file(str(file)) as source:
         (row,) = source.rows(layout)
@@ -288,11 +291,11 @@ def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:
         return found
 
     assert [read(100), read(100), read(2500), read(2500)] == [100, 0, 2400, 0]
-    with pytest.raises(ValueError, match="say with --since after which price to begin"):
+    with pytest.raises(ValueError, match="--since"):
         Cursor.open("price", tmp_path / "other.cursor", None)
     for broken in ("", "[]", '{"price": true}', '{"body": 1}'):
         file.write_text(broken)
-        with pytest.raises(ValueError, match="does not say how far price was read"):
+        with pytest.raises(ValueError, match=re.escape(str(file))):
             Cursor.open("price", file, "0")
 
 
@@ -324,14 +327,14 @@ def test_a_database_that_goes_away_is_named(shop: str) -> None:
                 connection.execute(sa.text(ENDED))
             list(rows)
 
-    with pytest.raises(ValueError, match="the database to read from says: ") as caught:
+    with pytest.raises(ValueError, match="the database to read from") as caught:
         read()
     other.dispose()
     assert "\n" not in str(caught.value)
 
 
 def test_a_mistyped_database_is_not_created(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no file"), open_query(f"sqlite:///{tmp_path}/shop.db", "SELECT 1"):
+    with pytest.raises(ValueError, match=r"shop\.db"), open_query(f"sqlite:///{tmp_path}/shop.db", "SELECT 1"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -339,10 +342,10 @@ def test_a_mistyped_database_is_not_created(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "query", "message"),
     [
-        ("price", "SELECT customer, body, price FROM tickets", "needs such a query and no other"),
-        ("price", "SELECT customer, body, price FROM tickets WHERE price > :since + :more", "needs such a query"),
-        (None, "SELECT customer, body, price FROM tickets WHERE price > :since", "needs --cursor"),
-        ("price", "SELECT customer, body FROM tickets WHERE price > :since", "returns no column 'price'"),
+        ("price", "SELECT customer, body, price FROM tickets", "--cursor"),
+        ("price", "SELECT customer, body, price FROM tickets WHERE price > :since + :more", "--cursor"),
+        (None, "SELECT customer, body, price FROM tickets WHERE price > :since", "--cursor"),
+        ("price", "SELECT customer, body FROM tickets WHERE price > :since", "'price'"),
     ],
 )
 def test_a_query_and_a_cursor_that_do_not_fit(
@@ -356,10 +359,10 @@ def test_a_query_and_a_cursor_that_do_not_fit(
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT body FROM nowhere", "the database to read from says: .*nowhere"),
+        ("SELECT body FROM nowhere", "nowhere"),
         ("DELETE FROM tickets", "returns no rows|syntax error"),
-        ("SELECT body FROM tickets", "'customer': is not among the columns, which are 'body'"),
-        ("SELECT customer, customer, body FROM tickets", "'customer': is named twice"),
+        ("SELECT body FROM tickets", "'customer': .*'body'"),
+        ("SELECT customer, customer, body FROM tickets", "'customer'"),
     ],
 )
 def test_a_query_that_does_not_do_changes_nothing(shop: str, query: str, message: str) -> None:

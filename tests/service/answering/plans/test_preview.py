@@ -192,7 +192,7 @@ def test_a_domain_of_no_choice_and_a_single_candidate_need_no_slot() -> None:
 
 
 def test_noise_of_another_mechanism_is_refused() -> None:
-    with pytest.raises(TypeError, match="embedding_mean is not released with BoundedRange"):
+    with pytest.raises(TypeError):
         words("{type: embedding_mean}", BoundedRange(1.0))
 
 
@@ -305,5 +305,5 @@ def test_a_plan_that_noise_drowns_is_warned_of(mechanism: str, sigmas: tuple[flo
 def test_noise_that_no_lattice_draws_is_refused() -> None:
     plan = load_plan(PLAN.replace("{type: embedding_mean}", "{type: embedding_mean, radius: 0.0001}"))
     for found in (calibrate, least_noise):
-        with pytest.raises(PlanError, match=r"tasks\.reply\.mechanism: 2 · radius · noise_multiplier must be"):
+        with pytest.raises(PlanError, match=r"^tasks\.reply\.mechanism: "):
             found(plan, 10_000)

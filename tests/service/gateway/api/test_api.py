@@ -94,9 +94,9 @@ def test_what_commands_refuse_is_a_problem_of_its_kind(api: Api) -> None:
     joining = "/v1/groups/care/knowledge-bases/toys"
     assert api("admin", "PUT", joining).json()["knowledge_bases"] == ["toys"]
     problem(api("admin", "PUT", joining), 409, "group-refused")
-    assert problem(api("admin", "POST", f"{toys}/archive"), 422, "unconfirmed")["confirm"] == "for_ever"
-    assert api("admin", "POST", f"{toys}/archive?confirm=for_ever").json()["archived_at"]
-    for refused in ("/archive?confirm=for_ever", "/plans", "/plans?dry_run=true"):
+    assert problem(api("admin", "POST", f"{toys}/archive"), 422, "unconfirmed")["confirm"] == "permanent"
+    assert api("admin", "POST", f"{toys}/archive?confirm=permanent").json()["archived_at"]
+    for refused in ("/archive?confirm=permanent", "/plans", "/plans?dry_run=true"):
         problem(api("admin", "POST", toys + refused, content=PLAN), 409, "knowledge-base-archived")
     assert api("admin", "DELETE", f"{toys}/units/u1").json() == {"exemplars": 1}
     problem(api("admin", "DELETE", toys), 409, "knowledge-base-not-empty")

@@ -27,7 +27,7 @@ CHANGING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"json": {"name": "care", "epsilon": 5, "delta": 1e-4, "public_size": 900}},
         {"json": {"name": "cars", "epsilon": 5, "delta": 1e-4, "public_size": 900}},
     ),
-    f"{_KB}/{{knowledge_base}}/archive": (f"{_KB}/toys/archive?confirm=for_ever", {}, {"json": {}}),
+    f"{_KB}/{{knowledge_base}}/archive": (f"{_KB}/toys/archive?confirm=permanent", {}, {"json": {}}),
     f"{_KB}/{{knowledge_base}}/exemplars": (
         f"{_KB}/toys/exemplars",
         {"content": _ROW, "headers": {"Content-Type": "application/x-ndjson"}},

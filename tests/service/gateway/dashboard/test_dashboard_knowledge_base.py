@@ -158,7 +158,7 @@ def test_an_empty_knowledge_base_is_deleted(browser: Browser) -> None:
 def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -> None:
     settings = browser.get(f"{HOME}/settings").text
     assert re.search(r'<form[^>]*/archive"[^>]*data-confirm="[^"]', settings)
-    for given in ({"name": "Toys"}, {"confirm": "for_ever"}):
+    for given in ({"name": "Toys"}, {"confirm": "permanent"}):
         browser.refused(f"{HOME}/archive", given, "name")
     assert browser.done(f"{HOME}/archive", {"name": "toys"}) == HOME
     assert "toys archived" in browser.said("/")
@@ -167,7 +167,7 @@ def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -
         page = browser.get(f"{HOME}{path}").text
         assert not any(gone in page for gone in (">Upload<", "Write a plan", 'archive"', "Open cohort"))
     for refused in (upload(browser, ROW), browser.post(f"{HOME}/plan", {"text": PLAN})):
-        assert "is archived for ever" in refused.text
+        assert "is archived permanently" in refused.text
 
 
 def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:

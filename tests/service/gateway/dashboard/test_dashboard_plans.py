@@ -376,9 +376,9 @@ def test_a_release_that_is_made_once_is_seen_signed_and_shown(browser: Browser) 
     assert "any number of answers from one release" in words(send(browser, "/confirm", once).text)
     browser.done(f"{STUDIO}/sign", confirm(browser, once))
     for page, says in (
-        ("/knowledge-bases/toys/plans", "Its release was made once: it answers for ever"),
-        ("/knowledge-bases/toys/releases", "made once what prototypes answers from"),
-        ("/", "Answers for ever, at no further cost"),
+        ("/knowledge-bases/toys/plans", "Its one-time release is made"),
+        ("/knowledge-bases/toys/releases", "one-time release for answers of prototypes"),
+        ("/", "Answers any number of questions"),
         ("/audit", "The one release of toys.colour@2 was charged to its plan."),
     ):
         assert says in browser.said(page)
