@@ -121,7 +121,8 @@ class EngineContract:
             assert (can_write, can_keep) == (info.writes_together, info.keeps_blocks)
         assert hasattr(running.engine, "room") >= (info.writes_together or info.keeps_blocks)
 
-    def test_its_public_answer_has_the_form_of_the_task(self, case: Case, zero_shot: ZeroShot) -> None:
+    def test_what_is_public_has_the_form_of_the_task(self, running: Running, case: Case, zero_shot: ZeroShot) -> None:
+        """The answer without exemplars, and where the task is one of texts, sentences of released words."""
         if case.task.kind == "classify":
             assert zero_shot.probabilities.dtype == np.float64
             assert zero_shot.probabilities.shape == (len(case.task.labels),)
@@ -132,6 +133,10 @@ class EngineContract:
             assert zero_shot.probabilities is None
             assert 1 <= len(zero_shot.texts) == len(set(zero_shot.texts)) <= case.task.candidates
             assert all(text.strip() for text in zero_shot.texts)
+            for words, ordered in ((["desk"], True), (["roses", "unheard-of"], False)):
+                sentence = running.run(running.engine.reconstruct(case.task, case.query, words, ordered, zero_shot))
+                assert sentence.text == sentence.text.strip() != ""
+                assert sentence.method
 
     def test_its_public_answer_depends_on_the_question_alone(
         self, running: Running, case: Case, zero_shot: ZeroShot, ask: Callable[[Sequence[Slot]], list[Any]]
@@ -205,15 +210,6 @@ class EngineContract:
             return [list(map(compared, said)) for said in await asyncio.gather(*asked)]
 
         assert running.run(together()) == list(map(ask, slots))
-
-    def test_released_words_become_a_sentence(self, running: Running, case: Case, zero_shot: ZeroShot) -> None:
-        if case.task.kind == "classify":
-            assert zero_shot.texts == ()  # labels are not made of words
-            return
-        for words, ordered in ((["desk"], True), (["roses", "unheard-of"], False)):
-            sentence = running.run(running.engine.reconstruct(case.task, case.query, words, ordered, zero_shot))
-            assert sentence.text == sentence.text.strip() != ""
-            assert sentence.method
 
 
 class DownContract:
