@@ -137,7 +137,7 @@ KEEP_LONG = {"plan-smollm2.yaml", "samsum-model.yaml", "sroie-model.yaml"}
 
 
 def every_plan() -> list[Any]:
-    """All plans of the repository that are for people to read, and those that most tests use."""
+    """All different plans of the repository that are for people to read, and those that most tests use."""
     folders = ("examples", "service/serving/synthetic", "research/studies")
     files = {file: file.read_text() for folder in folders for file in sorted((ROOT / folder).rglob("*.yaml"))}
     pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -145,10 +145,10 @@ def every_plan() -> list[Any]:
     mechanisms = ("embedding_mean", "keyword_joint_em, k: 3", "keyword_ptr, k_min: 1, k_max: 4")
     files |= {Path(name): TEXT_PLAN.format(epsilon=2, answers=5, mechanism=f"type: {name}") for name in mechanisms}
     files |= {Path("PLAN"): PLAN, Path("LABELS"): LABELS, Path("WORDS"): WORDS}
-    plans = {file: text for file, text in files.items() if {"knowledge_base", "tasks"} <= set(yaml.safe_load(text))}
+    plans = {text: file for file, text in files.items() if {"knowledge_base", "tasks"} <= set(yaml.safe_load(text))}
     return [
         pytest.param(text, marks=[pytest.mark.lengthy] if file.name in KEEP_LONG else [], id=f"{file.name}")
-        for file, text in plans.items()
+        for text, file in plans.items()
     ]
 
 
