@@ -99,8 +99,13 @@ class History:
         rows = self._charged(_TASK, knowledge_base, since)
         return [Day(date.fromisoformat(row.day), address_of(row), row.answers) for row in rows]
 
-    def usage(self, *, knowledge_base: str, since: datetime) -> list[Use]:
-        """Answers spent per day, task and key, by day; only charges at or after ``since``."""
+    def usage(self, *, knowledge_base: str | None = None, since: datetime) -> list[Use]:
+        """Answers spent per day, task and key, by day; only charges at or after ``since``.
+
+        Args:
+            knowledge_base: the only knowledge base to count; None: all.
+            since: time of the first charges to count.
+        """
         rows = self._charged((*_TASK, charges.c.key_id), knowledge_base, since)
         return [Use(date.fromisoformat(row.day), address_of(row), row.key_id, row.answers) for row in rows]
 

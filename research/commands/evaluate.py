@@ -11,9 +11,12 @@ import typer
 from pydantic import Field
 from rich.progress import TaskID
 
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.events import AccuracyRecorded
+from accounting.plans.tasks import ClassifyTask
 from research.evaluation.dataset import Dataset, Progress
 from research.evaluation.evaluator import Evaluator, Pass
-from research.evaluation.labels import LabelEvaluator, LabelScores
+from research.evaluation.labels import ZERO_SHOT, LabelEvaluator, LabelScores, OfLabels
 from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid, read_csv, write_csv
@@ -23,12 +26,15 @@ from service.answering.mechanisms.prototypes import PrototypesAdapter
 from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.answering.mechanisms.written_texts import WrittenTextsAdapter
 from service.answering.queries import embedded_field
+from service.cli import output
 from service.cli.gathering import Options
-from service.cli.output import Json, TaskName, print_json, print_table, progress
+from service.cli.output import Json, TaskName, Yes, print_json, print_table, progress
 from service.cli.reading import TextFormat
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.engines.embedding.words import cache_folder
 from service.engines.factory import open_engine
+from service.operations import accuracies
+from service.records.signed import read_signed, read_task
 
 
 def _exported(data: Dataset) -> Evaluator:
@@ -50,11 +56,18 @@ def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
     return TextEvaluator(data, mechanisms) if data.task.kind == "generate" else LabelEvaluator(data)
 
 
+_EPSILONS = (1.0, 3.0, 8.0)
+_DECLARATION = (
+    "Everyone who opens the dashboard will see the accuracy. Are these rows, training and test, public, and none of "
+    "them from your knowledge bases?"
+)
+
+
 class NoiseOptions(Options):
     """The budgets, mechanisms and draws of noise that are compared."""
 
-    epsilon: list[float] = Field(default=[1.0, 3.0, 8.0])
-    """Repeat it."""
+    epsilon: list[float] = Field(default=[])
+    """Repeat it. [default: 1, 3, 8]"""
     answers: list[int] = Field(default=[])
     """Repeat it. [default: 1000, 10000; for free text, the plan's]"""
     mechanism: list[str] = Field(default=[])
@@ -85,6 +98,15 @@ class Questions(Options):
     """Folder to keep a language model's replies in."""
 
 
+class Recording(Options):
+    """A signed task whose accuracy is recorded."""
+
+    record: str | None = None
+    """Signed task to measure, as in support.team or support.team@1, with its plan, noise and answers. Its accuracy is
+    recorded for the overview of the dashboard, and you declare these rows public, training and test."""
+    yes: Yes = False
+
+
 class Drawn(Options):
     """Destinations of the results."""
 
@@ -98,9 +120,10 @@ class Drawn(Options):
 
 def evaluate(
     dataset: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
-    plan_file: Annotated[Path, typer.Option("--plan", exists=True)],
+    plan_file: Annotated[Path | None, typer.Option("--plan", exists=True)] = None,
     task: TaskName = None,
     *,
+    recording: Recording,
     noise: NoiseOptions,
     questions: Questions,
     text: TextFormat,
@@ -119,24 +142,35 @@ def evaluate(
 
     Args:
         dataset: Folder with train and test: train.jsonl, train.csv or whatever else `dpicl kb ingest` takes.
-        plan_file: A plan; its budget's δ, and one of its tasks, are used.
+        plan_file: A plan, unless --record names a signed task. Its budget's δ, and one of its tasks, are used.
     """
     from service.engines.embedding.embedder import Embedder, cores
 
     if drawn.png:
         import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
-    plan, name = plan_and_task(plan_file, task)
+    if (plan_file is None) == (recording.record is None):
+        raise ValueError("name either a plan with --plan or a signed task with --record")
+    signed, recorded, field = None, None, questions.embedded_field
+    if plan_file is not None:
+        plan, name = plan_and_task(plan_file, task)
+    else:
+        signed = _signed(recording, noise, task)
+        plan, name = read_signed(signed.document).plan, signed.name
+        field = output.records().store.get(signed.knowledge_base).embedded_field
     if noise.fit and not getattr(plan.tasks[name].mechanism, "can_be_fitted", False):
         raise ValueError(
             f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; rnm_gaussian and prototypes have"
         )
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
-    field = embedded_field(plan, name, questions.embedded_field)
-    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, text.model_dump())
+    field = embedded_field(plan, name, field)
+    as_signed = read_task(signed)[1] if signed else None
+    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, text.model_dump(), as_signed)
     evaluator = evaluator_of(data, noise.mechanism)
     # Bad rows are told before much time is spent.
     title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
-    grid = Grid(noise.epsilon, noise.answers or evaluator.answers, noise.draws, noise.prior, noise.fit)
+    answers = [signed.answers] if signed else noise.answers or evaluator.answers
+    epsilons = [plan.budget.epsilon] if signed else noise.epsilon or _EPSILONS
+    grid = Grid(epsilons, answers, noise.draws, noise.prior, noise.fit)
     config = engine_of(engine_config)
     embedder = Embedder(threads=cores())
     folder = questions.replies or cache_folder() / "replies"
@@ -145,9 +179,14 @@ def evaluate(
     # topics found.
     embed = embedder.embed_many if evaluator.needs_embeddings or not config.is_llm else None
     with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
+        answered_by = runner.run(engine.describe()).name
+        if signed is not None:
+            accuracies.check_engine(output.records(), answered_by)
         asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
         given = Pass(asked, store, engine, embedder, runner.run)
         rows = evaluator.evaluate(given, grid, partial(shown, "results"))
+    if signed is not None and isinstance(evaluator, OfLabels):
+        recorded = _record(signed, evaluator, rows, answered_by)
     if drawn.csv:
         write_csv(rows, drawn.csv)
     if drawn.png:
@@ -159,6 +198,39 @@ def evaluate(
     print_table(table.title, table.columns, table.rows)
     for note in table.notes:
         typer.echo(note)
+    if recorded is not None:
+        typer.echo(
+            f"Recorded for the overview: {recorded.task} answers {recorded.accuracy:g} % right, and "
+            f"{recorded.zero_shot:g} % without exemplars."
+        )
+
+
+def _signed(recording: Recording, noise: NoiseOptions, task: str | None) -> SignedTask:
+    """The signed task to measure, once the user has declared the rows public."""
+    if given := [f"--{name}" for name in ("epsilon", "answers") if getattr(noise, name)] + ["--task"] * bool(task):
+        raise ValueError(f"--record measures a task as it was signed: leave {' and '.join(given)} out")
+    signed = output.records().ledger.budgets.task(recording.record or "")
+    written, _ = read_task(signed)
+    if signed.topic is not None:
+        raise ValueError(f"--record: name the whole task, {signed.knowledge_base}.{signed.name}@{signed.version}")
+    if not isinstance(written, ClassifyTask):
+        raise ValueError(f"--record: {signed.address} answers in words, which have no accuracy")
+    if written.prior_from is not None:
+        raise ValueError(f"--record: {signed.address} weighs another release (prior_from), which is not measured")
+    output.agreed(_DECLARATION, yes=recording.yes)
+    return signed
+
+
+def _record(signed: SignedTask, evaluator: OfLabels, rows: Sequence[LabelScores], engine: str) -> AccuracyRecorded:
+    released, without = evaluator.released(rows), next(row for row in rows if row.method == ZERO_SHOT)
+    return output.do(
+        accuracies.record,
+        signed,
+        accuracy=released.accuracy,
+        zero_shot=without.accuracy,
+        rows=len(evaluator.data.questions),
+        engine=engine,
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plans.labels import spellings
-from accounting.plans.plan import Plan
+from accounting.plans.plan import Plan, TaskNoise
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStore, Layout, OnTopic, TopicList
@@ -72,6 +72,7 @@ class Dataset:
         unit_id: column that names the privacy unit.
         limit: number of test rows to use, from the first; None: all.
         text: format of text files, as :func:`service.sources.files.open_file` takes it.
+        signed: noise of the signed task; None: it is calibrated for the training rows.
     """
 
     folder: Path
@@ -81,6 +82,7 @@ class Dataset:
     unit_id: str = "unit_id"
     limit: int | None = None
     text: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    signed: TaskNoise | None = None
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:

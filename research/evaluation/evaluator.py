@@ -55,7 +55,9 @@ class Evaluator(ABC):
         self.fitted: Mapping[str, Any] = {}
 
     def noise(self, task: ClassifyTask | GenerateTask, epsilon: float) -> TaskNoise:
-        """The noise at an ε of the data's task, perhaps changed (:func:`noise_of`)."""
+        """The noise at an ε of the data's task, perhaps changed (:func:`noise_of`); or of the signed task."""
+        if self.data.signed is not None:
+            return self.data.signed
         return noise_of(self.data.plan, self.data.task_name, task, self.data.public_size, epsilon)
 
     @property

@@ -1,5 +1,6 @@
 """Labels: the share of right answers, before noise and after."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -26,6 +27,8 @@ from service.answering.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
 """Rules that choose a label from noisy votes."""
+ZERO_SHOT, PRIVATE = "zero-shot", "private"
+"""Methods: without exemplars, and as released."""
 _BINS = 10
 _CHANCES = 200
 _DIGITS = 3
@@ -98,7 +101,7 @@ def plot(rows: Sequence[LabelScores], title: str) -> Any:
         for result in flat.values():
             if not result.method.startswith("one slot"):
                 method = result.method.removesuffix(", no noise")
-                style = "-" if method == "zero-shot" else _NOISELESS[result.vote or method]
+                style = "-" if method == ZERO_SHOT else _NOISELESS[result.vote or method]
                 label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
                 axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
         lines: dict[tuple[str, str, str], list[LabelScores]] = {}
@@ -153,6 +156,10 @@ class OfLabels(Evaluator):
         block = plain_yaml.dump(self.fitted, in_line=innermost)
         return ReportTable(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
 
+    @abstractmethod
+    def released(self, rows: Sequence[LabelScores]) -> LabelScores:
+        """The first row of the table with the answers that the service would release."""
+
     @property
     def enough(self) -> dict[str, int]:
         """``fitted_to``, as a plan writes it, if there are enough rows to call a score a probability."""
@@ -190,7 +197,7 @@ class LabelEvaluator(OfLabels):
             accounting.plans.plan.PlanError: a budget that cannot be kept.
         """
         rows = [
-            score("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
+            score(ZERO_SHOT, votes.zero_shot.argmax(axis=1) == votes.truth),
             score(f"one slot of {self._task.shots}", votes.single, vote="hard"),
             score("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
             score("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
@@ -205,11 +212,18 @@ class LabelEvaluator(OfLabels):
                 progress(len(rows), 4 + (8 if grid.fit else 6) * grid.settings)
         return rows
 
+    @override
+    def released(self, rows: Sequence[LabelScores]) -> LabelScores:
+        written = self._written
+        rule = POSTERIOR if written.decide == "posterior" else ARGMAX_WITH_PRIOR if written.prior_weight else ARGMAX
+        return next(row for row in rows if (row.method, row.vote, row.decide) == (PRIVATE, written.vote, rule))
+
     def _private(self, votes: Votes, vote: Vote, z: float, grid: Grid) -> list[LabelScores]:
         """A row for each way to decide, with the noise multiplier z."""
         task, sums = self._task, votes.of(vote).votes
         plain = RnmGaussian(z, len(task.labels), vote)
-        informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
+        weight = grid.prior_in_sigmas * plain.sigma if self.data.signed is None else self._written.prior_weight or 0.0
+        informed = RnmGaussian(z, len(task.labels), vote, prior_weight=weight)
         posteriors = {
             decide: [LabelPosterior(plain.sigma, task.ensemble, calibration) for calibration in each]
             for decide, each in self._calibrations(votes, vote, plain.sigma, grid.fit).items()
@@ -227,7 +241,7 @@ class LabelEvaluator(OfLabels):
                 probability[decide][:, i] = believed.max(axis=-1)
         rows = []
         for decide, hits in right.items():
-            row = score("private", hits.mean(axis=0), vote=vote, decide=decide, sigma=plain.sigma)
+            row = score(PRIVATE, hits.mean(axis=0), vote=vote, decide=decide, sigma=plain.sigma)
             rows.append(replace(row, **sureness(hits, probability[decide])) if decide in probability else row)
         return rows
 

@@ -19,7 +19,7 @@ from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import NAME
 from research.evaluation.evaluator import Pass
 from research.evaluation.fitting import fit_temperature
-from research.evaluation.labels import LabelScores, OfLabels, halves, score, sureness, with_noise
+from research.evaluation.labels import ZERO_SHOT, LabelScores, OfLabels, halves, score, sureness, with_noise
 from research.evaluation.tables import Grid
 from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 from service.answering.mechanisms.prototypes import PrototypesAdapter
@@ -58,7 +58,7 @@ class OnceEvaluator(OfLabels, Generic[A]):
         adapter = next(iter(adapters.values()))
         exact = self.exact(adapter, given)
         rows = [
-            score("zero-shot", zero_shot.argmax(axis=1) == truth),
+            score(ZERO_SHOT, zero_shot.argmax(axis=1) == truth),
             self._scored(f"{method}, no noise", adapter, [from_fixed_point(exact)], truth, given, sigma=0.0),
         ]
         for epsilon, adapter in adapters.items():
@@ -73,6 +73,10 @@ class OnceEvaluator(OfLabels, Generic[A]):
             noisy = [with_noise(exact, adapter.noise.noise_multiplier) for _ in range(grid.draws)]
             self.fit(adapter, noisy, truth, given)
         return rows
+
+    @override
+    def released(self, rows: Sequence[LabelScores]) -> LabelScores:
+        return next(row for row in rows if (row.method, row.decide) == (self._task.mechanism.type, ""))
 
     def _adapter(self, epsilon: float) -> Any:
         return once_adapter_of(self._task, self.noise(self._task, epsilon))

@@ -64,6 +64,11 @@ class Forecast:
         return f"{left}, at this rate until {wording.day(self.runs_out)}."
 
 
+def week(now: datetime) -> datetime:
+    """The beginning of the days that a rate is the mean of: today and the six before."""
+    return midnight((now - WINDOW).date() + timedelta(days=1))
+
+
 def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datetime) -> Forecast:
     """Forecast a task's answers.
 
@@ -77,7 +82,7 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
     mine = [day for day in days if day.task == task]
     if not left or not mine:
         return Forecast(task, answers, left)
-    begin = max(midnight(mine[0].day), midnight((now - WINDOW).date() + timedelta(days=1)))
+    begin = max(midnight(mine[0].day), week(now))
     if now - begin < timedelta(days=1):
         return Forecast(task, answers, left)
     recent = sum(day.answers for day in mine if midnight(day.day) >= begin)

@@ -1,19 +1,27 @@
 """Every knowledge base at a glance: its budget, forecasts of its answers, and matters that need attention."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from accounting.ledger.entries import SEPARATOR
+from accounting.ledger.budgets import address
+from accounting.ledger.entries import SEPARATOR, parts
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
-from accounting.ledger.history import Day, History
+from accounting.ledger.history import Day, History, Use
+from accounting.plans.tasks import ClassifyTask
+from service.operations.accuracies import Recorded
+from service.operations.accuracies import newest as newest_accuracies
 from service.operations.attention import Matter, matters, newest
 from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.operations.command import command
-from service.operations.forecast import HISTORY, Course, Forecast, course, forecast
+from service.operations.forecast import HISTORY, Course, Forecast, course, forecast, week
+from service.operations.keys import told_apart
+from service.operations.plans import names
 from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
+from service.records.signed import read_signed
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,8 @@ class Summary:
         tasks: each task's budget by its address, the newest plan's first, and its forecast if its answers are counted.
         matters: matters that need an admin's attention, the most pressing first.
         courses: courses of the tasks whose answers are counted.
+        asked_by: pairs (id of a key, answers charged to it today and on the six days before), the most answers first.
+        accuracies: accuracy recorded last for each task that answers with labels, by its address; None: not measured.
         at: time of the summary, in UTC.
     """
 
@@ -34,12 +44,22 @@ class Summary:
     tasks: dict[str, tuple[TaskBudget, Forecast | None]]
     matters: list[Matter]
     courses: list[Course]
+    asked_by: list[tuple[str, int]]
+    accuracies: Mapping[str, Recorded | None]
     at: datetime
 
     @property
     def name(self) -> str:
         """Name of the knowledge base."""
         return self.budget.knowledge_base
+
+    def has_accuracy(self, task: TaskBudget) -> bool:
+        """Whether a task, or the task that it is a topic of, answers with labels, which are right or wrong."""
+        return _whole(task) in self.accuracies
+
+    def accuracy(self, task: TaskBudget) -> Recorded | None:
+        """The accuracy recorded last for a task, or for the task that it is a topic of; None: not measured."""
+        return self.accuracies.get(_whole(task))
 
     def of(self, task: str) -> list[tuple[TaskBudget, Forecast | None]]:
         """Budget and forecast of a task, by its address with version; of each of its topics, the busiest first."""
@@ -74,12 +94,14 @@ class Overview:
 
     Attributes:
         summaries: summaries of all knowledge bases: the most pressing first, archived ones last.
+        key_names: names of keys by id, no two alike; empty for actors who may not audit.
         engine: engine that serves, or served last; None: no engine served yet.
         trouble: reason why new questions are refused; None: they are answered.
         at: time of the overview, in UTC.
     """
 
     summaries: list[Summary]
+    key_names: Mapping[str, str]
     engine: EngineView | None
     trouble: str | None
     at: datetime
@@ -102,12 +124,13 @@ class FirstSteps:
 
 
 @command(Right.BROWSE)
-def read(_actor: Actor, records: Records) -> Overview:
+def read(actor: Actor, records: Records) -> Overview:
     """Every knowledge base as it is now."""
     now = datetime.now(UTC)
     summaries = sorted(summarise(records, now), key=_pressing)
     trouble = records.witness.trouble if records.witness else None
-    return Overview(summaries, last_engine(records.database), str(trouble) if trouble else None, now)
+    called = told_apart(names(actor, records))
+    return Overview(summaries, called, last_engine(records.database), str(trouble) if trouble else None, now)
 
 
 @command(Right.BROWSE)
@@ -152,15 +175,25 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
         now: the present, in UTC.
         only: name of the only one; None: all.
     """
-    days = History(records.database).charges_per_day(knowledge_base=only, since=now - HISTORY)
+    history = History(records.database)
+    days = history.charges_per_day(knowledge_base=only, since=now - HISTORY)
+    used = history.usage(knowledge_base=only, since=week(now))
+    accuracies = newest_accuracies(records)
     return [
-        _summary(records, budget, days, now)
+        _summary(records, budget, days, used, accuracies, now)
         for budget in budget_report(records)
         if only is None or budget.knowledge_base == only
     ]
 
 
-def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
+def _summary(
+    records: Records,
+    budget: KnowledgeBaseBudget,
+    days: list[Day],
+    used: list[Use],
+    accuracies: Mapping[str, Recorded],
+    now: datetime,
+) -> Summary:
     plans = records.ledger.budgets.plans(budget.knowledge_base)
     signed = {plan.version: plan.signed_at for plan in plans}
     tasks: dict[str, tuple[TaskBudget, Forecast | None]] = {}
@@ -178,5 +211,25 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         tasks,
         matters(budget, {one.forecast.task: one.forecast for one in courses}, plans, records.settings, now),
         courses,
+        _asked_by(use for use in used if use.task.startswith(f"{budget.knowledge_base}.")),
+        {
+            (where := address(plan.knowledge_base, name, plan.version)): accuracies.get(where)
+            for plan in plans
+            for name, task in read_signed(plan.document).plan.tasks.items()
+            if isinstance(task, ClassifyTask)
+        },
         now,
     )
+
+
+def _whole(task: TaskBudget) -> str:
+    named, _, version = task.task.partition("@")
+    return f"{parts(named)[0]}@{version}"
+
+
+def _asked_by(used: Iterable[Use]) -> list[tuple[str, int]]:
+    counts: Counter[str] = Counter()
+    for use in used:
+        if use.key_id:  # a one-time release is charged to none
+            counts[use.key_id] += use.answers
+    return counts.most_common()

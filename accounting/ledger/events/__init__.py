@@ -16,6 +16,7 @@ from accounting.ledger.events.budgets import (
     PlanSigned,
 )
 from accounting.ledger.events.answers import (
+    AccuracyRecorded,
     AnswerCharged,
     AnswerReleased,
     ChargeLost,

@@ -1,4 +1,4 @@
-"""Events of questions: charges, releases, refusals."""
+"""Events of questions: charges, releases, refusals, recorded accuracies."""
 
 # ruff: noqa: D102 - what these methods do is said once, in Particulars
 from __future__ import annotations
@@ -128,3 +128,35 @@ class QueryRefused(Particulars, kind="refusal", words="Refused"):
             yield f"no signed plan has the task {self.task}"
         if self.times < 1:
             yield "a refusal that happened less than once"
+
+
+class AccuracyRecorded(Particulars, kind="accuracy.recorded", words="Accuracy recorded"):
+    """The accuracy of a task was measured on rows that the actor declared public, so it costs nothing.
+
+    Attributes:
+        task: address with a version.
+        accuracy: share of right answers, in percent.
+        zero_shot: the same without exemplars.
+        rows: number of test rows.
+        engine: name of the engine that answered.
+    """
+
+    task: str
+    accuracy: float
+    zero_shot: float
+    rows: int
+    engine: str
+    by: str
+
+    says = (
+        "{by} declared {rows} rows public and recorded what they measure: {task} answers {accuracy} % right, and "
+        "{zero_shot} % without exemplars."
+    )
+    lost = "an accuracy of {task} was recorded: measure it again"
+    binds = False
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        if self.task not in past.asked:
+            yield f"no signed plan has the task {self.task}"
+        if not (0 <= self.accuracy <= 100 and 0 <= self.zero_shot <= 100 and self.rows > 0):
+            yield f"the accuracy of {self.task} is not a share of any rows"

@@ -40,6 +40,7 @@ async def overview(visit: Visit) -> Response:
         page=page,
         pages=pages,
         steps=_to_do(await visit.do(commands.first_steps, summaries), summaries) if visit.decides else [],
+        key_names=shown.key_names,
         engine=shown.engine,
         trouble=shown.trouble,
         rule=RULE,

@@ -14,6 +14,7 @@ from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import (
     KINDS,
+    AccuracyRecorded,
     BundlePublished,
     EncryptionKeyChanged,
     ExemplarsIngested,
@@ -112,6 +113,9 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             RemoteEngineChanged(knowledge_base="kb", allowed=True, by="root"),
             BundlePublished(
                 bundle="clinic@1", sha256="0" * 64, data="public", data_sha256="1" * 64, declared_by="bo", by="root"
+            ),
+            AccuracyRecorded(
+                task=task.address, accuracy=90.5, zero_shot=71.0, rows=200, engine="nearest_exemplar", by="root"
             ),
             EncryptionKeyChanged(fingerprint="0123456789abcdef", by="root"),
             ExemplarsReencrypted(by="root"),
@@ -260,6 +264,8 @@ def less_noise(events: Events) -> None:
         (changed("encryption_key.changed", by=""), "who changed it, is missing"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
+        (changed("accuracy.recorded", task="kb.other@1"), "no signed plan has the task kb.other@1"),
+        (changed("accuracy.recorded", rows=0), "not a share of any rows"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "charge")]), "was made before"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "release")]), "was released"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "void")]), "was voided"),

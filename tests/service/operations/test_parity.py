@@ -35,6 +35,7 @@ class Faces(NamedTuple):
 _KB, _HOME = "/v1/knowledge-bases/{knowledge_base}", "/knowledge-bases/{name}"
 _COHORTS, _PLANS = f"{_KB}/cohorts", f"{_KB}/plans"
 _FILES = No("it reads or writes files of the service's machine")
+_MEASURES = No("it measures on files, with an engine of its own")
 _ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and look")
 
 _CHOOSES = No("whoever asks names what they want")
@@ -47,6 +48,7 @@ _AS_PLANS, _AS_TRIALS = No("`plans.sign` signs it"), No("`trials.try_` tries it"
 _AS_BUDGETS = No("`budgets.read` has the figures")
 
 CAPABILITIES = {
+    "accuracies.record": Faces(_MEASURES, "eval", _MEASURES),
     "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", _ASKS),
     "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
     "audit.export": Faces("GET /v1/audit/export", "audit export", "GET /audit/export"),
@@ -161,7 +163,6 @@ ALSO = {
         "encryption reencrypt",
     },
     "measuring and training, offline": {
-        "eval",
         "sanitize audit",
         "sanitize attack",
         "restore train",

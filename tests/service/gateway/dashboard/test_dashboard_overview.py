@@ -12,8 +12,10 @@ from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
 from service.gateway.dashboard.overview import next_step
 from service.gateway.dashboard.usage import burn_down
+from service.operations import accuracies
 from service.operations.forecast import RULE, course, forecast
 from service.operations.overview import summarise
+from service.operations.roles import Actor
 from service.operations.services import Services
 from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
@@ -199,3 +201,22 @@ def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
     (summary,) = summarise(records, datetime.now(UTC))
     share = 100 * summary.used_epsilon / summary.budget.lifetime.epsilon
     assert float(filled("/", "Of a lifetime ε of 8")) == pytest.approx(share, abs=0.01)
+
+
+def test_it_says_who_asked_and_whether_that_is_worth_it(browser: Browser) -> None:
+    records = browser.records
+    assert "Nobody has asked in the last seven days." in browser.said("/")
+    assert "Accuracy not measured. Try dpicl eval" in browser.said("/")
+    _, token = records.keys.create("ana", "analyst")
+    for query in ("a toy", "another"):
+        assert browser.ask(token, query).status_code == 200
+    assert "Asked in the last seven days by ana (2)." in browser.said("/")
+    admin = Actor.with_key(browser.key)
+    for right, without in ((64.0, 70.5), (91.25, 70.5)):
+        task = records.ledger.budgets.task("toys.colour")
+        shown = {"accuracy": right, "zero_shot": without, "rows": 200, "engine": "majority"}
+        accuracies.record(admin, records, task, **shown)
+        page = browser.said("/")
+        assert f"{right:.3g} % right, 70.5 % without exemplars" in page
+        assert ("no gain" in page) == (right < without)
+    assert "not measured" not in browser.said("/")
