@@ -99,7 +99,7 @@ class Course:
         forecast: forecast of the task.
         signed_at: time of the plan's signature.
         left: pairs (time, share of the answers left then) from the signature until now: a step down at the end of each
-            day on which answers were spent.
+            day on which answers were spent, and a slope today.
     """
 
     forecast: Forecast
@@ -119,8 +119,9 @@ def course(forecast: Forecast, signed_at: datetime, days: Sequence[Day], now: da
     left, points = forecast.answers, [(signed_at, 1.0)]
     for day in days:
         if day.task == forecast.task:
-            end = min(midnight(day.day) + timedelta(days=1), now)
-            points.append((end, left / forecast.answers))
+            begin, end = midnight(day.day), midnight(day.day) + timedelta(days=1)
+            points.append((end if end <= now else max(begin, signed_at), left / forecast.answers))
+            end = min(end, now)
             left -= day.answers
             points.append((end, left / forecast.answers))
     return Course(forecast, signed_at, [*points, (now, forecast.left / forecast.answers)])

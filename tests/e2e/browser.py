@@ -59,7 +59,7 @@ class Window:
     def check(self) -> None:
         """The page as it is now: accessible by axe's rules, no wider than the window, and no complaint so far.
 
-        Axe looks at text; that bars, lines and their legends stand out is looked at here.
+        Axe looks at text. What else must stand out, such as bars, lines and the edges of fields, is looked at here.
         """
         self.page.wait_for_load_state("networkidle")
         wide = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")

@@ -1,4 +1,5 @@
-// What does not stand out by 3:1 (WCAG 2.2, 1.4.11) among the marks of bars, charts and legends: a list of sentences.
+// What does not stand out by 3:1 (WCAG 2.2, 1.4.11) among the marks of bars, charts and legends, the edges of what can be
+// filled in or pressed, and the marks of what is chosen: a list of sentences.
 // Every shape is compared with the ground behind it. Parts of a bar are compared with the next one, and bars on top of
 // each other have the ground's colour between them. The lines of a chart's grid may be faint: its labels say the same.
 (() => {
@@ -58,5 +59,23 @@
       before = here;
     }
   }
+  const sides = ["Top", "Right", "Bottom", "Left"];
+  const edges = (style) => sides.filter((side) => parseFloat(style[`border${side}Width`]) > 0).map((side) => rgba(style[`border${side}Color`]));
+  const shadow = (style) => (style.boxShadow.match(/(rgb|color)a?\([^)]*\)/g) ?? []).map(rgba);
+  const check = (what, element) => {
+    const style = getComputedStyle(element), behind = ground(element.parentElement);
+    const shown = [...edges(style), ...shadow(style), ground(element)].filter(({ alpha }) => alpha > 0);
+    const seen = shown.map((colour) => over(colour, behind)).sort((a, b) => contrast(b, behind) - contrast(a, behind))[0];
+    compare(`${what} ${element.id || element.name || element.textContent.trim()}`, seen, behind);
+  };
+  // Browsers draw boxes to tick by themselves. A button without an edge is known by its words.
+  const fields = "input:not([type=hidden], [type=checkbox], [type=radio], [type=range]), select, textarea";
+  const seen = (element) => element.checkVisibility() && !element.disabled && !element.matches(".hidden");
+  for (const field of [...document.querySelectorAll(fields)].filter(seen)) check("the edge of the field", field);
+  for (const button of [...document.querySelectorAll("button, .button")].filter(seen)) {
+    const { borderTopColor, borderTopWidth } = getComputedStyle(button);
+    if (parseFloat(borderTopWidth) > 0 && rgba(borderTopColor).alpha > 0) check("the edge of the button", button);
+  }
+  for (const chosen of [...document.querySelectorAll("[aria-current], [aria-pressed=true]")].filter(seen)) check("the mark of the chosen", chosen);
   return [...new Set(found)];
 })()

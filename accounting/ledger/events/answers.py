@@ -149,8 +149,8 @@ class AccuracyRecorded(Particulars, kind="accuracy.recorded", words="Accuracy re
     by: str
 
     says = (
-        "{by} declared {rows} rows public and recorded what they measure: {task} answers {accuracy} % right, and "
-        "{zero_shot} % without exemplars."
+        "{by} recorded {accuracy} % right answers of {task}, and {zero_shot} % without exemplars, on {rows} rows "
+        "declared public."
     )
     lost = "an accuracy of {task} was recorded: measure it again"
     binds = False

@@ -5,7 +5,7 @@ around them. Below each chart its numbers are a table, for readers without pictu
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
@@ -62,6 +62,11 @@ def counting(label: str, highest: float, words: Callable[[float], str] = wording
     return Axis(label, 0, 4 * step, words=words)
 
 
+def ending_at(label: str, top: float, lowest: float, words: Callable[[float], str]) -> Axis:
+    """An axis up to ``top``, from a round number below ``lowest``."""
+    return Axis(label, top - counting(label, top - lowest).high, top, words=words)
+
+
 def calendar(label: str, first: date, last: date) -> Axis:
     """An axis of days; a day's number is :meth:`date.toordinal`."""
     span = max(last.toordinal() - first.toordinal(), 1)
@@ -112,6 +117,19 @@ class Mark:
     name: str
     x: float | None = None
     y: float | None = None
+
+
+def styles(drawn: Sequence[str], every: Collection[str]) -> list[int]:
+    """Styles of series, by their names: a task keeps its own in all charts, unless too many tasks are drawn at once.
+
+    Args:
+        drawn: names of the series, at most :data:`STYLES` of them.
+        every: names that share the styles, oldest first.
+    """
+    places = {name: place for place, name in enumerate(dict.fromkeys([*every, *drawn]))}
+    own = [places[name] % STYLES + 1 for name in drawn]
+    free = [style for style in range(1, STYLES + 1) if style not in own]
+    return [free.pop(0) if style in own[:i] else style for i, style in enumerate(own)]
 
 
 @dataclass(frozen=True)
@@ -175,6 +193,7 @@ class BarChart:
         label: meaning of a bar.
         names: names of the bars.
         series: pairs (name, heights of the bars); at most :data:`STYLES` of them.
+        styles: styles of the series (:func:`styles`).
         y: vertical axis, from 0.
     """
 
@@ -183,6 +202,7 @@ class BarChart:
     label: str
     names: Sequence[str]
     series: Sequence[tuple[str, Sequence[float]]]
+    styles: Sequence[int]
     y: Axis
 
     @property

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-from service.gateway.dashboard.overview import over_time
+from service.gateway.dashboard.overview import over_time, task_names
 from service.gateway.dashboard.pages import Pages, Visit
 from service.gateway.dashboard.usage import charged_by_day
 from service.operations import answers, audit, budgets, knowledge_bases, overview, uploads
@@ -75,8 +75,10 @@ async def signed_plans(visit: Visit) -> Response:
 async def usage(visit: Visit) -> Response:
     """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
     by: Literal["key", "task"] = "key" if visit.asked("by") == "key" else "task"
-    shown = await visit.do(usage_commands.read, visit.path("name"), by)
-    return await tab(visit, "usage", by=by, usage=shown, charged=charged_by_day(shown.charged))
+    name = visit.path("name")
+    shown = await visit.do(usage_commands.read, name, by)
+    tasks = task_names(await visit.do(overview.read_one, name)) if by == "task" else []
+    return await tab(visit, "usage", by=by, usage=shown, charged=charged_by_day(shown.charged, tasks))
 
 
 @pages.get(HOME + "/releases", needs=Right.AUDIT)

@@ -56,7 +56,13 @@ def next_step(matter: Matter) -> tuple[str, str]:
 
 def over_time(summary: Summary) -> Chart | None:
     """Chart of a knowledge base's answers left; None: no plan is signed yet."""
-    return burn_down(summary.name, summary.courses, summary.at)
+    return burn_down(summary.name, summary.courses, summary.at, task_names(summary))
+
+
+def task_names(summary: Summary) -> list[str]:
+    """Names of all tasks of a knowledge base without its own, the oldest plan's first."""
+    names = (address.split(".", 1)[1] for address in summary.tasks)
+    return sorted(names, key=lambda name: int(name.rpartition("@")[2]))
 
 
 def _to_do(steps: FirstSteps, summaries: list[Summary]) -> list[tuple[bool, str, str]]:

@@ -14,26 +14,40 @@ from service.gateway.dashboard.charts import (
     calendar,
     clock,
     counting,
+    ending_at,
     place,
+    styles,
 )
 from service.operations.forecast import Course
 from service.operations.usage import DailyCharges
 from service.operations.wording import number, percent
 
+_FEWEST_DAYS = 7
+_REST = "all others"
 
-def charged_by_day(charged: DailyCharges) -> Chart | None:
-    """Chart of the answers charged on each of the last days; None: there were none."""
+
+def charged_by_day(charged: DailyCharges, tasks: Sequence[str] = ()) -> Chart | None:
+    """Chart of the answers charged on each of the last days, since the first of them; None: there were none.
+
+    Args:
+        charged: the charges.
+        tasks: names of all tasks without their knowledge base, oldest first; none: the series are those of keys.
+    """
     if not charged.series:
         return None
-    days = charged.days
     by_day = [sum(heights) for heights in zip(*(heights for _, heights in charged.series), strict=True)]
+    first = min(next(i for i, answers in enumerate(by_day) if answers), len(by_day) - _FEWEST_DAYS)
+    days = charged.days[first:]
+    series = _drawn([(name, heights[first:]) for name, heights in charged.series])
+    names = [name for name, _ in series]
     total, highest = sum(by_day), max(by_day)
     return BarChart(
         f"Answers charged in the last {len(days)} days",
         f"{total:,} answers were charged in the last {len(days)} days, at most {highest:,} on a day.",
         "day (UTC)",
         [f"{day.day} {day:%b}" for day in days],
-        _drawn(charged.series),
+        series,
+        styles(names, tasks or sorted(names)),
         counting("answers", max(highest, 4), words=number),
     )
 
@@ -43,16 +57,17 @@ def _drawn(series: Sequence[tuple[str, Sequence[int]]]) -> Sequence[tuple[str, S
     if len(series) <= STYLES:
         return series
     rest = [sum(column) for column in zip(*(heights for _, heights in series[STYLES - 1 :]), strict=True)]
-    return [*series[: STYLES - 1], ("all others", rest)]
+    return [*series[: STYLES - 1], (_REST, rest)]
 
 
-def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> Chart | None:
+def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime, tasks: Sequence[str] = ()) -> Chart | None:
     """Chart of the shares of answers left, over time, with their forecasts; None: there are no courses.
 
     Args:
         knowledge_base: name of the knowledge base.
         courses: courses of its tasks; those with the least left are drawn.
         now: the present, in UTC.
+        tasks: names of all its tasks without the knowledge base, oldest first; none: those with a course.
     """
     if not courses:
         return None
@@ -64,9 +79,9 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> 
     ends = [one.forecast.runs_out for one in drawn if one.forecast.runs_out]
     last = min(max(ends), horizon) + timedelta(days=1) if ends else now + timedelta(days=1)
     lines = []
-    for style, one in enumerate(drawn, start=1):
+    names = [one.forecast.task.removeprefix(f"{knowledge_base}.") for one in drawn]
+    for style, name, one in zip(styles(names, tasks or names), names, drawn, strict=True):
         forecast = one.forecast
-        name = forecast.task.removeprefix(f"{knowledge_base}.")
         lines.append(Line(name, [(place(moment), share) for moment, share in one.left], style))
         if forecast.per_day:
             until = min(forecast.runs_out or last, last)
@@ -76,10 +91,11 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> 
                 (place(until), max(0.0, then) / forecast.answers),
             ]
             lines.append(Line(f"{name}, at this rate", foretold, style, foretold=True))
+    axis, shares = calendar("", first.date(), last.date()), Axis("share of the answers", 0, 1, words=percent)
     if now - first < timedelta(days=1):
         axis = clock("time (UTC)", first, now + max(now - first, timedelta(minutes=1)))
-    else:
-        axis = calendar("", first.date(), last.date())
+        lowest = min(share for one in drawn for _, share in one.left)
+        shares = ending_at(shares.label, 1, lowest, lambda share: f"{100 * share:.5g} %") if lowest < 1 else shares
     summary = "; ".join(
         f"{one.forecast.task}: {one.forecast.left:,} of {one.forecast.answers:,} answers left" for one in drawn
     )
@@ -88,6 +104,6 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime) -> 
         summary,
         lines,
         axis,
-        Axis("share of the answers", 0, 1, words=percent),
+        shares,
         [Mark("now", x=place(now))],
     )

@@ -71,7 +71,7 @@ def test_the_service_s_own_rule_is_recorded(dpicl: Shell, dataset: Path, signed:
         assert measured["sigma"] >= {RnmGaussian(multiplier, 2, "hard").sigma}
     assert (rows["toys.colour"]["answers"], rows["toys.second"]["answers"]) == ({20}, {2})
     assert dpicl.ok("audit", "verify").count("nothing wrong") == 1
-    assert "recorded what they measure: toys.colour@1 answers" in " ".join(
+    assert "right answers of toys.colour@1, and" in " ".join(
         event.particulars.sentence(str) for event in signed.audit.events(kinds=[AccuracyRecorded.kind])
     )
 

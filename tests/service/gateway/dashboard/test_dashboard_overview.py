@@ -7,16 +7,18 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from accounting.ledger.history import Day
+from accounting.ledger.history import Day, Use
 from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
+from service.gateway.dashboard.charts import styles
 from service.gateway.dashboard.overview import next_step
-from service.gateway.dashboard.usage import burn_down
+from service.gateway.dashboard.usage import burn_down, charged_by_day
 from service.operations import accuracies
 from service.operations.forecast import RULE, course, forecast
 from service.operations.overview import summarise
 from service.operations.roles import Actor
 from service.operations.services import Services
+from service.operations.usage import charged
 from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
 from tests.service.gateway.dashboard.test_dashboard_knowledge_base import release
@@ -39,7 +41,9 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     assert chart is not None
     known, foretold = chart.lines
     points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
-    assert all(a[0] == b[0] or a[1] == b[1] for a, b in itertools.pairwise(points))  # steps
+    *steps, today = ((a[0] == b[0] or a[1] == b[1]) for a, b in itertools.pairwise(points[:-1]))
+    assert all(steps)
+    assert not today  # a slope, as the day is not over
     heights = [height for _, height in points]
     assert heights == sorted(heights)
     assert (heights[0], heights[-1]) == (0, pytest.approx(400 * (1 - 0.6)))  # from the top: all of them
@@ -55,8 +59,8 @@ def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     assert chart is not None
     assert chart.x.labels() == ["10:00", "12:00", "14:00"]
     (known,) = chart.lines
-    assert chart.path(known).startswith("M0.0 0.0L")
-    assert chart.path(known).endswith("L500.0 40.0")
+    assert chart.path(known) == "M0.0 0.0L0.0 0.0L500.0 400.0L500.0 400.0"
+    assert chart.y.labels() == ["90 %", "92.5 %", "95 %", "97.5 %", "100 %"]  # what 10 answers of 100 fill
 
 
 def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
@@ -220,3 +224,34 @@ def test_it_says_who_asked_and_whether_that_is_worth_it(browser: Browser) -> Non
         assert f"{right:.3g} % right, 70.5 % without exemplars" in page
         assert ("no gain" in page) == (right < without)
     assert "not measured" not in browser.said("/")
+
+
+def test_a_task_has_the_same_colour_in_every_chart() -> None:
+    """Here the one with the least left is not the busiest of the last days."""
+    tasks = ["a@1", "b@1", "c@2"]
+    spent = [*days(50, 1, task="toys.b@1"), *days(9, 9, task="toys.c@2")]
+    courses = [
+        course(forecast(f"toys.{name}", 100, left, spent, NOW), NOW - timedelta(days=3), spent, NOW)
+        for name, left in (("c@2", 82), ("b@1", 49))
+    ]
+    left = burn_down("toys", courses, NOW, tasks)
+    uses = [Use(day.day, day.task, "k", day.answers) for day in spent[1:]]
+    used = charged_by_day(charged(uses, lambda use: use.task.removeprefix("toys."), TODAY), tasks)
+    assert {line.name: line.style for line in left.lines if not line.foretold} == {"b@1": 2, "c@2": 3}
+    assert {name: style for (name, _), style in zip(used.series, used.styles, strict=True)} == {"c@2": 3, "b@1": 2}
+    assert [name for name, _ in used.series] != [line.name for line in left.lines if not line.foretold]
+
+
+def test_more_tasks_than_colours_are_still_told_apart() -> None:
+    every = [f"t{i}@1" for i in range(9)]
+    assert styles(every[:6], every) == [1, 2, 3, 4, 5, 6]
+    assert styles(["t7@1", "t1@1", "all others"], every) == [2, 1, 4]
+    assert sorted(styles(every[3:], every)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_chart_of_use_begins_with_the_first_answers() -> None:
+    shown = [
+        len(charged_by_day(charged([Use(TODAY - timedelta(days=ago), TASK, "k", 3)], str, TODAY)).names)
+        for ago in (0, 6, 7, 20, 29)
+    ]
+    assert shown == [7, 7, 8, 21, 30]
