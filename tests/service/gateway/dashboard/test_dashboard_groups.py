@@ -12,7 +12,7 @@ def test_a_group_is_made_joined_and_seen(browser: Browser) -> None:
     assert re.search(r'<form[^>]*/groups/care/join"[^>]*data-confirm="[^"]', browser.get("/groups").text)
     assert browser.done("/groups/care/join", {"knowledge_base": "toys"}) == "/groups"
     page = browser.get("/groups").text
-    assert "Free for further plans ε 1 , δ 5e-5 Promised to plans ε 4 , δ 1e-4" in words(page)
+    assert "Promised to plans ε 4 , δ 1e-4 Free for further plans ε 1 , δ 5e-5" in words(page)
     assert "/groups/care/join" not in page  # there is none left to join
     assert "the group care , which has ε 1 , δ 5e-5 left" in browser.said("/knowledge-bases/toys")
     opened, joined = browser.services.records.audit.events(newest_first=True, limit=2)[::-1]
