@@ -22,7 +22,7 @@ from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.records.telemetry.logs import configure_logs, relay, relay_logging
 from service.records.witness import check_witness, witness_url
 from service.serving import local_ray, ray_private
-from service.serving.synthetic.setup import PLANS, SMALL_PLANS, Synthetic, synthetic_database
+from service.serving.synthetic.setup import PLANS, QUESTIONS, SMALL_PLANS, Synthetic, synthetic_database
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,19 +39,20 @@ _HOW_TO_ASK = """
 It is gone when you stop this. To ask, in another terminal:
 
   export DPICL_URL={url} DPICL_API_KEY={analyst}
-  dpicl ask support.team "I was charged twice in March."
+  dpicl ask support.team "{questions[0]}"
 
   curl "$DPICL_URL/v1/tasks/support.team/answers" --header "Authorization: Bearer $DPICL_API_KEY" \\
-    --header "Content-Type: application/json" --data '{{"query": "My parcel was left in the rain."}}'
+    --header "Content-Type: application/json" --data '{{"query": "{questions[1]}"}}'
 
   python - <<'END'
   from openai import OpenAI
   client = OpenAI(base_url="{url}/v1", api_key="{analyst}")
-  messages = [{{"role": "user", "content": "The pump makes no sound."}}]
+  messages = [{{"role": "user", "content": "{questions[2]}"}}]
   print(client.chat.completions.create(model="support.team", messages=messages).choices[0].message.content)
   END
 
 The budget, and what is left of it:  dpicl budget --url $DPICL_URL
+The right answers:                   {teams} (noise rarely gives others)
 The dashboard:                       {url}/admin/
   where you sign in with this key:   {admin}
 Other admin commands (dpicl plan preview, dpicl keys list, ...) need the database and its published key:
@@ -153,6 +154,8 @@ def say_how_to_ask(data: Synthetic, url: str) -> None:
             database=data.database_url,
             witness=witness_url(Settings()),
             key=KEY_BASE64,
+            questions=tuple(QUESTIONS),
+            teams=", ".join(QUESTIONS.values()),
         )
     )
 

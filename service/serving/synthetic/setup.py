@@ -26,6 +26,12 @@ _FOLDER = Path(__file__).parent
 PLANS = ("plan.yaml", "replies.yaml")
 SMALL_PLANS = ("plan-smollm2.yaml",)
 """For a language model, which may be slow here."""
+QUESTIONS = {
+    "My parcel never arrived.": "Shipping",
+    "The security code is refused every time I try.": "Security",
+    "The leaves of my basil turn yellow.": "Garden",
+}
+"""Questions to ask, and the right answers. Of 100 answers with noise more than 99 are right, by either engine."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from exemplar_store.tables import metadata
 from service.answering.queries import task_spec
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.embedding.embedder import Embedder
+from service.serving.synthetic.setup import QUESTIONS
 
 pytestmark = pytest.mark.model
 
@@ -103,6 +104,21 @@ def test_the_tickets_make_answers_better(store):
     alone, informed = np.mean([asyncio.run(right(question)) for question in read("questions.jsonl")], axis=0)
     assert alone < 0.7
     assert informed > 0.72  # several deviations of what the sampling does to it
+
+
+@pytest.mark.parametrize(("text", "team"), QUESTIONS.items())
+def test_the_tickets_answer_what_a_newcomer_is_told_to_ask(store, text: str, team: str) -> None:
+    """Without noise. Five draws of slots: their mean leads by five of its standard deviations or more."""
+    engine = NearestExemplarEngine(Embedder())
+    task = tasks("plan")["team"]
+    spec = task_spec("support.team", task, "support", "text", response_field=None, asker="")
+
+    async def votes() -> np.ndarray:
+        zero_shot = await engine.zero_shot(spec, {"text": text})
+        outputs = await engine.contributions(spec, {"text": text}, draw(store, task), zero_shot)
+        return np.sum([output for output in outputs if output is not None], axis=0)
+
+    assert task.labels[np.sum([asyncio.run(votes()) for _ in range(5)], axis=0).argmax()] == team
 
 
 def test_slots_agree_on_the_house_rule(store):
