@@ -99,15 +99,16 @@ def serve(
     if model:
         for application in schema.applications:
             application.args = {**application.args, "engine": {"name": "vllm", "model": model}}
-    if "RAY_ADDRESS" not in os.environ:
-        local_ray.require_free(schema.http_options.host, schema.http_options.port)
-        _require_engines(schema)
-    if not synthetic:
-        _run(schema)
-        return
-    if "RAY_ADDRESS" in os.environ:
-        raise ValueError("--synthetic keeps its database on this machine and starts Ray here: unset RAY_ADDRESS")
-    with _made_up_data(language_model=model is not None) as data:
+    with ExitStack() as stack:
+        if "RAY_ADDRESS" not in os.environ:
+            stack.enter_context(local_ray.claimed(schema.http_options.host, schema.http_options.port))
+            _require_engines(schema)
+        elif synthetic:
+            raise ValueError("--synthetic keeps its database on this machine and starts Ray here: unset RAY_ADDRESS")
+        if not synthetic:
+            _run(schema)
+            return
+        data = stack.enter_context(_made_up_data(language_model=model is not None))
         _run(schema, lambda: say_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
 
 

@@ -10,8 +10,9 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from service.serving import ray_private
 
@@ -41,25 +42,36 @@ class NotStartedError(ValueError):
     """The service cannot start on this machine as it is; the message names what to do."""
 
 
-def require_free(host: str, port: int) -> None:
-    """Refuse an address where another process listens.
+@contextmanager
+def claimed(host: str, port: int) -> Iterator[None]:
+    """Keep an address for this process until the block ends.
 
-    Serve's proxy would share it (SO_REUSEPORT), and callers would get answers of one service or the other.
+    Serve's proxy shares a port with whoever lets it (SO_REUSEPORT), another service's proxy included, and callers would
+    get answers of one service or the other. The proxy listens late in a start, so the port has a name from the
+    beginning, which the kernel gives to one process and frees when that ends.
 
     Raises:
-        NotStartedError: the address, or the port on all of the machine's addresses, is taken.
+        NotStartedError: another service has the port, or is about to; or another process listens at the address.
     """
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a service left behind takes no port
-            try:
-                probe.bind(address)
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    raise NotStartedError(
-                        f"port {port} of {host} is taken: another `dpicl serve`, or another program, listens there. "
-                        "Stop it, or choose another port with --port"
-                    ) from None
+    taken = NotStartedError(
+        f"port {port} of {host} is taken by another `dpicl serve`, which may be starting still, or by another program. "
+        "Stop it, or choose another port with --port"
+    )
+    with socket.socket(socket.AF_UNIX) as name:
+        _bind(name, f"\0dp-icl port {port}", taken)
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a service left behind takes no port
+                _bind(probe, address, taken)
+        yield
+
+
+def _bind(name: socket.socket, address: Any, taken: NotStartedError) -> None:
+    try:
+        name.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise taken from None
 
 
 def close() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.serving.local_ray import NotStartedError, require_free
+from service.serving.local_ray import NotStartedError, claimed
 from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -77,9 +77,11 @@ def _marked(process: psutil.Process, mark: str) -> bool:
 @pytest.mark.parametrize("theirs", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
 @pytest.mark.parametrize("ours", ["127.0.0.1", "0.0.0.0", "localhost"])  # noqa: S104
 def test_a_port_where_somebody_listens_is_refused(theirs, ours):
-    with listening(theirs) as port, pytest.raises(NotStartedError, match=rf"port {port} of {ours} is taken.*--port"):
-        require_free(ours, port)
-    require_free(ours, port)
+    taken = r"port \d+ of .* is taken.*--port"
+    with listening(theirs) as port, pytest.raises(NotStartedError, match=taken), claimed(ours, port):
+        pytest.fail("claimed")
+    with claimed(ours, port):
+        pass
 
 
 def test_what_a_service_left_behind_takes_no_port():
@@ -91,11 +93,20 @@ def test_what_a_service_left_behind_takes_no_port():
         client.recv(1)
     with socket.socket() as strict, pytest.raises(OSError, match="in use"):
         strict.bind(("127.0.0.1", port))
-    require_free("127.0.0.1", port)
+    with claimed("127.0.0.1", port):
+        pass
 
 
 def test_a_second_service_on_a_port_is_refused_before_anything_starts(dpicl: Shell, tmp_path: Path) -> None:
     with listening("127.0.0.1") as port:
+        assert f"port {port} of 127.0.0.1 is taken" in dpicl.fails("serve", "--port", port)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_service_is_refused_while_the_first_does_not_listen_yet(dpicl: Shell, tmp_path: Path) -> None:
+    with listening("127.0.0.1") as port:
+        pass
+    with claimed("127.0.0.1", port):
         assert f"port {port} of 127.0.0.1 is taken" in dpicl.fails("serve", "--port", port)
     assert not list(tmp_path.iterdir())
 
