@@ -1,3 +1,3 @@
 dpicl ask support.team "I was charged twice in March."
 dpicl ask support.team "I was charged twice in March."
-dpicl budget --url "$DPICL_URL"
+dpicl budget

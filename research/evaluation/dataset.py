@@ -166,8 +166,14 @@ class Dataset:
             progress: called with the number of exemplars.
 
         Raises:
-            ValueError: files or fields are missing.
+            ValueError: files or fields are missing, or there are fewer training rows than all slots together expect.
         """
+        if self.task.sampling_probability(self.public_size) > 1:
+            raise ValueError(
+                f"{self.folder}: {self.public_size} training rows are too few for {self.task.ensemble} slots that draw "
+                f"{self.task.expected} exemplars each. Add rows, or lower `ensemble` or "
+                f"`{'shots' if self.task.drawn is None else 'drawn'}` in the plan"
+            )
         names = list(self.task.exemplar_fields)
         with tempfile.TemporaryDirectory() as folder:
             database = open_database(f"sqlite:///{folder}/evaluation.sqlite")

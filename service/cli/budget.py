@@ -18,7 +18,7 @@ _TASKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
 
 
 def budget(
-    url: str | None = None,
+    url: Annotated[str | None, typer.Option(envvar="DPICL_URL")] = None,
     key: Annotated[str, typer.Option(envvar="DPICL_API_KEY")] = "",
     json: Json = False,
 ) -> None:
@@ -28,8 +28,9 @@ def budget(
     counts is the promised ε of the plan.
 
     Args:
-        url: Address of a running service to ask instead of the database, which only the service's machine can read.
-        key: API key, with --url.
+        url: Address of a running service to ask. Without one, the command reads the database, as only the service's
+            machine can.
+        key: API key for that service.
     """
     if url is None:
         from service.operations import budgets

@@ -51,7 +51,7 @@ It is gone when you stop this. To ask, in another terminal:
   print(client.chat.completions.create(model="support.team", messages=messages).choices[0].message.content)
   END
 
-The budget, and what is left of it:  dpicl budget --url $DPICL_URL
+The budget, and what is left of it:  dpicl budget
 The right answers:                   {teams} (noise rarely gives others)
 The dashboard:                       {url}/admin/
   where you sign in with this key:   {admin}

@@ -26,7 +26,7 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{port}"
         commands = printed.split("in another terminal:\n")[1].split("The budget, and what is left")[0]
         commands = re.sub(r"^  ", "", commands, flags=re.MULTILINE)
-        printed_then = run(commands + "\ndpicl budget --url $DPICL_URL", tmp_path)
+        printed_then = run(commands + "\ndpicl budget", tmp_path)
         said = " ".join(printed_then.split())
         assert said.count("MADE-UP DATA") >= 3  # dpicl ask, curl, dpicl budget
         assert "97" in said  # of 100 answers, after three questions

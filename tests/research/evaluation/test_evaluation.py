@@ -53,6 +53,14 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
     assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
 
 
+def test_too_few_training_rows_for_the_slots_are_refused(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
+    train = dataset / "train.jsonl"
+    train.write_text("".join(train.read_text().splitlines(keepends=True)[:3]))
+    said = " ".join(dpicl.fails("eval", dataset, "--plan", plan_file).split())
+    assert "3 training rows are too few" in said
+    assert "lower `ensemble` or `shots`" in said
+
+
 @pytest.mark.slow
 def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     plan = plan_file.read_text()

@@ -45,9 +45,11 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
 
 
 def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:
-    wrong = TestClient(create_app(services), headers={"Authorization": "Bearer wrong"})
-    monkeypatch.setattr(budget, "connect", lambda _service: wrong)
+    wrong = {"Authorization": "Bearer wrong"}
+    monkeypatch.setattr(budget, "connect", lambda _service: TestClient(create_app(services), headers=wrong))
     assert "Invalid key: this API key is unknown" in dpicl.fails("budget", "--url", "http://service")
+    monkeypatch.setenv("DPICL_URL", "http://service")
+    assert "Invalid key: this API key is unknown" in dpicl.fails("budget")
 
 
 def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
