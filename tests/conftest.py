@@ -26,8 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
-SHARED = ("vllm", "service")
-"""Markers of tests that one process runs, one after the other: two engines at once would fight for cores and memory."""
+SHARED = ("vllm", "service", "browser")
+"""Markers of tests that one process runs, one after the other: they share what they start, or would fight for it."""
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -15,8 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.service
-
 ROOT = Path(__file__).parents[2]
 PR_SET_CHILD_SUBREAPER = 36
 # Far more than any takes on an idle machine.

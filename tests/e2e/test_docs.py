@@ -11,14 +11,13 @@ from research.restore.data import TrainConfig
 from service.serving.serve_config import load_serve_config
 from tests.documented import DOCS, SOURCES, blocks, run
 
-pytestmark = pytest.mark.service
-
 ROOT = DOCS.parent
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 ELSEWHERE = {"scrape_configs", "groups", "apiVersion"}
 """Keys of Prometheus' and of Kubernetes' files, which other tests check."""
 
 
+@pytest.mark.service
 def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     """Every command of the tutorial, in one shell, in a folder that has the examples."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")

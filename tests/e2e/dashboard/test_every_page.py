@@ -6,7 +6,7 @@ from playwright.sync_api import Browser, expect
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, shoot, sign_in
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.browser
 
 SHOWN = {
     "/admin/": "overview",

@@ -10,7 +10,7 @@ from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, Service, shoot, sign_in
 from tests.e2e.serving import SUPPORT
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.browser
 
 
 def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import Service, sign_in
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.browser
 
 
 def test_an_admin_reads_and_tries_requests(service: Service, browser: Browser) -> None:
