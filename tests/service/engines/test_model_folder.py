@@ -1,4 +1,4 @@
-"""What `model` may name, and the refusal of what is not a model. Models that are: `test_smollm2.py`."""
+"""What `model` may name, and the refusal of what is not a model. Models that are: `test_gguf.py`."""
 
 from __future__ import annotations
 

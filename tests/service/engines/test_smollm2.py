@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from exemplar_store import Exemplar
@@ -19,13 +14,10 @@ from service.answering.conversations import Conversation, Turn, as_task
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
 from service.engines.task import Prompt, TaskSpec
-from service.engines.vllm import memory, model_folder
-from tests.service.engines.test_model_folder import refusal
+from service.engines.vllm.model_folder import model_folder
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
-CODE = "from service.engines.vllm.model_folder import model_folder; print(model_folder('smollm2'))"
-ROOT = Path(__file__).parents[3]
 REVIEWS = [
     ("A joy from beginning to end.", "positive"),
     ("Two hours I will never get back.", "negative"),
@@ -42,54 +34,11 @@ CONVERSATION = Conversation(
 QUERY = {"text": "I loved every minute of it."}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One with empty caches, and without a compiler."""
-    with pytest.MonkeyPatch.context() as environment:
-        for cache in ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
-            environment.setenv(cache, str(tmp_path_factory.mktemp("cache")))
-        environment.setenv("CXX", "none")
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    """Made by two processes that begin at the same time."""
-    both = [subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in "12"]
-    first, second = (process.communicate(timeout=600)[0].strip() for process in both)
-    assert first == second
-    return Path(first)
-
-
-@pytest.fixture(scope="module")
-def exact() -> Path:
-    return Path(model_folder.model_folder("smollm2", exact=True))
-
-
-def test_it_is_unpacked_once(folder: Path) -> None:
-    before = (folder / "model.safetensors").stat()
-    assert model_folder.model_folder("smollm2") == str(folder)
-    assert (folder / "model.safetensors").stat() == before
-    assert {folder.name, f"{folder.name}.lock"} <= {one.name for one in folder.parent.iterdir()}
-    assert not list(folder.parent.glob("*.partial"))
-
-
-def test_integers_are_what_the_weights_are_rounded_to(folder: Path, exact: Path) -> None:
-    if not torch.cpu.get_capabilities().get("avx512_vnni"):
-        assert folder == exact
-        return
-    rounded, weights = (load_file(one / "model.safetensors") for one in (folder, exact))
-    scaled = [name for name in rounded if name.endswith("_scale")]
-    assert len(scaled) == 7 * 30
-    for name, weight in weights.items():
-        scale = rounded.get(f"{name}_scale")
-        if scale is None:
-            assert torch.equal(rounded[name], weight)
-        else:
-            assert ((rounded[name] * scale - weight.float()).abs() <= 0.5001 * scale).all(), name
-
-
-def test_its_answers_are_those_of_transformers(exact: Path) -> None:
+def test_its_answers_are_those_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with empty caches, and without a compiler."""
+    for cache in ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.setenv(cache, str(tmp_path / cache))
+    monkeypatch.setenv("CXX", "none")
     config = VllmConfig(
         name="vllm", model="smollm2", dtype="float32", max_model_len=1024, kv_cache_gib=1, timeout_s=600
     )
@@ -119,6 +68,7 @@ def test_its_answers_are_those_of_transformers(exact: Path) -> None:
     assert rewritten[0] == rewritten[1]
     assert rewritten[0].texts
     assert not rewritten[0].cut
+    exact = model_folder("smollm2", exact=True)
     tokenizer = AutoTokenizer.from_pretrained(exact)
     model = AutoModelForCausalLM.from_pretrained(exact, dtype="float32")
     for slot, label in zip(slots, labels, strict=True):
@@ -128,46 +78,3 @@ def test_its_answers_are_those_of_transformers(exact: Path) -> None:
         with torch.no_grad():
             scores = model(torch.tensor([tokenizer.encode(text)])).logits[0, -1, first].double()
         assert label == pytest.approx(torch.softmax(scores, 0).numpy(), abs=1e-3)
-
-
-def test_a_damaged_file_in_the_cache_is_noticed(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1000] ^= 1
-    weights.write_bytes(content)
-    assert refusal("smollm2") == f"{folder} is damaged: delete it, and it is made again"
-    (folder / "sha256").unlink()
-    assert "delete it" in refusal("smollm2")
-    shutil.rmtree(folder)
-
-
-def test_a_file_may_want_a_token_before_each_text(tmp_path: Path) -> None:
-    content = bytearray(model_folder._packaged_file(*model_folder._PACKAGED["smollm2"]).read_bytes())
-    content[content.index(b"add_bos_token") + len(b"add_bos_token") + 4] = True  # behind its type
-    (tmp_path / "wants.gguf").write_bytes(content)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder.model_folder(str(tmp_path / "wants.gguf")))
-    assert tokenizer.encode("Yes")[:-1] == [tokenizer.bos_token_id]
-
-
-def test_files_that_are_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packaged = model_folder._packaged_file(*model_folder._PACKAGED["smollm2"])
-    with packaged.open("rb") as file:
-        beginning = file.read(30_000_000)
-    given = tmp_path / "mine.gguf"
-    for content in (b"", b"Dear model,", beginning):
-        given.write_bytes(content)
-        assert f"{given} is damaged, or no model that transformers reads" in refusal(given)
-    (limit := tmp_path / "memory.max").write_text("100000000")
-    monkeypatch.setattr(memory, "_LIMIT", limit)
-    assert f"too little memory to unpack {packaged}: it takes 0.5 GiB, and 0.1 are left" == refusal("smollm2")
-
-
-def test_too_little_room_leaves_nothing_behind(tmp_path: Path) -> None:
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10**7, 10**7)); {CODE}"
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=600, env=environment)
-    assert "cannot be unpacked" in done.stderr
-    assert "File too large" in done.stderr
-    (left,) = (file.name for file in tmp_path.rglob("*") if file.is_file())
-    assert left.startswith("SmolLM2-135M-Instruct")
-    assert left.endswith(".lock")
