@@ -26,8 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
-SHARED = ("vllm", "service", "browser")
-"""Markers of tests that one process runs, one after the other: they share what they start, or would fight for it."""
+SHARED = {"vllm": 1, "service": 2, "browser": 1}
+"""Markers of tests that few processes run, with their number: all at once would fight for cores and memory."""
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -35,27 +35,28 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Group tests for ``--dist loadgroup``: by file, unless they share a process."""
-    shared = next((name for name in SHARED if item.get_closest_marker(name)), None)
-    item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
-
-
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist's own looks for the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest groups first.
+    """Group tests for ``--dist loadgroup``, by file unless few processes share them, and put the longest groups first.
 
     With ``--cov=NAME`` only a package's own tests count for it: tracing makes some take half as long again.
     """
     counting = tuple(f"tests/{name}" for name in config.getoption("cov_source", None) or ("",))
     groups: dict[str, list[pytest.Item]] = {}
+    turns: dict[str, dict[str, int]] = {name: {} for name in SHARED}
     for item in items:
-        groups.setdefault(item.get_closest_marker("xdist_group").args[0], []).append(item)
+        group = file = item.nodeid.partition("::")[0]
+        for name, processes in SHARED.items():
+            if item.get_closest_marker(name):
+                group = f"{name} {turns[name].setdefault(file, len(turns[name])) % processes}"
+        item.add_marker(pytest.mark.xdist_group(group))
+        groups.setdefault(group, []).append(item)
         if not item.nodeid.startswith(counting):
             item.add_marker("no_cover")
 
     def rank(name: str) -> tuple[bool, ...]:
         marked = (any(item.get_closest_marker(mark) for item in groups[name]) for mark in ("lengthy", "slow"))
-        return name not in SHARED, *(not one for one in marked)
+        return name.partition(" ")[0] not in SHARED, *(not one for one in marked)
 
     items[:] = [item for name in sorted(groups, key=rank) for item in groups[name]]
 
