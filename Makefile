@@ -59,7 +59,7 @@ test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL
 	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, model, browser or PostgreSQL, without the slow ones
-	$(PYTEST) -n 2 -m "not slow and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
+	$(PYTEST) -n 2 -m "not slow and not lengthy and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .
@@ -80,7 +80,7 @@ types: $(VENV)/.installed  ## Static types
 	$(BIN)/mypy
 
 check: ALL := 1
-check: lint types vulnerabilities test  ## What CI runs, except both demos and its coverage limit
+check: lint types vulnerabilities test  ## What CI runs, except the demo on vLLM and its coverage limit
 
 # What it leaves out is no benchmark.
 BENCHMARKS = $(filter-out benchmarks/simulated_engine.py,$(wildcard benchmarks/*.py))
