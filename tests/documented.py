@@ -22,13 +22,13 @@ def reader() -> dict[str, str]:
     return {**environment, "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
 
 
-def run(commands: str, folder: Path) -> str:
-    """What commands print, in one shell in this folder. None of them may fail; what they left running is ended."""
+def run(commands: str, folder: Path, environment: dict[str, str] | None = None) -> str:
+    """What a reader's commands print, in one shell in this folder. None may fail; what they left running is ended."""
     stop = "trap 'jobs -p | xargs -r kill; wait' EXIT\n"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-m", "-c", stop + commands],
         cwd=folder,
-        env=reader(),
+        env=environment or reader(),
         capture_output=True,
         text=True,
         timeout=600,

@@ -113,19 +113,23 @@ def own(folder: Path, **more: str) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def made_up(folder: Path, *options: str) -> Iterator[str]:
+def made_up(
+    folder: Path, *options: str, program: str = DPICL, environment: dict[str, str] | None = None
+) -> Iterator[str]:
     """``dpicl serve --synthetic`` until the block ends, when it must end as it should: what it printed.
 
     Args:
         folder: where it is started, and its log is written.
         options: further options.
+        program: the command, where it is not this environment's.
+        environment: variables, where they are not a reader's.
     """
     log = folder / "serve.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [DPICL, "serve", "--synthetic", *options],
+            [program, "serve", "--synthetic", *options],
             cwd=folder,
-            env=reader(),
+            env=environment or reader(),
             stdout=sink,
             stderr=subprocess.STDOUT,
         )

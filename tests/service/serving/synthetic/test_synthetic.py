@@ -164,7 +164,7 @@ def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest
 
 
 def test_it_prints_where_the_witness_is(capsys, synthetic: Synthetic) -> None:
-    """All else that it prints is pasted by tests/e2e/test_synthetic.py."""
+    """All else that it prints is pasted by tests/service/cli/test_extras.py."""
     say_how_to_ask(synthetic, "http://127.0.0.1:8080")
     witness = synthetic.database_url.replace("synthetic.sqlite", "synthetic.witness.sqlite")
     assert f"DPICL_WITNESS_URL={witness} " in capsys.readouterr().out
