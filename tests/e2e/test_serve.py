@@ -205,6 +205,7 @@ def test_it_ends_with_its_ray(running: Running) -> None:
     assert alive == []
 
 
+@pytest.mark.lengthy
 def test_a_grain_that_hides_nothing_is_refused(running: Running) -> None:
     """After the service that used this database has stopped."""
     environment = {**running.environment, "DPICL_LATENCY_GRAIN_MS": "1"}

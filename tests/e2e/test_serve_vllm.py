@@ -19,7 +19,7 @@ from examples.tiny_model import make_tiny_model
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, SUPPORT, Running, configured, serving, stops
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.lengthy, pytest.mark.vllm]
 
 PLAN = """
 knowledge_base: support
