@@ -7,7 +7,7 @@ import pytest
 
 from tests.documented import DOCS, blocks, run
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 
 def test_the_pages_run_as_written(tmp_path: Path) -> None:
