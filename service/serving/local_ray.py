@@ -46,9 +46,9 @@ class NotStartedError(ValueError):
 def claimed(host: str, port: int) -> Iterator[None]:
     """Keep an address for this process until the block ends.
 
-    Serve's proxy shares a port with whoever lets it (SO_REUSEPORT), another service's proxy included, and callers would
-    get answers of one service or the other. The proxy listens late in a start, so the port has a name from the
-    beginning, which the kernel gives to one process and frees when that ends.
+    Serve's proxy shares its port (SO_REUSEPORT) with another service's proxy, and callers would get answers of one
+    service or the other. The proxy listens late in a start. So the port also has a name from the beginning, which
+    the kernel gives to one process, and frees when that process ends.
 
     Raises:
         NotStartedError: another service has the port, or is about to; or another process listens at the address.
