@@ -179,8 +179,8 @@ def evaluate(
     # topics found.
     embed = embedder.embed_many if evaluator.needs_embeddings or not config.is_llm else None
     with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
-        answered_by = runner.run(engine.describe()).name
-        if signed is not None:
+        if signed is not None:  # else an engine whose replies are all kept need not start
+            answered_by = runner.run(engine.describe()).name
             accuracies.check_engine(output.records(), answered_by)
         asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
         given = Pass(asked, store, engine, embedder, runner.run)

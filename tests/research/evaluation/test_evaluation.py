@@ -243,7 +243,7 @@ def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
         (lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'), "'garden' is not among"),
         (lambda d: (d / "test.csv").touch(), "test.csv and"),
         (
-            lambda d: (d / "train.jsonl").write_text('{"id": "a", "text": "x", "label": "kitchen"}'),
+            lambda d: (d / "train.jsonl").write_text('{"id": "a", "text": "x", "label": "kitchen"}\n' * 20),
             "'unit_id': is missing",
         ),
     ],
