@@ -63,7 +63,7 @@ def test_an_operator_sets_where_types_lead(tmp_path: Path) -> None:
         ("/chat/completions", "there is /v1/chat/completions: let the base URL end in /v1"),
         ("/models", "there is /v1/models"),
         ("/v1/embeddings", "/openapi.json lists the addresses"),
-        ("/docs", "/openapi.json lists the addresses"),
+        ("/redoc", "/openapi.json lists the addresses"),
         ("/v1/v1/models", "leave /v1 out of the base URL"),
     ],
 )
