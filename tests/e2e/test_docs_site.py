@@ -16,6 +16,8 @@ import pytest
 from tests.deploy import promql
 from tests.e2e.browser import Window, chromium
 
+pytestmark = pytest.mark.lengthy
+
 ROOT = Path(__file__).parents[2]
 PROOFS = sorted([ROOT / "docs" / "privacy.md", *(ROOT / "docs" / "privacy").glob("*.md")])
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("object", "data")}

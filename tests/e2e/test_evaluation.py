@@ -5,8 +5,12 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.documented import SOURCES, run
 from tests.e2e.serving import SUPPORT
+
+pytestmark = pytest.mark.lengthy
 
 
 def test_a_reader_measures_a_file_of_their_own(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from tests.documented import DOCS, SOURCES, blocks, run
 from tests.e2e.serving import made_up
 from tests.processes import free_ports
 
+pytestmark = pytest.mark.lengthy
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TEAMS = ("Payments", "Shipping", "Security", "Garden", "Members")
 

@@ -15,6 +15,8 @@ from accounting.privacy.pld import PldAccountant
 from aggregation.keyword_ptr import KeywordPtr
 from tests.privacy.audit import LOSSES, Claim, Counts, caught, claim, judge, observe
 
+pytestmark = pytest.mark.lengthy
+
 TRIALS = 1_500
 Slots = Sequence[Set[str] | None]
 

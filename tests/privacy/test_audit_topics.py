@@ -34,6 +34,8 @@ from service.records.signed import read_task
 from tests.privacy.audit import epsilon_lower_bound
 from tests.service.conftest import development, embed
 
+pytestmark = pytest.mark.lengthy
+
 EPSILON, DELTA, TOPICS, TRIALS = 0.8, 1e-3, 200, 120
 NAMES = [f"t{number}" for number in range(TOPICS)]
 PLAN = f"""

@@ -27,6 +27,8 @@ from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
 from tests.privacy.parcels import LABELS, Slots, ingest, voting
 
+pytestmark = pytest.mark.lengthy
+
 Trials = list[Slots]
 
 OTHERS, SLOTS, Z, LEAD = 6, 2, 0.4, 1.0

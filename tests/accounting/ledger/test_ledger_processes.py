@@ -160,6 +160,7 @@ def test_signers_racing_cannot_exceed_the_lifetime_budget(database_url: str, led
     assert wrong(engine) == []
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("ending", ["release", "void"])
 def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     database_url: str, ledger: Ledger, engine: sa.Engine, ending: str

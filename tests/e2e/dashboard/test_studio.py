@@ -9,7 +9,7 @@ from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, sign_in
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.lengthy]
 
 EXAMPLES = "text,queue\nMy invoice is wrong,Billing\nThe app crashes,Technical\nI was charged twice,Billing\n"
 

@@ -86,6 +86,7 @@ def test_public_texts_are_none_of_the_questions():
     assert not public & {row["text"] for name in ("questions.jsonl", "tickets.jsonl") for row in read(name)}
 
 
+@pytest.mark.lengthy
 def test_the_tickets_make_answers_better(store):
     """Through the real store and the real engine, without noise: from 66 % zero-shot to about 85 %."""
     engine = NearestExemplarEngine(Embedder())

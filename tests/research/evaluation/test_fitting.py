@@ -9,6 +9,8 @@ from scipy import special
 from aggregation.posterior import SMOOTHING, PosteriorParameters
 from research.evaluation.fitting import Labelled, fit, fit_temperature
 
+pytestmark = pytest.mark.lengthy
+
 DEFAULT = PosteriorParameters(prior=1.0, decisiveness=7.0, lead=0.14, echo=1.0)
 TRUE = PosteriorParameters(prior=1.6, decisiveness=14.0, lead=0.3, echo=0.6)
 LABELS, SLOTS = 5, 100

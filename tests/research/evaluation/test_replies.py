@@ -133,6 +133,7 @@ def test_what_replies_depend_on_asks_again(dpicl: Shell, command: Command, serve
         assert asked_again() == rows, name
 
 
+@pytest.mark.lengthy
 def test_a_killed_run_goes_on(dpicl: Shell, command: Command, server: ChatServer) -> None:
     reached, killed = threading.Event(), threading.Event()
 

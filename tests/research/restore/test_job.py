@@ -19,7 +19,7 @@ from sanitization.restore import bundle
 from sanitization.restore.publishing import JobError, publish, read_report
 from tests.sanitization.restore.made_up import KEY
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.lengthy]
 
 WORLD = World(illnesses=4)
 SETTINGS: dict[str, Any] = {

@@ -101,6 +101,7 @@ def expected(folder: Path, text: str, row: torch.Tensor | None, tokens: list[int
     return said[range(len(tokens)), tokens].tolist()
 
 
+@pytest.mark.lengthy
 def test_mixed_batches_equal_transformers(llm: Any, folder: Path, table: torch.Tensor) -> None:
     worst, moved = 0.0, 0
     for text, extra, (tokens, found) in zip(prompts(), extras(), ask(llm, prompts(), extras()), strict=True):

@@ -16,7 +16,7 @@ from service.engines.task import ZeroShot
 from tests.service.engines.contract import EngineContract, KeepingContract
 from tests.service.engines.test_vllm import CALIBRATION, CLASSIFY, GENERATE, QUERY, Running, exemplar, slot
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.lengthy]
 
 TASK = replace(CLASSIFY, calibration=CALIBRATION, slot_tokens=300)
 BLOCKS = [slot(number, 4) for number in range(6)]

@@ -18,7 +18,7 @@ from service.engines.errors import EngineUnavailableError, UnanswerableQueryErro
 from tests.service.conftest import MajorityEngine
 from tests.service.engines.steered_bundles import publish, right
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.lengthy]
 
 
 class Running:

@@ -15,6 +15,8 @@ from service.engines.errors import EngineUnavailableError, UnanswerableQueryErro
 from service.engines.task import Writing, ZeroShot
 from tests.service.engines.test_vllm import CLASSIFY, GENERATE, QUERY, Running, slot
 
+pytestmark = pytest.mark.lengthy
+
 MOST = 8
 TASK = replace(
     GENERATE,

@@ -111,6 +111,7 @@ def test_a_second_service_is_refused_while_the_first_does_not_listen_yet(dpicl: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.lengthy
 def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
     with listening("127.0.0.1") as port:
         pass

@@ -17,7 +17,7 @@ from service.engines.embedding.batches import ROWS, SHAPES, FixedBatches, Padded
 from service.engines.embedding.embedder import Embedder
 from tests.service.engines.embedding.test_embedding import TEXTS, TICKETS, operations, tiny_model
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.lengthy]
 
 WORDS = ["the", "engine", "is", "loud", "all", "night", "and", "my", "letter", "late", "again", "please", "send", "two"]
 """Each is one piece."""
