@@ -21,7 +21,7 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.embedding.embedder import Embedder
 from service.serving.synthetic.setup import QUESTIONS
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.lengthy]
 
 SUPPORT = Path(__file__).parents[3] / "examples" / "support"
 FIELDS = ("text", "team", "desk", "reply")
@@ -86,7 +86,6 @@ def test_public_texts_are_none_of_the_questions():
     assert not public & {row["text"] for name in ("questions.jsonl", "tickets.jsonl") for row in read(name)}
 
 
-@pytest.mark.lengthy
 def test_the_tickets_make_answers_better(store):
     """Through the real store and the real engine, without noise: from 66 % zero-shot to about 85 %."""
     engine = NearestExemplarEngine(Embedder())

@@ -15,6 +15,8 @@ from service.engines.task import TaskSpec, ZeroShot
 from tests.service.conftest import MajorityEngine
 from tests.service.engines.roomy import Roomy
 
+pytestmark = pytest.mark.slow
+
 
 class Counting(Roomy, MajorityEngine):
     """Says how many exemplars it was shown. ``questions`` counts what it was asked without any."""

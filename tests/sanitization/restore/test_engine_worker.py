@@ -14,7 +14,7 @@ from examples.tiny_model import make_tiny_model
 from research.restore.model import SteeredModel
 from sanitization.restore.steering import BEGIN, ROW, TABLE
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.lengthy]
 
 ROWS, TOKENS = 6, 30
 LAYERS = (0, 1)
@@ -101,7 +101,6 @@ def expected(folder: Path, text: str, row: torch.Tensor | None, tokens: list[int
     return said[range(len(tokens)), tokens].tolist()
 
 
-@pytest.mark.lengthy
 def test_mixed_batches_equal_transformers(llm: Any, folder: Path, table: torch.Tensor) -> None:
     worst, moved = 0.0, 0
     for text, extra, (tokens, found) in zip(prompts(), extras(), ask(llm, prompts(), extras()), strict=True):

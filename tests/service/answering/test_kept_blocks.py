@@ -21,6 +21,8 @@ from tests.service.answering.test_measured_grains import LanguageModel, padded
 from tests.service.conftest import embed, nearly_noiseless, rows, states
 from tests.service.engines.contract import EngineContract, KeepingContract
 
+pytestmark = pytest.mark.slow
+
 ANSWER_S = 0.05
 
 

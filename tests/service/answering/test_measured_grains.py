@@ -36,6 +36,8 @@ from tests.service.conftest import (
 )
 from tests.service.engines.roomy import Roomy
 
+pytestmark = pytest.mark.slow
+
 SLOW_S = 0.12
 
 

@@ -13,6 +13,8 @@ from service.cli import ask
 from service.operations.services import Services
 from tests.service.shell import Shell
 
+pytestmark = pytest.mark.slow
+
 ANSWER = {
     "id": "r",
     "task": "kb.t@1",

@@ -11,6 +11,8 @@ import pytest
 
 from tests.service.conftest import PLAN
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = "import sys; sys.argv[0] = 'dpicl'; from service.cli import main; main()"
 SHOWN = "Calibrating the noise, and comparing accountants and better plans"
 

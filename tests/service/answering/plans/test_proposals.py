@@ -14,6 +14,8 @@ from tests.documented import DOCS, blocks
 from tests.service.conftest import PLAN, TEXT_PLAN
 from tests.service.shell import Shell
 
+pytestmark = pytest.mark.slow
+
 SIZE = 9000
 LABELS = """
 knowledge_base: support
@@ -65,6 +67,7 @@ def with_pasted(plan: Any, proposal: Proposal) -> Any:
     return plan
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("text", "changes", "found"),
     [
