@@ -22,27 +22,18 @@ from service.engines.embedded.nearest_exemplar import (
 )
 from service.engines.embedding.embedder import Embedder
 from service.engines.task import Prompt, TaskSpec
-from tests.service.engines.contract import Case, DownContract, EngineContract, Running
+from tests.service.engines.contract import QUERY, TICKETS, Case, DownContract, EngineContract, Running
 
 pytestmark = pytest.mark.model
 
 LABELS = ("Sports", "Business", "Gardening")
 TASK = TaskSpec("kb.topic", LABELS, Prompt("", "Text: {text}\nAnswer: {label}", "Text: {text}\nAnswer:"), ensemble=100)
-QUERY = {"text": "The striker scored twice in the final."}
-TEXTS = [
-    ("The goalkeeper saved a late penalty.", "Sports"),
-    ("Shares of the bank fell by a tenth.", "Business"),
-    ("Water the tomatoes in the evening.", "Gardening"),
-    ("She won the marathon in record time.", "Sports"),
-    ("The merger was blocked by the regulator.", "Business"),
-    ("Prune the roses before spring.", "Gardening"),
-]
 
 
 @pytest.fixture(scope="module")
 def exemplars(embedder) -> list[Exemplar]:
-    vectors = embedder.embed([text for text, _ in TEXTS])
-    return [Exemplar({"text": text, "label": label}, v) for (text, label), v in zip(TEXTS, vectors, strict=True)]
+    vectors = embedder.embed([text for text, _ in TICKETS])
+    return [Exemplar({"text": text, "label": label}, v) for (text, label), v in zip(TICKETS, vectors, strict=True)]
 
 
 @pytest.fixture(scope="module")
