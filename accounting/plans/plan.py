@@ -383,6 +383,8 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
             known = ", ".join(ways[tag] if tag in ways else types_of(problem["loc"][2]))
             missing = "is missing; " if problem["type"].endswith("found") else ""
             return (f"{key}.{tag}", f"{missing}must be one of {known}")
+        case "tuple_type" | "list_type":
+            return (key, "must be a list, such as [A, B]")
         case "string_type" if isinstance(problem["input"], bool | int | float | None):
             return (key, f"{json.dumps(problem['input'])} is not a text: quote it")
         case "string_pattern_mismatch" if "topics" in problem["loc"]:

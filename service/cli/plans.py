@@ -56,6 +56,8 @@ class _Compared(Options):
 
     rows: str | None = None
     """File or address of rows to compare the plan's labels with, as for `kb ingest`. Nothing of it is stored."""
+    unit_id: str = "unit_id"
+    """Column of these rows with the id of the person, customer or document."""
     columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None
     """Field of these rows and the column of another name to take it from. Repeat it."""
 
@@ -65,7 +67,7 @@ class _Compared(Options):
         if self.rows is None or not listed:
             return {}
         columns = columns_named(self.columns or [])
-        layout = Layout(sorted({field for field, _ in listed.values()}), columns.pop("unit_id", "unit_id"), columns)
+        layout = Layout(sorted({field for field, _ in listed.values()}), columns.pop("unit_id", self.unit_id), columns)
         with open_source(self.rows, SqlQuery(), text) as source:
             rows = [row.fields for row in source.rows(layout)]
         return {name: LabelCounts.of(labels, [row[field] for row in rows]) for name, (field, labels) in listed.items()}

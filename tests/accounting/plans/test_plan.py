@@ -103,6 +103,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (PLAN + "\nbudget: {epsilon: 1, delta: 1e-5}", 'found duplicate key "budget"'),
         (changed(tasks__topic__labels=[True, False]), "tasks.topic.labels.0: true is not a text: quote it"),
         (changed(tasks__topic__labels=[1, None]), "tasks.topic.labels.1: null is not a text: quote it"),
+        (changed(tasks__topic__labels="red, blue"), "tasks.topic.labels: must be a list, such as [A, B]"),
         (changed(surprise=1), "surprise: unknown key"),
         (changed(surprise={"\ud800": 1}), "surprise.\ufffd: contains a NUL character or half of a surrogate pair"),
         (changed(tasks__topic__prompt__instruction="Wr\ud800te"), "tasks.topic.prompt.instruction: contains a NUL"),
