@@ -52,7 +52,7 @@ def services(folder: Path, calibrated: CalibratedPlan, engine, colours=COLOURS):
 
 def test_a_slot_shows_no_more_than_the_nearest_of_what_it_draws(tmp_path: Path) -> None:
     engine = MajorityEngine()
-    of = services(tmp_path, plan(drawn=15, ensemble=4, labels=list(COLOURS)), engine)
+    of = services(tmp_path, plan(drawn=30, ensemble=2, labels=list(COLOURS)), engine)
     for colour in COLOURS:
         engine.shown.clear()
         answer = asyncio.run(of.answering.answer("toys.colour", f"a {colour} thing", key_id="k"))
