@@ -78,7 +78,7 @@ class Rewriting:
 
         Raises:
             ContextNotSupportedError: the task's plan does not allow it, or the engine cannot write.
-            InvalidQueryError: the turns are too long together, or not text.
+            InvalidQueryError: the newest turn is empty, or the turns are too long together, or not text.
             service.engines.errors.EngineUnavailableError: the engine is down or busy, or replies with no whole text.
             service.engines.errors.UnanswerableQueryError: the engine can never rewrite this conversation.
             service.records.text_ledger.TextBudgetExhaustedError: sanitised, the turns would cost too much.
@@ -149,6 +149,8 @@ def as_task(address: str, conversation: Conversation, asker: str) -> tuple[TaskS
 def _checked(conversation: Conversation) -> Conversation:
     """The same, its texts as questions have them."""
     turns = tuple(Turn(turn.role, checked_text(turn.text)) for turn in conversation.turns)
+    if not turns[-1].text:
+        raise InvalidQueryError("the newest message is empty")
     if sum(len(turn.text) for turn in turns) > MAX_QUERY_CHARACTERS:
         raise InvalidQueryError(
             f"a conversation has at most {MAX_QUERY_CHARACTERS} characters: leave out its earliest turns"

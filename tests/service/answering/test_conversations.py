@@ -171,8 +171,9 @@ async def test_a_task_that_does_not_rewrite_names_the_setting(tmp_path: Path) ->
     [
         ([("user", "x" * 15_000), ("user", "y" * 5_001)], "at most 20000 characters: leave out its earliest turns"),
         ([("user", "a\0b"), ("user", "Is it red?")], "NUL"),
+        ([("user", "Is it red?"), ("user", " ")], "the newest message is empty"),
     ],
-    ids=["long", "NUL"],
+    ids=["long", "NUL", "empty"],
 )
 async def test_a_conversation_that_cannot_be_asked(tmp_path: Path, turns: list[tuple[str, str]], told: str) -> None:
     async with remote(tmp_path) as (services, server):
