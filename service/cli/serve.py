@@ -195,7 +195,9 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         typer.echo("Starting Ray")
         try:
             local_ray.start()
-        except (KeyboardInterrupt, SystemExit):  # the latter is how Ray takes SIGTERM
+        except (KeyboardInterrupt, SystemExit) as stopped:
+            if isinstance(stopped, SystemExit) and stopped.code != signal.SIGTERM:  # as Ray takes that signal
+                raise
             typer.echo("Stopping")
             ray.shutdown()
             return
