@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-class MechanismContract:
+class MechanismContract(ABC):
     """A subclass names a mechanism, and the statistic that is all it reads of its contributions.
 
     Attributes:
@@ -39,16 +40,16 @@ class MechanismContract:
     others: st.SearchStrategy | None = None
     euclidean = True
 
+    @abstractmethod
     def statistic(self, contributions: Sequence[Any]) -> np.ndarray:
         """Whole numbers."""
-        raise NotImplementedError
 
-    def release(self, mechanism: Any, contributions: Sequence[Any]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def release(self, mechanism: Any, contributions: Sequence[Any]) -> Any: ...
 
+    @abstractmethod
     def is_public(self, released: Any) -> bool:
         """Whether a release is one of those that anybody expects."""
-        raise NotImplementedError
 
     def moved(self, before: Sequence[Any], after: Sequence[Any]) -> int:
         """The square of the change."""
@@ -99,7 +100,7 @@ class MechanismContract:
             assert self.is_public(self.release(self.mechanism, contributions))
 
 
-class PlanningContract:
+class PlanningContract(ABC):
     """Of mechanisms that state beforehand how much agreement a release takes.
 
     Attributes:
@@ -114,12 +115,12 @@ class PlanningContract:
     refused: Sequence[float] = (0.0, 1.0, -0.1, 1.5, float("nan"))
     step: float = 1e-6
 
+    @abstractmethod
     def required(self, mechanism: Any, *probability: float) -> float:
         """The mechanism's own default unless a probability is given."""
-        raise NotImplementedError
 
-    def probability(self, mechanism: Any, agreement: float) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def probability(self, mechanism: Any, agreement: float) -> float: ...
 
     @pytest.mark.parametrize("probability", [0.6, 0.95, 0.999])
     def test_what_is_required_is_just_enough(self, probability: float) -> None:

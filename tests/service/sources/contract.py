@@ -1,6 +1,7 @@
 """The promises of every source of exemplars, as tests that the tests of each source inherit."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -83,7 +84,7 @@ class SourceContract(RowsContract):
                 assert len(list(source.rows(LAYOUT))) == len(TICKETS)
 
 
-class FileContract(SourceContract):
+class FileContract(SourceContract, ABC):
     """What is read of a file, or a folder of files, on this machine. A subclass has ``put``.
 
     Attributes:
@@ -92,9 +93,9 @@ class FileContract(SourceContract):
 
     name: str
 
+    @abstractmethod
     def put(self, records: Sequence[Record], path: Path) -> None:
         """Write records to a path."""
-        raise NotImplementedError
 
     @pytest.fixture
     def write(self, tmp_path: Path) -> Write:
