@@ -85,7 +85,9 @@ class Layout:
             for name in self.needed:
                 if name not in records.names:
                     known = ", ".join(map(repr, records.names))
-                    advice = "; choose the one that names the person (--unit-id)" if name == self.unit_id else ""
+                    advice = (
+                        "; set unit_id (--unit-id) to the one that names the person" if name == self.unit_id else ""
+                    )
                     raise BadRowError(records.header, name, f"is not among the columns, which are {known}{advice}")
         for number, record in records.numbered:
             yield self.row(number, record)

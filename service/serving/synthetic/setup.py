@@ -31,7 +31,10 @@ QUESTIONS = {
     "The security code is refused every time I try.": "Security",
     "The leaves of my basil turn yellow.": "Garden",
 }
-"""Questions to ask, and the right answers. Of 100 answers with noise more than 99 are right, by either engine."""
+"""Questions to ask, and the right answers.
+
+With noise `nearest_exemplar` answers 99.8 % or more of 15,000 times rightly, SmolLM2 95 to 100 % of 600 to 1,200.
+"""
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Pa
     found = json.loads(dpicl.ok(*preview, "--rows", toys, "--map", "label=colour"))["labels"]["colour"]
     assert found == {"labels": {"red": 8, "blue": 0}, "others": {"bleu": 2, "re\u0301d": 2}}
     toys.write_text(toys.read_text().replace("unit_id", "owner", 1).replace("colour", "label", 1))
-    assert "(--unit-id)" in dpicl.fails(*preview, "--rows", toys)
+    assert "--unit-id" in dpicl.fails(*preview, "--rows", toys)
     assert json.loads(dpicl.ok(*preview, "--rows", toys, "--unit-id", "owner"))["labels"]["colour"] == found
 
 
