@@ -59,7 +59,7 @@ test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL
 	$(PYTEST) -n 5 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, model, browser or PostgreSQL, without the slow ones
-	$(PYTEST) -n 3 -m "not slow and not lengthy and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
+	$(PYTEST) -n 3 -m "not slow and not lengthy and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e examples privacy) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 SHARED = {"vllm": 1, "service": 2, "browser": 1}
 """Markers of tests that few processes run, with their number: all at once would fight for cores and memory."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import modules that ``-m "not MARKER"`` leaves out whole: torch takes seconds in each process."""
+    left_out = re.findall(r"\bnot (\w+)", config.option.markexpr)
+    if collection_path.suffix != ".py" or not left_out:
+        return None
+    marked = re.search(r"^pytestmark = (.*)", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
+    return True if marked and set(re.findall(r"mark\.(\w+)", marked[1])) & set(left_out) else None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -50,6 +50,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 # --- Sensitivity ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(before=anything, after=anything, others=repeated)
 def test_a_gap_above_two_fixes_the_top_words(before, after, others) -> None:

@@ -111,6 +111,7 @@ def test_slots_that_agree_overrule_zero_shot_that_is_sure(
             assert replace(posterior, calibration=HARD).probabilities(noisy, zero_shot).argmax() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sure", [0.0, 0.5, 0.99, 0.999])
 @pytest.mark.parametrize("labels", [2, 4, 6, 50])
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 3.0, 10.0, 30.0, 100.0])

@@ -125,6 +125,7 @@ def killed(target: Callable[[str, int], None], url: str, step: int, fewest: int)
             return
 
 
+@pytest.mark.slow
 def test_a_killed_change_leaves_one_key_that_opens_everything(store, engine, database_url, tickets, rows):
     store.ingest("tickets", rows(3))
     before = texts(store)

@@ -210,6 +210,10 @@ def test_a_bad_table_is_named(data, row, field, message):
 def test_a_column_that_is_ignored_may_be_long(size):
     (row,) = csv_rows(b"unit_id,text,label,page\nann,hello,yes,%s\n" % (b"h" * size))
     assert (row.fields, row.ignored) == ({"text": "hello", "label": "yes"}, ("page",))
+
+
+@pytest.mark.slow
+def test_a_quote_that_is_not_closed_is_refused_before_the_file_ends():
     with pytest.raises(BadRowError, match=r"row 2: .* CSV"):
         csv_rows(b'unit_id,text,label\nann,hello,"yes\n' + b"x\n" * MAX_LINE_CHARACTERS)
 

@@ -21,7 +21,7 @@ EVERY = np.arange(120)
 EVERY_MECHANISM = pytest.mark.parametrize("name", [*CORRECTED, *RESPONSES])
 
 
-@pytest.mark.parametrize("count", [2, 3, 50, 120])
+@pytest.mark.parametrize("count", [2, 3, 50, pytest.param(120, marks=pytest.mark.slow)])
 @EVERY_MECHANISM
 def test_as_private_as_announced(name: str, count: int, tmp_path: Path) -> None:
     """With all of the ε that was asked for, but at the ends of the range."""

@@ -230,6 +230,7 @@ def test_the_artifact_tells_sanitisers_apart(folder: Path) -> None:
     assert opened(folder).artifact.digest == opened(folder).artifact.digest
 
 
+@pytest.mark.slow
 def test_a_megabyte(folder: Path) -> None:
     sanitizer = opened(folder)
     text = ("bfg the, 12 " * (LONGEST_TEXT // 12 + 1))[:LONGEST_TEXT]

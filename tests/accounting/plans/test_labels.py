@@ -65,6 +65,7 @@ def test_labels_that_can_be_told_apart_are_taken() -> None:
     check_distinct("labels", ["C", "C++", "C#", "1", "11", "❤️", "💔", *LABELS])
 
 
+@pytest.mark.slow
 def test_plain_once_is_plain_for_good() -> None:
     """Of every character that Unicode has."""
     odd = [chr(code) for code in range(0x110000) if plain(plain(chr(code))) != plain(chr(code))]

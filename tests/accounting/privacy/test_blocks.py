@@ -95,6 +95,7 @@ def right(kind):
     return lambda z, q, loss: charged(Gaussian(z, kind), q, loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 class TestTheWorstPair:
     def test_no_neighbours_cost_more(self, kind):
@@ -131,6 +132,7 @@ class TestTheWorstPair:
             assert known == anything
 
 
+@pytest.mark.slow
 class TestErrorsShow:
     """Each by the search that finds nothing as it is."""
 

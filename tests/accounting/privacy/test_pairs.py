@@ -89,6 +89,7 @@ def test_delta_must_be_a_probability():
         lower_epsilon([Event(Gaussian(1.0), ALWAYS)], 0.0)
 
 
+@pytest.mark.slow
 def test_more_different_answers_take_coarser_grids(monkeypatch):
     """Each has a transform of its own: what all of them take together is to be bounded."""
     steps = []

@@ -44,6 +44,7 @@ def test_attack(glove: Path, cache: Path) -> None:
     assert "needs --texts" in CliRunner().invoke(app, ["sanitize", "attack", "--mechanism", "whole_rr"]).output
 
 
+@pytest.mark.slow
 def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     """Words that follow each other in a circle, in texts of two lengths: context tells, and length survives."""
     words = letter_words(60).words

@@ -53,6 +53,7 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
     assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
 
 
+@pytest.mark.slow
 def test_too_few_training_rows_for_the_slots_are_refused(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     train = dataset / "train.jsonl"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:3]))
@@ -242,9 +243,10 @@ def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
         (lambda d: (d / "test.jsonl").write_text("{"), "test.jsonl: row 1: is not valid JSON"),
         (lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'), "'garden' is not among"),
         (lambda d: (d / "test.csv").touch(), "test.csv and"),
-        (
+        pytest.param(
             lambda d: (d / "train.jsonl").write_text('{"id": "a", "text": "x", "label": "kitchen"}\n' * 20),
             "'unit_id': is missing",
+            marks=pytest.mark.model,
         ),
     ],
 )

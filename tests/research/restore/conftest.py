@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from research.studies.redacted_leak import Leak, RedactedQuestion, measure, read
+
+pytestmark = pytest.mark.model
 
 # Answers by how common they are. "Scurvy" is never one.
 KNOWN = [

@@ -31,7 +31,7 @@ def test_pain_in_jaw_pain() -> None:
 
 def test_every_span_of_many_texts_is_found_where_it_is() -> None:
     """Any word of the example's tickets; the same words found by splitting, not by searching."""
-    for line in TICKETS.read_text().splitlines()[:200]:
+    for line in TICKETS.read_text().splitlines()[:60]:
         text = json.loads(line)["text"]
         words = [word.strip(".,;:!?'\"()-") for word in text.split()]
         for word in {one for one in words if one.isalpha()}:

@@ -73,6 +73,7 @@ def test_where_nothing_was_written_a_rule_may_forbid_the_zero_shot_answer(rules,
     assert (answer["text"], answer["fallback"]) == (text, True)
 
 
+@pytest.mark.model
 def test_a_plan_whose_grammar_cannot_be_kept_to_is_not_signed(records: Records):
     pytest.importorskip("xgrammar")
     check_engine(records, plan(regex="(yes|no), [0-9]{2}"))
@@ -82,6 +83,7 @@ def test_a_plan_whose_grammar_cannot_be_kept_to_is_not_signed(records: Records):
             check_engine(records, plan(**{field: wrong}))
 
 
+@pytest.mark.model
 def test_a_grammar_is_read_in_a_process_of_its_own_within_bounds(monkeypatch):
     pytest.importorskip("xgrammar")
     code = "import sys, service.engines.grammar_check as check; print(check.grammar_problem('regex', '(a+)+$'), "

@@ -197,6 +197,7 @@ def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkey
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
 
 
+@pytest.mark.model
 def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
     file = tmp_path / "toys.csv"

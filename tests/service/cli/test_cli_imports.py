@@ -81,6 +81,7 @@ def test_the_help_says_what_the_commands_say_of_themselves():
         assert first == place.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "variables"),
     [("bash", {"COMP_WORDS": "dpicl plan pr", "COMP_CWORD": "2"}), ("zsh", {"_TYPER_COMPLETE_ARGS": "dpicl plan pr"})],

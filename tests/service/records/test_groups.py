@@ -115,6 +115,7 @@ def least_paid(signed: Sequence[promised.Row]) -> Pair:
 WHO_PAYS_LEAST_COUNTS = [(module, "most_paid", least_paid) for module in (promised, groups)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("story", "bugs"),
     [
