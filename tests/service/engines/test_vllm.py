@@ -640,6 +640,7 @@ def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
         open_engine(VllmConfig(name="vllm", model=str(running.folder)), None)  # type: ignore[arg-type]
 
 
+@pytest.mark.lengthy
 def test_an_evaluation_asks_it_once_and_ends_it(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
     """Slots and then sentences, on one event loop. The next run starts no engine: it could not."""
     rows = [{"unit_id": str(i), **exemplar(i).fields} for i in range(12)]

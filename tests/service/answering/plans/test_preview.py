@@ -218,7 +218,7 @@ def test_the_epsilon_spent_grows_with_charges_of_any_kind(calibrated: Calibrated
     assert epsilon_spent(document, dict.fromkeys(calibrated.plan.tasks, 1000)) == pytest.approx(6, rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.lengthy
 def test_the_command_line_fits_the_terminal(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In short 80 columns, with a line for each task in the one table; in detail 100."""
     (tmp_path / "plan.yaml").write_text(PLAN)

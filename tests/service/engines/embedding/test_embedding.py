@@ -83,7 +83,7 @@ def test_an_embedding_depends_on_its_own_text_only(embedder):
 def test_vectors_are_those_of_sentence_transformers(embedder):
     """One text at a time: padding a batch changes them."""
     theirs = SentenceTransformer(str(packaged_model()), device="cpu", local_files_only=True)
-    texts = [*TEXTS, *(json.loads(line)["text"] for line in TICKETS.read_text().splitlines()[:100])]
+    texts = [*TEXTS, *(json.loads(line)["text"] for line in TICKETS.read_text().splitlines()[:30])]
     one_by_one = theirs.encode(texts, batch_size=1, normalize_embeddings=True, show_progress_bar=False)
     assert embedder.embed(texts).tobytes() == one_by_one.tobytes()
     padded = theirs.encode(texts, batch_size=len(texts), normalize_embeddings=True, show_progress_bar=False)
@@ -248,7 +248,7 @@ async def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(m
         monkeypatch.setattr(application, of_its_process, lambda: None)
     deployment = application.EmbedderDeployment.func_or_class(threads=1)
     await deployment.check_health()  # idle: it is asked
-    work = [asyncio.create_task(deployment.embed(["word " * 200] * 20)) for _ in range(8)]
+    work = [asyncio.create_task(deployment.embed(["word " * 200] * 4)) for _ in range(8)]
     await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
     await deployment.check_health()
     assert sum(one.done() for one in work) < len(work)
