@@ -25,9 +25,9 @@ from aggregation.keyword_ptr import KeywordPtr
 from aggregation.noise import from_fixed_point
 from exemplar_store import sampling
 from service.answering.answering import Answering
+from service.answering.mechanisms import keyword_ptr
 from service.answering.mechanisms.adapter import words_of
 from service.answering.mechanisms.keyword_joint_em import RankedKeywords
-from service.answering.mechanisms.keyword_ptr import TestedKeywords
 from service.answering.mechanisms.prototypes import PrototypesAdapter
 from service.answering.mechanisms.rnm_gaussian import LabelVote, RnmGaussianAdapter
 from service.answering.stages import Ready
@@ -133,7 +133,7 @@ def telling(right: Any) -> Any:
 def first_slots_answer(right: Any) -> Any:
     """The fallback is what the first slot answered."""
 
-    async def release(self: TestedKeywords, outputs: Sequence[Any]) -> Any:
+    async def release(self: keyword_ptr.TestedKeywords, outputs: Sequence[Any]) -> Any:
         said = next((output for output in outputs if isinstance(output, str)), self.fallback)
         return await right(replace(self, fallback=said), outputs)
 
@@ -183,7 +183,11 @@ BUGS = {
         "signed, soft votes, blocks", "what an answer tells", LabelVote, "release", telling
     ),
     "the fallback is the first slot's answer": Bug(
-        "PTR, units, a secret that nobody else says", "the secret leaves", TestedKeywords, "release", first_slots_answer
+        "PTR, units, a secret that nobody else says",
+        "the secret leaves",
+        keyword_ptr.TestedKeywords,
+        "release",
+        first_slots_answer,
     ),
     "a sample is drawn before the charge": Bug("order", "order of the steps", Answering, "_charge", sampling_first),
     "half the noise multiplier": Bug(
