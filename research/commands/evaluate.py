@@ -21,7 +21,7 @@ from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEval
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid, read_csv, write_csv
 from research.evaluation.texts import TextEvaluator
-from service.answering.mechanisms.adapter import Adapter, adapter_type
+from service.answering.mechanisms.adapter import NO_CANDIDATES, Adapter, adapter_type, needs_written_texts
 from service.answering.mechanisms.prototypes import PrototypesAdapter
 from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.answering.mechanisms.written_texts import WrittenTextsAdapter
@@ -172,6 +172,8 @@ def evaluate(
     epsilons = [plan.budget.epsilon] if signed else noise.epsilon or _EPSILONS
     grid = Grid(epsilons, answers, noise.draws, noise.prior, noise.fit)
     config = engine_of(engine_config)
+    if not config.is_llm and needs_written_texts(plan.tasks[name]):
+        raise ValueError(f"{name}: {config.name} {NO_CANDIDATES}")
     embedder = Embedder(threads=cores())
     folder = questions.replies or cache_folder() / "replies"
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)

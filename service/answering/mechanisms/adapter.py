@@ -342,6 +342,21 @@ def adapter_type(mechanism: Mechanism) -> type[Adapter[Any, Any]]:
     return ADAPTERS[type(mechanism), type(mechanism.releases)]
 
 
+NO_CANDIDATES = (
+    "does not write texts, and the plan has none to choose from: list public_answers, name the document_field whose "
+    "passages are answers, or use a language model"
+)
+"""What is wrong with an engine that is not a language model, for a task as :func:`needs_written_texts` finds them."""
+
+
+def needs_written_texts(task: ClassifyTask | GenerateTask) -> bool:
+    """Whether an answer is chosen from texts that only a language model can provide: the plan and a question do not."""
+    if not isinstance(task, GenerateTask) or task.public_answers or task.document_field is not None:
+        return False
+    adapter = adapter_type(task.mechanism)
+    return issubclass(adapter, TextAdapter) and not adapter.schema.written_together
+
+
 def adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Adapter[Any, Any]:
     """A signed task's adapter."""
     return adapter_type(task.mechanism)(task, noise)

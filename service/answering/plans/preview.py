@@ -14,7 +14,7 @@ from accounting.plans.plan import CalibratedPlan, TaskNoise
 from accounting.plans.strict import is_none
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.privacy.accountants import get_accountant
-from service.answering.mechanisms.adapter import adapter_of
+from service.answering.mechanisms.adapter import adapter_of, needs_written_texts
 from service.answering.mechanisms.outlook import RELIABLE
 from service.engines.prompts import CHARACTERS_PER_TOKEN
 from service.records.signed import read_signed
@@ -160,8 +160,8 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         llm_calls=adapter.calls,
         llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-        gives=seen.gives(answers, voices, number) + _chosen(task),
-        summary=seen.in_words(answers, voices, number) + _chosen(task) + _of_scores(task),
+        gives=seen.gives(answers, voices, number) + _chosen(task) + _engine_needed(task),
+        summary=seen.in_words(answers, voices, number) + _chosen(task) + _engine_needed(task) + _of_scores(task),
         warning=warning,
         remedies=seen.remedies if warning or seen.needed > voices else None,
         topics=topics,
@@ -182,6 +182,12 @@ def _chosen(task: ClassifyTask | GenerateTask) -> str:
         return f" Each slot draws about {task.expected} exemplars and says what the one nearest to the question says."
     shown = "the one" if task.shots == 1 else f"the {task.shots}"
     return f" Each slot draws about {task.expected} exemplars and shows {shown} nearest to the question."
+
+
+def _engine_needed(task: ClassifyTask | GenerateTask) -> str:
+    if not needs_written_texts(task):
+        return ""
+    return " Only a language model can answer: `nearest_exemplar` needs `public_answers`, or a `document_field`."
 
 
 def _of_scores(task: ClassifyTask | GenerateTask) -> str:

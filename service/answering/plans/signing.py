@@ -17,6 +17,7 @@ from accounting.plans.plan import CalibratedPlan, Plan, PlanError
 from accounting.plans.tasks import GenerateTask, placeholders
 from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStoreError, KnowledgeBase, TopicList
+from service.answering.mechanisms.adapter import NO_CANDIDATES, needs_written_texts
 from service.answering.once.making import NAME_AN_ENGINE, NotMadeError, check_readable, grain_s
 from service.answering.once.making import make as make_here
 from service.answering.plans.calibrating import calibrate
@@ -129,6 +130,11 @@ def check_engine(records: Records, plan: Plan) -> None:
         for name, task in plan.tasks.items()
         if engine and isinstance(task, GenerateTask) and isinstance(task.mechanism, TokenEnsembleMechanism)
         for field, problem in _writing_problems(engine, task, task.mechanism)
+    ]
+    cannot += [
+        (f"tasks.{name}.public_answers", f"{engine.name} {NO_CANDIDATES}")
+        for name, task in plan.tasks.items()
+        if engine and not engine.is_llm and needs_written_texts(task)
     ]
     cannot += [
         (f"tasks.{name}.earlier_turns", f"{engine.name} is not a language model, and cannot rewrite a conversation")

@@ -103,6 +103,12 @@ def test_bad_options_are_explained(dpicl: Shell, bills: Path, options: list[str]
     assert message in dpicl.fails("eval", bills, "--plan", bills / "plan.yaml", *options)
 
 
+def test_an_engine_without_a_text_to_choose_is_not_asked(dpicl: Shell, bills: Path) -> None:
+    plan = bills / "plan.yaml"
+    plan.write_text(plan.read_text().replace("    document_field: bill\n", ""))
+    assert "public_answers" in dpicl.fails("eval", bills, "--plan", plan)
+
+
 def test_a_row_without_an_answer_is_explained(dpicl: Shell, bills: Path) -> None:
     (bills / "test.jsonl").write_text('{"bill": "a", "question": "b"}\n')
     assert "test.jsonl: row 1 lacks item" in dpicl.fails("eval", bills, "--plan", bills / "plan.yaml")

@@ -7,14 +7,18 @@ from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
+import yaml
 
-from accounting.plans.plan import load_plan
-from service.answering.plans.signing import sign
+from accounting.plans.plan import PlanError, calibrate_plan, load_plan
+from service.answering.plans.preview import preview
+from service.answering.plans.signing import check_engine, sign
 from service.answering.queries import InvalidQueryError
 from service.engines.embedding.embedder import Embed
 from service.engines.errors import EngineUnavailableError
+from service.engines.protocol import EngineInfo
 from service.engines.task import ZeroShot
 from service.operations.services import Services, open_services
+from service.records.engine_record import note_engine
 from tests.service.conftest import TEXT_PLAN, Embedding, MajorityEngine, make_records, nearly_noiseless, states
 
 MECHANISMS = {
@@ -76,6 +80,35 @@ def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_pa
         said = answer.release.answer
         assert (answer.charged, said["fallback"], said["text"], said["keywords"]) == (True, True, "a red kite", [])
     assert services.engine.engine.asked == []
+
+
+@pytest.mark.parametrize("mechanism", [m for name, m in MECHANISMS.items() if name != "embedding_mean, centred"])
+@pytest.mark.parametrize(
+    ("is_llm", "changed", "signed"),
+    [
+        (False, {"public_answers": []}, False),
+        (False, {}, True),
+        (False, {"public_answers": [], "document_field": "text"}, True),
+        (True, {"public_answers": []}, True),
+    ],
+)
+def test_a_plan_without_a_text_to_choose_is_not_signed(
+    tmp_path: Path, mechanism: str, is_llm: bool, changed: dict[str, object], signed: bool
+) -> None:
+    """By an engine that does not write; the preview states it whatever the engine."""
+    records = make_records(tmp_path)
+    note_engine(records.database, EngineInfo("nearest_exemplar", "alone", is_llm, "for tests"))
+    written = yaml.safe_load(TEXT_PLAN.format(epsilon=1, answers=3, mechanism=mechanism))
+    written["tasks"]["story"] |= changed
+    plan = load_plan(yaml.safe_dump(written, sort_keys=False))
+    named = "public_answers" in preview(calibrate_plan(plan, 1000)).tasks["story"].gives
+    assert named == (changed == {"public_answers": []})
+    if signed:
+        check_engine(records, plan)
+        return
+    with pytest.raises(PlanError) as refused:
+        check_engine(records, plan)
+    assert [problem.key for problem in refused.value.problems] == ["tasks.story.public_answers"]
 
 
 def test_no_candidates_is_a_refusal_that_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
