@@ -46,7 +46,10 @@ async def test_every_way_to_ask_gets_an_answer(tmp_path: Path) -> None:
         label, cost = run(f"{paste[0]}python {SOURCES}/quickstart/openai_client.py", tmp_path).splitlines()
         assert label in TEAMS
         assert f"`{cost}`" in (DOCS / "quickstart.md").read_text()
-        assert run(f"{paste[0]}python {SOURCES}/quickstart/agent.py", tmp_path).strip() in TEAMS
+        agent = f"python {SOURCES}/quickstart/agent.py"
+        assert run(paste[0] + agent, tmp_path).strip() in TEAMS
+        admin = re.search(r"sign in with this key: +(\S+)", printed)[1]
+        assert "an admin may not ask" in run(f"{paste[0]}DPICL_API_KEY={admin} {agent}", tmp_path)
         (server,) = json.loads(shown("mcp.json"))["mcpServers"].values()
         url = server["url"].replace("http://127.0.0.1:8080", paste[1])
         headers = {name: value.replace("dpicl_...", paste[2]) for name, value in server["headers"].items()}
