@@ -76,6 +76,8 @@ class IngestReport:
     """Columns that are not fields of the knowledge base (the first hundred, sorted)."""
     replaced: int = 0
     """Exemplars of earlier uploads that were deleted, of units that this one replaces."""
+    returned: int = 0
+    """Units that were forgotten, and are back."""
 
 
 def ingest(
@@ -94,18 +96,19 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if not len(checked):
-            stored = new = replaced = 0
+            stored = new = replaced = returned = 0
         else:
             if not upload.dry_run:
                 upload = replace(upload, announce=cache(upload.announce))
             while True:
                 with suppress(_ForgottenError):
-                    stored, new, replaced = _store(upload, knowledge_base, keys, embed, checked)
+                    stored, new, replaced, returned = _store(upload, knowledge_base, keys, embed, checked)
                     break
         return IngestReport(
             exemplars=stored,
             units=new,
             replaced=replaced,
+            returned=returned,
             already_there=len(checked) - stored,
             ignored_fields=tuple(sorted(ignored)),
         )
@@ -117,7 +120,7 @@ class _ForgottenError(Exception):
 
 def _store(
     upload: IngestOptions, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, embed: Embed | None, checked: Spool
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int]:
     """Embed what is not there yet, and write it; returns what :func:`_write` does.
 
     Raises:
@@ -230,7 +233,7 @@ def _write(
     there: Iterable[Sequence[Record]],
     dimension: int,
     progress: Progress,
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int]:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
     Args:
@@ -242,12 +245,12 @@ def _write(
         progress: called with the number of records stored.
 
     Returns:
-        The numbers of exemplars stored, of new units, and of exemplars replaced.
+        The numbers of exemplars stored, of new units, of exemplars replaced, and of forgotten units that are back.
 
     Raises:
         _ForgottenError: a record of ``there`` is not stored; nothing was stored.
     """
-    stored = replaced = 0
+    stored = replaced = returned = 0
     if not upload.dry_run:
         upload.announce()
     with upload.database.connect() as connection, connection.begin() as transaction:
@@ -272,6 +275,7 @@ def _write(
         for batch in spool.batches(WRITE_BATCH):
             positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
             earlier = {position for position in positions.values() if position < first_new} - grown
+            returned += _forgotten(connection, row.id, sorted(earlier))
             if upload.replace:
                 replaced += _delete(connection, row.id, sorted(earlier))
             grown |= earlier
@@ -304,7 +308,15 @@ def _write(
             upload.before_commit(connection)
     if upload.replace and not upload.dry_run:
         empty_write_ahead_log(upload.database)
-    return stored, next_position - first_new, replaced
+    return stored, next_position - first_new, replaced, returned
+
+
+def _forgotten(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> int:
+    """Number of these units, all known, that have no exemplars."""
+    asked = among(connection.dialect.name, units.c.position, sa.literal(positions, NUMBERS))
+    theirs = sa.exists().where(exemplars.c.kb_id == kb_id, exemplars.c.position == units.c.position)
+    without = sa.select(sa.func.count()).select_from(units).where(units.c.kb_id == kb_id, asked, ~theirs)
+    return connection.execute(without).scalar_one()
 
 
 def _delete(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> int:

@@ -188,6 +188,8 @@ def _show(report: Ingested, dry_run: bool, json: bool) -> None:
     stored = "Nothing stored. It would be" if dry_run else "Stored"
     replaced = f"; they replace {report.replaced}" if report.replaced else ""
     typer.echo(f"{stored} {report.exemplars} exemplars of {report.units} new units{already}{replaced}")
+    if report.returned:
+        typer.echo(f"Forgotten units that come back: {report.returned}")
     if report.ignored_fields:
         typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")
     for field, values in report.values.items():

@@ -33,12 +33,16 @@ class Upload(BaseModel):
 
 
 class Ingested(BaseModel):
-    """Result of an upload. Exemplars that were there already were left alone, or `replaced`, that is, deleted."""
+    """Result of an upload. Exemplars that were there already were left alone, or `replaced`, that is, deleted.
+
+    Units that were forgotten and are back are `returned`.
+    """
 
     exemplars: int
     units: int
     already_there: int
     replaced: int
+    returned: int
     ignored_fields: list[str]
     rows: int = Field(description="Number of rows read.")
     values: dict[str, dict[str, int]] = Field(

@@ -119,7 +119,7 @@ def test_what_is_forgotten_while_others_are_embedded_is_stored_again(store, engi
         return embed(texts)
 
     report = store.ingest("tickets", rows(2, each=3), slowly, announce=announced)
-    assert report == IngestReport(4, 0, 2, ())
+    assert report == IngestReport(4, 0, 2, (), returned=1)
     assert counts(engine) == (2, 6, 2)
     announced.assert_called_once_with()
 
@@ -131,6 +131,20 @@ def test_an_exemplar_is_stored_once_for_its_unit(store, engine, tickets):
     assert store.ingest("tickets", upload) == IngestReport(2, 2, 1, ())
     assert store.ingest("tickets", upload) == IngestReport(0, 0, 3, ())
     assert counts(engine) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_units_that_come_back_are_counted(store, tickets, rows, embed, monkeypatch, at_once, replace):
+    monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
+    store.ingest("tickets", rows(4, each=2), embed)
+    for unit in ("u0", "u2"):
+        store.forget("tickets", unit)
+    upload = rows(5, each=2)
+    assert store.ingest("tickets", upload, embed, replace=replace, dry_run=True).returned == 2
+    report = store.ingest("tickets", upload, embed, replace=replace)
+    assert (report.units, report.returned) == (1, 2)
+    assert store.ingest("tickets", upload, embed, replace=replace).returned == 0
 
 
 def said(*texts: str, unit: str = "ann") -> list[Row]:

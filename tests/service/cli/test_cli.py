@@ -114,8 +114,15 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     toys = tmp_path / "toys.csv"
     toys.write_text("owner,text,label,price\n" + "".join(f"o{i},toy {i},red,{i}\n" for i in range(12)))
     report = json.loads(dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner", "--json"))
-    stored = {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"], "rows": 12}
-    assert {**report, **stored} == report
+    stored = {
+        "exemplars": 12,
+        "units": 12,
+        "already_there": 0,
+        "replaced": 0,
+        "returned": 0,
+        "ignored_fields": ["price"],
+    }
+    assert {**report, **stored, "rows": 12} == report
     assert (report["values"], report["notice"]) == ({"label": {"red": 12}}, UNIT_A_ROW)
     assert "12 were there already" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
 
@@ -138,6 +145,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
     assert dpicl.ok("kb", "forget", "toys", "o3", "--yes").strip() == "Deleted 1 exemplars"
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
+    assert "Forgotten units that come back: 1\n" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
     assert "U+200B" in dpicl.fails("kb", "forget", "toys", "o4\u200b", "--yes")
 
 
@@ -259,8 +267,8 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     sql = (*database, "SELECT * FROM toys", *columns)
     assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", *sql)
     report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
-    stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"], "rows": 9}
-    assert report == {**stored, "values": {}, "notice": None}
+    stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["price"]}
+    assert report == {**stored, "rows": 9, "values": {}, "notice": None}
 
     shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
     shop.close()

@@ -306,7 +306,7 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     uploaded = api("admin", "POST", exemplars, content=lines, headers=_NDJSON).json()
     notice, values = uploaded.pop("notice"), uploaded.pop("values")
     assert uploaded == {
-        **{"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "ignored_fields": ["id"]},
+        **{"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["id"]},
         "rows": 20,
     }
     assert notice == UNIT_A_ROW
