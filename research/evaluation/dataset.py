@@ -169,10 +169,11 @@ class Dataset:
             ValueError: files or fields are missing, or there are fewer training rows than all slots together expect.
         """
         if self.task.sampling_probability(self.public_size) > 1:
+            slots, each = self.task.ensemble, self.task.expected
+            lower = f", or lower `ensemble` or `{'shots' if self.task.drawn is None else 'drawn'}` in the plan"
             raise ValueError(
-                f"{self.folder}: {self.public_size} training rows are too few for {self.task.ensemble} slots that draw "
-                f"{self.task.expected} exemplars each. Add rows, or lower `ensemble` or "
-                f"`{'shots' if self.task.drawn is None else 'drawn'}` in the plan"
+                f"{self.folder}: {self.public_size} training rows are too few for {slots} slots that draw {each} "
+                f"exemplars each, which need {slots * each:,}. Add rows{'' if self.signed else lower}"
             )
         names = list(self.task.exemplar_fields)
         with tempfile.TemporaryDirectory() as folder:

@@ -58,8 +58,8 @@ def test_too_few_training_rows_for_the_slots_are_refused(dpicl: Shell, dataset: 
     train = dataset / "train.jsonl"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:3]))
     said = " ".join(dpicl.fails("eval", dataset, "--plan", plan_file).split())
-    assert "3 training rows are too few" in said
-    assert "lower `ensemble` or `shots`" in said
+    assert "3 training rows are too few for 10 slots that draw 2 exemplars each, which need 20." in said
+    assert "Add rows, or lower `ensemble` or `shots`" in said
 
 
 @pytest.mark.slow

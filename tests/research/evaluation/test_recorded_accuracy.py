@@ -97,6 +97,15 @@ def test_nothing_is_recorded_unless_the_rows_are_declared_public(
 
 
 @pytest.mark.slow
+def test_too_few_rows_for_what_is_signed_need_more_rows(dpicl: Shell, dataset: Path, signed: Records) -> None:
+    train = dataset / "train.jsonl"
+    train.write_text("".join(train.read_text().splitlines(keepends=True)[:19]))
+    refused = " ".join(dpicl.fails("eval", dataset, "--record", "toys.colour", "--yes").split())
+    assert refused.endswith("which need 20. Add rows"), "a signed plan cannot be changed"
+    assert newest(signed) == {}
+
+
+@pytest.mark.slow
 def test_another_engine_than_the_service_s_is_not_recorded(dpicl: Shell, dataset: Path, signed: Records) -> None:
     note_engine(signed.database, EngineInfo("vllm", "each slot by itself", True, "for tests"))
     assert "vllm answers in the service, not nearest_exemplar" in dpicl.fails(
