@@ -254,7 +254,6 @@ class ExemplarStore:
         Args:
             name: the knowledge base.
             unit_id: id of the unit.
-            unit_id: id of the unit.
 
         Returns:
             The number of exemplars deleted.
