@@ -74,7 +74,7 @@ def test_no_cohort_is_opened_where_somebody_would_not_be_recognised(three, engin
     with engine.begin() as connection:
         note_lost_arrivals(connection, NAME)
         note_lost_arrivals(connection, "nobody")
-    with pytest.raises(UnrecognisedUnitsError, match="'tickets'"):
+    with pytest.raises(UnrecognisedUnitsError):
         three.open_cohort(NAME, 100, nothing)
     three.ingest(NAME, [row("late")])  # to the newest
     assert drawn(three, 3)[0][-1] == "late"
@@ -100,8 +100,9 @@ def test_a_cohort_that_gets_no_budget_is_not_opened(store, tickets) -> None:
     with pytest.raises(ValueError, match="no budget"):
         store.open_cohort(NAME, 100, refuse)
     assert refuse.call_args.args[1] == 2
-    with pytest.raises(InvalidKnowledgeBaseError, match="public_size"):
+    with pytest.raises(InvalidKnowledgeBaseError) as caught:
         store.open_cohort(NAME, 0, nothing)
+    assert caught.value.field == "public_size"
     assert store.get(NAME).public_sizes == (1000,)
 
 

@@ -190,16 +190,18 @@ def test_a_bad_row_leaves_nothing_and_nothing_is_embedded(store, engine, tickets
         raise BadRowError(2001, "text", "is empty")
 
     never = Mock()
-    with pytest.raises(BadRowError, match="row 2001, field 'text'"):
+    with pytest.raises(BadRowError) as caught:
         store.ingest("tickets", upload(), never)
+    assert (caught.value.row, caught.value.field) == (2001, "text")
     never.assert_not_called()
     assert counts(engine) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("fields", [{"text": "t"}, {"text": "t", "label": "l", "more": "m"}])
 def test_a_row_with_other_fields_is_refused(store, engine, tickets, rows, fields):
-    with pytest.raises(BadRowError, match=r"row 9, field '(label|more)'"):
+    with pytest.raises(BadRowError) as caught:
         store.ingest("tickets", [*rows(1), Row(9, "ann", fields)])
+    assert (caught.value.row, {caught.value.field}) == (9, {"text", "label"} ^ set(fields))
     assert counts(engine) == (0, 0, 0)
 
 
@@ -213,13 +215,14 @@ def test_a_unit_may_have_a_thousand_exemplars_and_no_more(store, engine, tickets
     assert store.ingest("tickets", full) == IngestReport(2000, 2, 500, ())
     assert store.ingest("tickets", [*full, *rows(1)]) == IngestReport(1, 1, 2500, ())
     before = counts(engine)
-    with pytest.raises(UnitTooLargeError, match=r"1 unit .* 1,000 exemplars") as caught:
+    with pytest.raises(UnitTooLargeError, match=r"^1 unit .* 1,000 .* 262,144") as caught:
         store.ingest("tickets", [*rows(2000, prefix="v"), *of_unit("ann", range(999, 1001))])
     assert caught.value.units == 1
     assert "ann" not in str(caught.value)
     assert "secret" not in str(caught.value)
-    with pytest.raises(UnitTooLargeError, match="2 units"):
+    with pytest.raises(UnitTooLargeError, match=r"^2 units ") as caught:
         store.ingest("tickets", [*of_unit("ann", [1000]), *of_unit("bo", [1000])])
+    assert caught.value.units == 2
     assert counts(engine) == before
     assert len(texts(store)) == 2001
     store.forget("tickets", "ann")
@@ -243,15 +246,16 @@ def test_a_unit_may_have_so_many_bytes_and_no_more(store, engine, tickets, embed
     assert store.ingest("tickets", full, embed).already_there == 16
     before = counts(engine)
     for more in (of_bytes("ann", 30, 1, "secret"), [*full, *of_bytes("ann", 30, 1, "secret")]):
-        with pytest.raises(UnitTooLargeError, match=r"1 unit .* 262,144 bytes") as caught:
+        with pytest.raises(UnitTooLargeError) as caught:
             store.ingest("tickets", more, embed)
+        assert caught.value.units == 1
         assert "ann" not in str(caught.value)
         assert "secret" not in str(caught.value)
     assert counts(engine) == before
     half = of_bytes("bo", MAX_UNIT_BYTES // 2)
     rest = of_bytes("bo", MAX_UNIT_BYTES // 2, prefix="rest")
     store.ingest("tickets", half, embed)
-    with pytest.raises(UnitTooLargeError, match="1 unit"):
+    with pytest.raises(UnitTooLargeError):
         store.ingest("tickets", [*rest[:-1], *of_bytes("bo", MAX_UNIT_BYTES // 32 + 1, 1, "last")], embed)
     assert store.ingest("tickets", rest, embed).exemplars == 16
     store.forget("tickets", "ann")
@@ -276,19 +280,22 @@ def test_what_is_stored_of_an_exemplar_tells_its_bytes(store, engine, embed, res
 
 def test_an_exemplar_may_have_so_many_bytes_and_no_more(store, engine, tickets):
     store.ingest("tickets", of_bytes("ann", MAX_EXEMPLAR_BYTES, 1))
-    with pytest.raises(BadRowError, match=r"row 1: .* 16,385 bytes .* 16,384") as caught:
+    with pytest.raises(BadRowError, match="16,385") as caught:
         store.ingest("tickets", of_bytes("bo", MAX_EXEMPLAR_BYTES + 1, 1))
+    assert caught.value.row == 1
     assert "ä" not in str(caught.value)
     assert counts(engine) == (1, 1, 1)
 
 
 def test_too_large_a_unit_in_one_upload_is_refused_before_anything_is_embedded(store, engine, tickets, rows):
     never = Mock()
-    with pytest.raises(UnitTooLargeError, match="2 units") as caught:
-        store.ingest("tickets", [*rows(2, each=1001), *rows(1, each=1000, prefix="v")], never)
-    assert isinstance(caught.value, ValueError)
-    with pytest.raises(UnitTooLargeError, match="2 units"):
-        store.ingest("tickets", [*of_bytes("ann", 300_000, 20), *of_bytes("bo", 262_145, 17)], never)
+    for uploaded in (
+        [*rows(2, each=1001), *rows(1, each=1000, prefix="v")],
+        [*of_bytes("ann", 300_000, 20), *of_bytes("bo", 262_145, 17)],
+    ):
+        with pytest.raises(UnitTooLargeError) as caught:
+            store.ingest("tickets", uploaded, never)
+        assert caught.value.units == 2
     never.assert_not_called()
     assert counts(engine) == (0, 0, 0)
 
@@ -301,7 +308,7 @@ def test_uploads_side_by_side_cannot_make_a_unit_too_large(store, engine, ticket
             store.ingest("tickets", of_unit("ann", range(600)), embed)
         return embed(texts)
 
-    with pytest.raises(UnitTooLargeError, match="1 unit"):
+    with pytest.raises(UnitTooLargeError):
         store.ingest("tickets", of_unit("ann", range(600, 1200)), overtaken)
     assert counts(engine) == (1, 600, 1)
 
@@ -313,11 +320,11 @@ def _ones(count: int, length: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("embed_wrongly", "message"),
     [
-        (lambda texts: _ones(len(texts) + 1, 4), r"must have shape \(3, d\), not \(4, 4\)"),
-        (lambda texts: np.ones(len(texts)), "must have shape"),
-        (lambda texts: np.empty((len(texts), 0)), "must have shape"),
-        (lambda texts: 2 * _ones(len(texts), 4), "norm 1"),
-        (lambda texts: np.full((len(texts), 4), np.nan), "norm 1"),
+        (lambda texts: _ones(len(texts) + 1, 4), r"\(3, d\).*\(4, 4\)"),
+        (lambda texts: np.ones(len(texts)), "shape"),
+        (lambda texts: np.empty((len(texts), 0)), "shape"),
+        (lambda texts: 2 * _ones(len(texts), 4), "norm"),
+        (lambda texts: np.full((len(texts), 4), np.nan), "norm"),
     ],
 )
 def test_bad_embeddings_leave_nothing(store, engine, tickets, rows, embed_wrongly, message):
@@ -330,12 +337,12 @@ def test_a_knowledge_base_has_embeddings_of_one_kind(store, engine, tickets, row
     store.ingest("tickets", rows(1), embed)
     with pytest.raises(EmbeddingError, match=r"4 .* 16"):
         store.ingest("tickets", rows(2), lambda texts: _ones(len(texts), 4))
-    with pytest.raises(EmbeddingError, match="ingest with them"):
+    with pytest.raises(EmbeddingError, match="have embeddings"):
         store.ingest("tickets", rows(2))
     with engine.begin() as connection:
         store.create(connection, "plain", public_size=1, fields=["text", "label"], embedded_field="label")
     store.ingest("plain", rows(1))
-    with pytest.raises(EmbeddingError, match="without embeddings"):
+    with pytest.raises(EmbeddingError, match="without"):
         store.ingest("plain", rows(2), embed)
 
 
@@ -346,7 +353,7 @@ def test_two_first_uploads_cannot_mix_embeddings(store, engine, tickets, rows, e
         store.ingest("tickets", rows(1), embed)
         return _ones(len(texts), 4)
 
-    with pytest.raises(EmbeddingError, match="Another upload filled"):
+    with pytest.raises(EmbeddingError, match="Another upload"):
         store.ingest("tickets", rows(2), overtaken)
     assert counts(engine) == (1, 1, 1)
 

@@ -60,13 +60,13 @@ def test_the_key_is_changed_while_processes_run(store, another, engine, tickets,
 
 def test_a_change_that_cannot_be_changes_nothing(store, engine, tickets):
     before = wrap(engine)
-    with pytest.raises(EncryptionKeyError, match="opens this database already"):
+    with pytest.raises(EncryptionKeyError, match="already"):
         store.keyring.rewrap(MasterKey(OLD))
     with pytest.raises(RuntimeError):
         store.keyring.rewrap(MasterKey(NEW), Mock(side_effect=RuntimeError("power cut")))
     assert wrap(engine) == before
     store.keyring.rewrap(MasterKey(NEW))
-    with pytest.raises(WrongKeyError, match="start with the new one"):
+    with pytest.raises(WrongKeyError, match=MasterKey(NEW).fingerprint):
         store.keyring.rewrap(MasterKey(THIRD))
     assert wrap(engine)[1] == MasterKey(NEW).fingerprint
 
@@ -171,7 +171,7 @@ def test_the_wrap_of_another_database_does_not_open_this_ones_exemplars(store, e
     elsewhere.dispose()
     with engine.begin() as connection:
         connection.execute(sa.update(data_key).values(wrapped=wrapped))
-    with pytest.raises(WrongKeyError, match=r"'tickets' .* data key"):
+    with pytest.raises(WrongKeyError, match="'tickets'"):
         ExemplarStore(engine, OLD).list()
 
 

@@ -108,7 +108,7 @@ def test_a_process_with_the_old_data_key_reads_and_writes_nothing_afterwards(sto
         yield from rows(4)
         store.reencrypt(lambda _done, _of: None)
 
-    with pytest.raises(WrongKeyError, match="restart this process"):
+    with pytest.raises(WrongKeyError, match="restart"):
         stale.ingest("tickets", meanwhile())
     after = stored(engine, exemplars), stored(engine, units), stored(engine, knowledge_bases)
     for refused in (
@@ -117,9 +117,9 @@ def test_a_process_with_the_old_data_key_reads_and_writes_nothing_afterwards(sto
         lambda: texts(stale),
         stale.list,
     ):
-        with pytest.raises(WrongKeyError, match="restart this process"):
+        with pytest.raises(WrongKeyError):
             refused()
-    with pytest.raises(WrongKeyError, match="restart this process"), engine.begin() as connection:
+    with pytest.raises(WrongKeyError), engine.begin() as connection:
         stale.create(connection, "more", public_size=1, fields=["text", "label"], embedded_field="text")
     assert (stored(engine, exemplars), stored(engine, units), stored(engine, knowledge_bases)) == after
     assert texts(ExemplarStore(engine, OLD)) == [f"text 0 of u{number}" for number in range(3)]

@@ -62,9 +62,10 @@ def test_fields_may_be_taken_from_columns_of_other_names_and_from_numbers():
     layout = Layout(("text", "label"), "owner", {"text": "body", "label": "code"}, numbers_as_text=True)
     data = b'{"owner": 7, "body": "hello", "code": 1.5, "text": "other"}'
     assert json_rows(data, layout) == [Row(1, "7", {"text": "hello", "label": "1.5"}, ("text",))]
-    for wrong, kind in ((b"NaN", "is missing"), (b"true", "must be a string, not true or false")):
-        with pytest.raises(BadRowError, match=f"field 'code': {kind}"):
+    for wrong, kind in ((b"NaN", "missing"), (b"true", "true or false")):
+        with pytest.raises(BadRowError, match=kind) as caught:
             json_rows(data.replace(b"1.5", wrong), layout)
+        assert caught.value.field == "code"
 
 
 SAME = [
@@ -96,18 +97,18 @@ def test_what_is_not_the_same_id_is_another_unit() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (float(17), "a number with a point"),
-        (float("inf"), "a number with a point"),
-        (float("nan"), "is missing"),
-        (Decimal("17.5"), "a number with a point"),
-        (Decimal("1E+999999"), "a number with a point"),
-        (Decimal("Infinity"), "a number with a point"),
-        (Decimal("NaN"), "is missing"),
-        (True, "not true or false"),
-        (b"ann", "not bytes"),
-        (date(2026, 1, 1), "is a date or a time, which sources write in several ways"),
-        (datetime(2026, 1, 1), "is a date or a time"),
-        (time(9), "is a date or a time"),
+        (float(17), "with a point"),
+        (float("inf"), "with a point"),
+        (float("nan"), "missing"),
+        (Decimal("17.5"), "with a point"),
+        (Decimal("1E+999999"), "with a point"),
+        (Decimal("Infinity"), "with a point"),
+        (Decimal("NaN"), "missing"),
+        (True, "true or false"),
+        (b"ann", "bytes"),
+        (date(2026, 1, 1), "date or a time"),
+        (datetime(2026, 1, 1), "date or a time"),
+        (time(9), "date or a time"),
     ],
 )
 def test_what_is_no_id_is_refused(wrong: object, message: str, as_text: bool) -> None:
@@ -149,28 +150,28 @@ def test_other_ids_are_taken(unit: str) -> None:
 
 
 BAD_LINES = [
-    (line(text=""), "text", "is empty"),
-    (line(text=None), "text", "is missing"),
-    (b'{"unit_id": "ann", "text": "t"}', "label", "is missing"),
-    (line(label=3), "label", "must be a string, not a number"),
-    (line(label=True), "label", "must be a string, not true or false"),
-    (line(unit_id=""), "unit_id", "is empty"),
-    (line(unit_id=None), "unit_id", "is missing"),
-    (line(unit_id="ann "), "unit_id", "spaces around it"),
-    (line(unit_id=17.0), "unit_id", "a number with a point. Missing values make .*: leave out rows without an id, and"),
-    (line(unit_id=["ann"]), "unit_id", "must be a string, not a list"),
-    (line(unit_id="x" * 1001), "unit_id", "1,001 characters; at most 1,000"),
-    (line(text="x" * 16_380), None, "has 16,390 bytes .* at most 16,384 are allowed: shorten its texts, or make"),
+    (line(text=""), "text", "empty"),
+    (line(text=None), "text", "missing"),
+    (b'{"unit_id": "ann", "text": "t"}', "label", "missing"),
+    (line(label=3), "label", "a number"),
+    (line(label=True), "label", "true or false"),
+    (line(unit_id=""), "unit_id", "empty"),
+    (line(unit_id=None), "unit_id", "missing"),
+    (line(unit_id="ann "), "unit_id", "spaces"),
+    (line(unit_id=17.0), "unit_id", "with a point"),
+    (line(unit_id=["ann"]), "unit_id", "a list"),
+    (line(unit_id="x" * 1001), "unit_id", "1,001 .* 1,000"),
+    (line(text="x" * 16_380), None, "16,390 .* 16,384"),
     (line(text="a\x00b"), "text", "NUL"),
     (line(text="a\ud800b"), "text", "surrogate"),
-    (line(**{"a\x00b": "c"}), "a\x00b", "the name contains a NUL"),
-    (line(**{"a\udfffb": "c"}), "a\udfffb", "the name contains half of a surrogate pair"),
-    (b'{"unit_id": "ann", "text": "t", "text": "u", "label": "l"}', "text", "given twice"),
-    (b'["ann"]', None, "not a JSON object"),
-    (b"{'unit_id': 'ann'}", None, "not valid JSON: .* at character 2"),
-    (b"[" * 100_000, None, "too many levels"),
-    (b'{"n": ' + b"9" * 10_000 + b"}", None, "huge number"),
-    (b'{"text": "caf\xe9"}', None, "not UTF-8 at byte 14"),
+    (line(**{"a\x00b": "c"}), "a\x00b", "NUL"),
+    (line(**{"a\udfffb": "c"}), "a\udfffb", "surrogate"),
+    (b'{"unit_id": "ann", "text": "t", "text": "u", "label": "l"}', "text", "twice"),
+    (b'["ann"]', None, "JSON object"),
+    (b"{'unit_id': 'ann'}", None, "at character 2"),
+    (b"[" * 100_000, None, "levels"),
+    (b'{"n": ' + b"9" * 10_000 + b"}", None, "huge"),
+    (b'{"text": "caf\xe9"}', None, "UTF-8 at byte 14"),
 ]
 
 
@@ -185,17 +186,17 @@ def test_a_bad_line_is_named(bad, field, message):
 
 
 BAD_TABLES = [
-    (b"", 1, None, "is empty"),
-    (b"unit_id,text\nann,t\n", 1, "label", "not among the columns, which are 'unit_id', 'text'"),
-    (b"unit_id,text,label,text\n", 1, "text", "named twice"),
-    (b"unit_id,text,label,a\x00b\n", 1, "a\x00b", "the name contains a NUL"),
-    (b"unit_id,text,label\nann,t,l\nbo,t\n", 3, None, "2 cells where the header has 3"),
-    (b"unit_id,text,label\nann,t,l,m\n", 2, None, "4 cells where the header has 3"),
-    (b'unit_id,text,label\nann,"a\nb",l\nbo,,l\n', 4, "text", "is empty"),
-    (b'unit_id,text,label\nann,"a"b,l\n', 2, None, "not valid CSV"),
-    (b'unit_id,text,label\nann,"a\nbo,t,l\n', 2, None, "not valid CSV"),
-    (b"unit_id,text,label\nann,t\xff,l\n", 2, None, "not UTF-8"),
-    ("unit_id,text,label\n".encode("utf-16"), 1, None, "not UTF-8"),
+    (b"", 1, None, "empty"),
+    (b"unit_id,text\nann,t\n", 1, "label", "'unit_id', 'text'"),
+    (b"unit_id,text,label,text\n", 1, "text", "twice"),
+    (b"unit_id,text,label,a\x00b\n", 1, "a\x00b", "NUL"),
+    (b"unit_id,text,label\nann,t,l\nbo,t\n", 3, None, "2 cells .* 3"),
+    (b"unit_id,text,label\nann,t,l,m\n", 2, None, "4 cells .* 3"),
+    (b'unit_id,text,label\nann,"a\nb",l\nbo,,l\n', 4, "text", "empty"),
+    (b'unit_id,text,label\nann,"a"b,l\n', 2, None, "CSV"),
+    (b'unit_id,text,label\nann,"a\nbo,t,l\n', 2, None, "CSV"),
+    (b"unit_id,text,label\nann,t\xff,l\n", 2, None, "UTF-8"),
+    ("unit_id,text,label\n".encode("utf-16"), 1, None, "UTF-8"),
 ]
 
 
@@ -214,11 +215,13 @@ def test_a_column_that_is_ignored_may_be_long(size):
 
 @pytest.mark.slow
 def test_a_quote_that_is_not_closed_is_refused_before_the_file_ends():
-    with pytest.raises(BadRowError, match=r"row 2: .* CSV"):
+    with pytest.raises(BadRowError, match="CSV") as caught:
         csv_rows(b'unit_id,text,label\nann,hello,"yes\n' + b"x\n" * MAX_LINE_CHARACTERS)
+    assert caught.value.row == 2
 
 
 @pytest.mark.parametrize("read", [json_rows, csv_rows])
 def test_a_line_too_long_to_hold_is_refused(read):
-    with pytest.raises(BadRowError, match=r"row 1: .* 4,194,304"):
+    with pytest.raises(BadRowError, match="4,194,304") as caught:
         read(b"x" * (MAX_LINE_CHARACTERS + 1))
+    assert caught.value.row == 1

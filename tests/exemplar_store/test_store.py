@@ -50,7 +50,7 @@ def test_a_remote_engine_is_allowed_and_forbidden_again(store, engine, tickets):
 
 
 def test_a_name_is_given_once(store, engine, tickets):
-    with pytest.raises(KnowledgeBaseExistsError, match="'tickets'"):
+    with pytest.raises(KnowledgeBaseExistsError):
         create(store, engine, name="tickets")
     assert store.list() == [tickets]
 
@@ -100,7 +100,7 @@ def test_an_unknown_knowledge_base_is_an_error(store, tickets, rows):
         lambda: store.sample_blocks("none", probability=1, blocks=1, max_exemplars=1),
         lambda: next(store.every_unit("none")),
     ):
-        with pytest.raises(UnknownKnowledgeBaseError, match="'none'"):
+        with pytest.raises(UnknownKnowledgeBaseError):
             action()
 
 
@@ -198,7 +198,7 @@ def test_forgetting_deletes_a_unit_for_good(store, engine, tickets, rows):
     assert store.forget("tickets", "u1") == 2
     (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
     assert {exemplar.fields["text"].split()[-1] for exemplar in slot} == {"u0", "u2"}
-    with pytest.raises(UnknownUnitError, match="'tickets'"):
+    with pytest.raises(UnknownUnitError):
         store.forget("tickets", "u1")
     with pytest.raises(UnknownUnitError):
         store.forget("tickets", "nobody")

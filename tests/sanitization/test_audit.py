@@ -60,7 +60,7 @@ def test_some_inputs_give_a_lower_bound_that_is_not_announced() -> None:
     found = audit(channel, inputs=np.arange(10))
     assert not found.complete
     assert found.epsilon <= audit(channel).epsilon
-    with pytest.raises(RefusedChannelError, match="only 10 of 30"):
+    with pytest.raises(RefusedChannelError, match="10 of 30"):
         admit(found, 100)
 
 
@@ -68,7 +68,7 @@ def test_the_audited_epsilon_is_announced_or_refused() -> None:
     found = audit(random_rows(4, 4, 3))
     assert admit(found, found.epsilon + 1) == found.epsilon
     assert admit(found, found.epsilon) == found.epsilon
-    with pytest.raises(RefusedChannelError, match="more than the"):
+    with pytest.raises(RefusedChannelError, match="more than"):
         admit(found, found.epsilon * (1 - 1e-12))
     with pytest.raises(RefusedChannelError, match="infinite"):
         admit(replace(found, epsilon=math.inf), 100)

@@ -103,12 +103,12 @@ def test_epsilon_out_of_range(name: str, epsilon: float, tmp_path: Path) -> None
 
 def test_neighbours_that_need_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanisms, "LARGEST_BYTES", 8 * 120)
-    with pytest.raises(TableError, match=r"neighbours .* GB"):
+    with pytest.raises(TableError, match="neighbours"):
         serve("nearest_rr", WORDS, 0.5, tmp_path)
 
 
 def test_unknown_names(tmp_path: Path) -> None:
-    with pytest.raises(LookupError, match="'rot13': nearest_rr, medoid_rr, santext"):
+    with pytest.raises(LookupError, match=r"'rot13': .*santext"):
         serve("rot13", WORDS, 4.0, tmp_path)
 
 

@@ -69,7 +69,7 @@ def test_what_is_not_kept_is_drawn(folder: Path) -> None:
     assert done.charged == done.tokens - 3
     outputs = set(opened(folder, keep=[]).served.channel.outputs)
     assert set(re.findall(r"[^\d\s]+", done.text)) <= outputs
-    with pytest.raises(ValueError, match=r"'names' .* stopwords, punctuation, placeholders, case"):
+    with pytest.raises(ValueError, match="'names'"):
         opened(folder, keep=["names"])
 
 
@@ -93,7 +93,7 @@ def test_a_number_says_nothing(folder: Path) -> None:
 def test_only_words_of_texts_come_out(folder: Path) -> None:
     assert not {"the", ",", "e-mail", "b2b", "1984"} & set(opened(folder).served.vocabulary.words)
     assert "the" in opened(folder, keep=["punctuation"]).served.vocabulary.words
-    with pytest.raises(VocabularyError, match="at least two words"):
+    with pytest.raises(VocabularyError, match="two words"):
         open_sanitizer("medoid_rr", Vocabulary(["the", "a"], np.eye(2)), 4, folder, keep=["stopwords"])
 
 

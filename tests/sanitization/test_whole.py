@@ -70,10 +70,10 @@ def test_the_choice_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "epsilon", "said"),
     [
-        (TEXTS[:3], 3, "4 to 6,000 public texts are needed, not 3"),
-        ([*TEXTS[:9], TEXTS[0]], 3, "all different"),
-        (TEXTS, 26, "at most 25"),
-        (TEXTS, 0, "above 0"),
+        (TEXTS[:3], 3, "4 to 6,000 .* 3"),
+        ([*TEXTS[:9], TEXTS[0]], 3, "different"),
+        (TEXTS, 26, "not 26"),
+        (TEXTS, 0, "not 0"),
     ],
 )
 def test_refusals(texts: list[str], epsilon: float, said: str, tmp_path: Path) -> None:

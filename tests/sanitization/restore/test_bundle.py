@@ -90,7 +90,7 @@ def test_a_pickle_is_refused_and_not_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["clinic", "clinic@2", "clinic@0", "../clinic@1", "clinic@1/..", "clinic@01", ""])
 def test_no_such_bundle(address: str, tmp_path: Path) -> None:
     published(tmp_path)
-    with pytest.raises(BundleError, match="no bundle"):
+    with pytest.raises(BundleError):
         bundle.folder_of(tmp_path, address)
 
 
@@ -108,7 +108,7 @@ def test_signing_keys(tmp_path: Path) -> None:
     file.write_bytes(KEY.private_bytes(*form))
     assert bundle.signing_key(file).public_key() == KEY.public_key()
     file.write_bytes(generate_private_key(65537, 2048).private_bytes(*form))
-    with pytest.raises(BundleError, match="another kind"):
+    with pytest.raises(BundleError, match="Ed25519"):
         bundle.signing_key(file)
-    with pytest.raises(BundleError, match="openssl genpkey"):
+    with pytest.raises(BundleError, match="openssl"):
         bundle.signing_key(tmp_path / "none")

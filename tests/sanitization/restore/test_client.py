@@ -137,16 +137,16 @@ def test_refusals_come_before_anything_is_sent_or_charged(server: Server, tmp_pa
         asking.ask(TEXT, ["gout"])
     with pytest.raises(SpanLeftInTextError):
         asking.ask("fever and fever", [(0, 5)])
-    with pytest.raises(ValueError, match="above 400"):
+    with pytest.raises(ValueError, match="400"):
         asking.ask(401 * "x", [])
     assert RestoreLedger(tmp_path / "restore.db").spent() == 0
     asking.ask(TEXT, ["fever"])
     with pytest.raises(BudgetExhaustedError):
         asking.ask(TEXT, ["rash"])
     assert len(server.bodies) == 1
-    with pytest.raises(ValueError, match="at most 20"):
+    with pytest.raises(ValueError, match="21"):
         client(server, tmp_path, epsilon=21.0)
-    with pytest.warns(UserWarning, match="protects little"):
+    with pytest.warns(UserWarning, match="ε = 9"):
         client(server, tmp_path, epsilon=9.0)
 
 

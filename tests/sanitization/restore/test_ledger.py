@@ -34,7 +34,7 @@ def test_a_thousand_repeats_give_one_draw(ledger: RestoreLedger) -> None:
 def test_the_budget_is_a_limit(ledger: RestoreLedger) -> None:
     for question in range(10):
         ledger.draw(f"q{question}", "b", 0.1, 1.0, lambda: 5)  # ten times 0.1, which floats do not add up to 1
-    with pytest.raises(BudgetExhaustedError, match=r"0\.1, and 0 of 1 are left"):
+    with pytest.raises(BudgetExhaustedError, match=r"0\.1.* 0 of 1"):
         ledger.draw("q10", "b", 0.1, 1.0, lambda: 5)
     assert ledger.draw("q3", "b", 0.1, 1.0, lambda: 6) == 5
     assert ledger.spent() == 1.0

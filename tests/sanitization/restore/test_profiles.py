@@ -46,7 +46,7 @@ def test_products_of_queries() -> None:
 
 
 def test_more_profiles_than_kinds_of_queries() -> None:
-    with pytest.raises(ValueError, match="too few or too alike"):
+    with pytest.raises(ValueError, match="alike"):
         make_book(TYPES, np.eye(6), np.repeat(np.eye(6)[:2], 9, axis=0), [["fever"]] * 18, 4)
 
 

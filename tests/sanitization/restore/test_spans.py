@@ -64,7 +64,7 @@ def test_unicode(text: str, span: str) -> None:
 
 
 def test_a_wide_letter_is_left_and_noticed() -> None:
-    with pytest.raises(SpanLeftInTextError, match="fever"):
+    with pytest.raises(SpanLeftInTextError):
         redact("fever and ｆｅｖｅｒ", ["fever"])
 
 
