@@ -124,5 +124,5 @@ def test_fallbacks_are_counted_where_answers_tell_of_them(past: Past) -> None:
 
 def test_an_unknown_cursor_is_said(past: Past) -> None:
     past.release("animals.kind")
-    with pytest.raises(UnknownCursorError, match="'nothing'"):
+    with pytest.raises(UnknownCursorError):
         past.history.releases(after="nothing")

@@ -111,7 +111,7 @@ def test_a_dead_holder_loses_its_charge_and_the_query_can_be_asked_again(
     second = ask(ledger, task)
     assert states(ledger) == {"lost": 1, "charged": 1}
     assert second.answers_left == ANSWERS - 2
-    with pytest.raises(ChargeStateError, match="is lost"):
+    with pytest.raises(ChargeStateError, match="lost"):
         ledger.void(dead.id)
     assert ledger.answers_left(task) == ANSWERS - 2
 
@@ -126,7 +126,7 @@ def test_a_slow_holder_may_still_release_what_was_paid(ledger: Ledger, task: Sig
     assert ledger.release(twin.id, {"label": "twin"}) == late  # one answer for ever: the first
     assert ledger.charge(task, b"query", key_id="k") == late
     assert states(ledger) == {"released": 1, "lost": 1}
-    with pytest.raises(ChargeStateError, match="is released"):
+    with pytest.raises(ChargeStateError, match="released"):
         ledger.release(slow.id, {"label": "again"})
 
 
@@ -161,7 +161,7 @@ def test_an_idempotency_key_stands_for_one_query_of_one_caller(ledger: Ledger, t
     assert isinstance(charge(b"query"), InFlight)
     released = ledger.release(charged.id, {})
     assert charge(b"query") == released
-    with pytest.raises(IdempotencyConflictError, match="'once'"):
+    with pytest.raises(IdempotencyConflictError):
         charge(b"other")
     with pytest.raises(IdempotencyConflictError):
         charge(b"query", on=ledger.budgets.task("kb.tone"))

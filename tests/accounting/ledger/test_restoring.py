@@ -129,7 +129,7 @@ def test_a_group_of_which_both_histories_tell_is_closed(copies: tuple[Copy, Copy
         with copy.database.begin() as connection:
             copy.ledger.budgets.open(connection, "after", 3, 1e-4)
         for group in ("one", "two"):
-            with pytest.raises(GroupError, match="two histories"):
+            with pytest.raises(GroupError, match="histories"):
                 copy.ledger.groups.join(group, "after", by="root")
 
 
@@ -152,7 +152,7 @@ def test_what_happened_since_the_loss_was_counted_is_not_overlooked(copies: tupl
     loss = find_loss(here.trail, here.witness)
     here.cohort(2)
     before = here.trail.head()
-    with pytest.raises(LedgerRestoredError, match="run the command again"):
+    with pytest.raises(LedgerRestoredError, match="counted"):
         acknowledge(here.database, here.witness, loss, by="root")
     assert (here.trail.head(), here.left()) == (before, [])
     here.acknowledge()

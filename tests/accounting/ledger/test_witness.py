@@ -125,11 +125,11 @@ def running(deployment: Deployment) -> Deployment:
 def test_a_restored_ledger_is_refused_and_charges_nothing(running: Deployment) -> None:
     running.answer(b"2")
     running.restore()
-    with pytest.raises(LedgerRestoredError, match="dpicl ledger status"):
+    with pytest.raises(LedgerRestoredError, match=r"backup.*dpicl ledger status"):
         running.witness.catch_up()
     events = running.trail.head()
     for query in (b"2", b"3"):
-        with pytest.raises(LedgerRestoredError, match="restored from a backup"):
+        with pytest.raises(LedgerRestoredError):
             running.charge(query)
     assert running.trail.head() == events
     assert running.left() == ANSWERS - 1
@@ -273,7 +273,7 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
         running.ledger.void(held.id)
     assert (running.left(), running.left("other")) == (0, ANSWERS - 1)
     assert running.ledger.budgets.status("kb").archived_at is not None
-    assert [problem for problem in running.problems() if "kb or its group was charged" not in problem] == []
+    assert [problem for problem in running.problems() if "its group was charged" not in problem] == []
     assert len(running.problems()) == (lost == "answer")
 
 
@@ -291,7 +291,7 @@ def test_a_new_witness_must_be_acknowledged(running: Deployment, tmp_path: Path)
     (tmp_path / "witness.sqlite").unlink()
     running.witness_database = open_database(f"sqlite:///{tmp_path}/witness.sqlite")
     running.restore()
-    with pytest.raises(LedgerRestoredError, match="witness is new or was lost"):
+    with pytest.raises(LedgerRestoredError, match="witness is new"):
         running.witness.catch_up()
     running.acknowledge()
     assert running.problems() == []
@@ -328,7 +328,7 @@ def test_a_changed_trail_is_refused(running: Deployment) -> None:
         connection.exec_driver_sql(
             "UPDATE audit_events SET body = '{}' WHERE sequence = (SELECT max(sequence) FROM audit_events)"
         )
-    with pytest.raises(LedgerRestoredError, match="trail was changed"):
+    with pytest.raises(LedgerRestoredError, match="dpicl audit verify"):
         running.witness.catch_up()
 
 
@@ -366,7 +366,7 @@ def test_answers_given_elsewhere_meanwhile_are_charged_too(running: Deployment, 
     charge = other.charge(other.budgets.task("kb.topic"), b"3", key_id="ana")
     assert isinstance(charge, Charged)
     elsewhere.dispose()
-    with pytest.raises(LedgerRestoredError, match="still runs on another copy"):
+    with pytest.raises(LedgerRestoredError, match="another copy"):
         acknowledge(running.database, running.witness, loss, by="root")
     running.acknowledge()
     assert running.task().version == 2

@@ -37,7 +37,7 @@ def calibrated() -> CalibratedPlan:
     [
         ("{by: field, field: product, names: [kettle, Kettle ]}", "tasks.reply.topics", "are one"),
         ("{by: field, field: product, names: [kettle]}", "tasks.reply.topics.names", "at least 2"),
-        ("{by: field, field: label, names: [a, b]}", "tasks.reply", "does not bring its answer"),
+        ("{by: field, field: label, names: [a, b]}", "tasks.reply", "its answer"),
         ("{by: field, names: [a, b]}", "tasks.reply.topics.field", "missing"),
         ("{by: guess}", "tasks.reply.topics.by", "field, similarity, public_texts"),
         ("{names: [a, b]}", "tasks.reply.topics.by", "is missing"),

@@ -7,8 +7,8 @@ from accounting.privacy.profiles import Gaussian
 @pytest.mark.parametrize(
     ("kind", "q", "count", "named"),
     [
-        *(("units", q, 1, "lower the shots") for q in (0.0, -0.1, 1.0001, float("nan"))),
-        ("shuffled", 0.1, 1, "'units' or 'blocks'"),
+        *(("units", q, 1, "shots") for q in (0.0, -0.1, 1.0001, float("nan"))),
+        ("shuffled", 0.1, 1, "'blocks'"),
         *(("units", 0.1, count, "count") for count in (-1, 2.0, True)),
     ],
 )

@@ -58,7 +58,7 @@ def sign(task, accountant):
 
 
 def refused(task, accountant):
-    with pytest.raises((AccountantsDisagreeError, PlanError), match=r"do not use this plan|does not confirm"):
+    with pytest.raises((AccountantsDisagreeError, PlanError), match=r"do not use|confirm"):
         sign(task, accountant)
 
 
@@ -111,7 +111,7 @@ class TestAWrongProbability:
         """Too little for a contradiction; but PLD, which composes both directions, has to keep the budget as well."""
         right = prv._Sampled
         monkeypatch.setattr(prv, "_Sampled", lambda q, z: right(0.993 * q, z))
-        with pytest.raises(PlanError, match="does not confirm"):
+        with pytest.raises(PlanError, match="confirm"):
             sign("votes", "prv")
 
     def test_in_the_lower_bound(self, monkeypatch):
