@@ -169,9 +169,9 @@ async def test_a_task_that_does_not_rewrite_names_the_setting(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("turns", "told"),
     [
-        ([("user", "x" * 15_000), ("user", "y" * 5_001)], "at most 20000 characters: leave out its earliest turns"),
+        ([("user", "x" * 15_000), ("user", "y" * 5_001)], "20000 characters"),
         ([("user", "a\0b"), ("user", "Is it red?")], "NUL"),
-        ([("user", "Is it red?"), ("user", " ")], "the newest message is empty"),
+        ([("user", "Is it red?"), ("user", " ")], "newest message"),
     ],
     ids=["long", "NUL", "empty"],
 )
@@ -210,16 +210,16 @@ async def test_rewriting_that_fails_costs_nothing(
 async def test_an_engine_without_a_language_model_rewrites_nothing(records: Records) -> None:
     sign(records, prepare(records, load_plan(REWRITES)), "test")
     services = open_services(records, MajorityEngine(), EMBEDDER)
-    with pytest.raises(ContextNotSupportedError, match="need a language model, and this service runs majority"):
+    with pytest.raises(ContextNotSupportedError, match="majority"):
         await ask(services, conversation())
     assert (await ask(services, STANDALONE)).charged
     note_engine(records.database, await services.engine.describe())
-    with pytest.raises(PlanError, match=r"tasks.colour.earlier_turns: majority is not a language model"):
+    with pytest.raises(PlanError, match=r"tasks\.colour\.earlier_turns: majority"):
         prepare(records, load_plan(REWRITES))
 
 
 def test_a_conversation_becomes_one_text() -> None:
-    with pytest.raises(PlanError, match="earlier_turns: a rewritten question is one text, not size, text"):
+    with pytest.raises(PlanError, match=r"earlier_turns: .* size, text"):
         load_plan(REWRITES.replace('"{text}:', '"{size} {text}:'))
 
 

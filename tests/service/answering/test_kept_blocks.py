@@ -283,7 +283,7 @@ def test_units_are_measured_as_before(tmp_path: Path, engine, calibrated: Calibr
 def test_made_up_blocks_that_are_not_answered_are_let_go(services, engine) -> None:
     engine.silent = 1
     (measured,) = asyncio.run(services.grains.all())
-    assert "1 of 22 of the largest slots were not answered" in measured.problem
+    assert "1 of 22 of the largest" in measured.problem
     assert [count for _, count in engine.calls] == [22, 0]
     with pytest.raises(GrainTooSmallError):
         asyncio.run(ask(services, "q"))

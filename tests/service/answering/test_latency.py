@@ -194,8 +194,8 @@ def test_reading_ahead_begins_when_questions_must_be_done_and_they_wait_for_it(m
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"latency_grain_ms": 0}, "DPICL_LATENCY_UNPADDED=true instead"),
-        ({"latency_grain_ms": 100, "latency_unpadded": True}, "unset one of them"),
+        ({"latency_grain_ms": 0}, "DPICL_LATENCY_UNPADDED=true"),
+        ({"latency_grain_ms": 100, "latency_unpadded": True}, "unset"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -91,7 +91,7 @@ def test_a_grammar_is_read_in_a_process_of_its_own_within_bounds(monkeypatch):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
     monkeypatch.setattr(grammar_check, "_WITHIN_S", 0.0)
-    assert "write a simpler one" in grammar_problem("regex", "(a+)+b$")
+    assert "simpler" in grammar_problem("regex", "(a+)+b$")
     with pytest.raises(PlanError, match="json_schema: "):
         plan(json_schema={"enum": ["x" * 20_000]})
 

@@ -64,7 +64,7 @@ def test_no_id_or_address_is_cut_and_ids_may_be_written_by_how_they_begin(
     )
     assert listed[second]["revoked_at"]
     for unknown in (first[:3], "", f"{first}0", "zzzz"):
-        assert "no API key has the id" in dpicl.fails("keys", "revoke", unknown)
+        assert "no API key" in dpicl.fails("keys", "revoke", unknown)
 
 
 def test_what_begins_several_ids_is_refused() -> None:
@@ -128,13 +128,14 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
     short = dpicl.ok("plan", "preview", plan_file)
     assert "20 answers" in short
-    assert "the promise rests on this" not in short
+    assert "rests on this" not in short
     shown = dpicl.ok("plan", "preview", plan_file, "--details", "--plot", tmp_path / "plan.png")
-    assert {*short.splitlines()} - {*shown.splitlines()} == {"Noise, every accountant and alternatives: --details"}
+    (hint,) = {*short.splitlines()} - {*shown.splitlines()}
+    assert "--details" in hint
     assert "Gaussian noise of" in shown
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert "the promise rests on this" in shown
-    assert "colour: alternatives at the same budget" in shown
+    assert "rests on this" in shown
+    assert "colour: alternatives" in shown
     described = json.loads(dpicl.ok("plan", "preview", plan_file, "--json"))
     assert [one["answers"] for one in described["alternatives"]["colour"]] == [20, 2, 200, None, None]
     signed = json.loads(dpicl.ok("plan", "sign", plan_file, "--yes", "--json"))
@@ -144,8 +145,8 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "toys.colour@1" in dpicl.ok("budget")
 
     assert dpicl.ok("kb", "forget", "toys", "o3", "--yes").strip() == "Deleted 1 exemplars"
-    assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
-    assert "Forgotten units that come back: 1\n" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
+    assert "no unit" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
+    assert "come back: 1\n" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
     assert "U+200B" in dpicl.fails("kb", "forget", "toys", "o4\u200b", "--yes")
 
 
@@ -165,7 +166,7 @@ def test_keys(dpicl: Shell, plan_file: Path) -> None:
     dpicl.ok("keys", "revoke", made["id"])
     _, listed = json.loads(dpicl.ok("keys", "list", "--json"))
     assert (listed["quota"], bool(listed["rotated_at"]), bool(listed["revoked_at"])) == (None, True, True)
-    assert "no API key has the id" in dpicl.fails("keys", "revoke", "nobody")
+    assert "nobody" in dpicl.fails("keys", "revoke", "nobody")
 
 
 def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
@@ -211,26 +212,26 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
     file = tmp_path / "toys.csv"
     file.write_bytes("owner;what;colour\na;Bär;1\nb;Ente;2\n".encode("cp1252"))
     columns = ("--map", "text=what", "--map", "label=colour")
-    assert "field 'unit_id': is not among the columns" in dpicl.fails("kb", "ingest", "toys", file)
+    assert "field 'unit_id'" in dpicl.fails("kb", "ingest", "toys", file)
     plain = ("kb", "ingest", "toys", file, *columns, "--unit-id", "owner", "--dry-run")
     refused = dpicl.fails(*plain)
-    assert "toys.csv: line 2 is not UTF-8" in refused
-    assert "'a;Bär;1': if that is right, add --encoding cp1252" in refused
+    for said in ("toys.csv: line 2", "'a;Bär;1'", "--encoding cp1252"):
+        assert said in refused
     _, out, err = dpicl(*plain, "--encoding", "cp1252")
-    assert "Reading CSV in cp1252 with ';' between cells" in err
-    assert "Nothing stored. It would be 2 exemplars of 2 new units" in out
+    assert "cp1252 with ';'" in err
+    assert "would be 2 exemplars of 2" in out
     assert "Stored 2" in dpicl.ok(*plain[:-1], "--encoding", "cp1252")
     file.write_bytes("owner\nBär\n".encode("cp1252"))
     forget = ("kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes")
-    assert "add --encoding cp1252" in dpicl.fails(*forget)
-    assert "Deleted 0 exemplars of 0 units; 1 were not there" in dpicl.ok(*forget, "--encoding", "cp1252")
+    assert "--encoding cp1252" in dpicl.fails(*forget)
+    assert "Deleted 0 exemplars of 0 units; 1 " in dpicl.ok(*forget, "--encoding", "cp1252")
     file.write_text("owner\n0\n")
     assert "not both" in dpicl.fails("kb", "forget", "toys", "1", "--listed", file)
-    assert "name a file to read, or a database" in dpicl.fails("kb", "forget", "toys")
+    assert "--from-sql" in dpicl.fails("kb", "forget", "toys")
     assert "write FIELD=COLUMN" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour")
     assert "columns" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour=label")
     for neither in ((), (file, "--query", "SELECT 1"), ("--from-sql", "sqlite://"), ("--query", "SELECT 1")):
-        assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
+        assert "name a file" in dpicl.fails("kb", "ingest", "toys", *neither)
 
 
 def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
@@ -243,8 +244,13 @@ def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Pa
     assert "toy 1" not in shown
 
     shown = " ".join(dpicl.ok("plan", "preview", plan_file, "--rows", toys).split())
-    assert "colour: 8 of 12 rows have one of the plan's labels red 8, blue 0 No row has blue." in shown
-    assert "4 rows have none, and count for nothing: bleu 2, 're\\u0301d' 2" in shown
+    for said in (
+        "colour: 8 of 12 rows",
+        "red 8, blue 0 No row has blue.",
+        "4 rows have none",
+        "bleu 2, 're\\u0301d' 2",
+    ):
+        assert said in shown
     preview = ("plan", "preview", plan_file, "--public-size", 60, "--json")
     assert "labels" not in json.loads(dpicl.ok(*preview))
     toys.write_text(toys.read_text().replace("label", "colour", 1))
@@ -265,7 +271,7 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     database = ("toys", "--from-sql", f"sqlite:///{tmp_path}/shop.sqlite", "--query")
     columns = ("--map", "text=what", "--map", "label=colour", "--map", "unit_id=owner")
     sql = (*database, "SELECT * FROM toys", *columns)
-    assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", *sql)
+    assert "field 'colour'" in dpicl.fails("kb", "ingest", *sql)
     report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
     stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["price"]}
     assert report == {**stored, "rows": 9, "values": {}, "notice": None}
@@ -274,27 +280,27 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     shop.close()
     changed = "SELECT * FROM toys WHERE owner IN (SELECT owner FROM toys WHERE price > :since)"
     newer = ("kb", "ingest", *database, changed, *columns, "--numbers-as-text", "--replace", "--cursor", "price")
-    assert "give --query, --cursor and --cursor-file" in dpicl.fails(*newer)
+    assert "--cursor-file" in dpicl.fails(*newer)
     newer = (*newer, "--cursor-file", tmp_path / "shop.cursor", "--since", 8 / 7)
-    assert "of 0 new units; they replace 2" in dpicl.ok(*newer, "--dry-run")
+    assert "they replace 2" in dpicl.ok(*newer, "--dry-run")
     assert not (tmp_path / "shop.cursor").exists()
-    assert "Stored 2 exemplars of 0 new units; they replace 2" in dpicl.ok(*newer)
+    assert "Stored 2 exemplars of 0 new units" in dpicl.ok(*newer)
     assert json.loads((tmp_path / "shop.cursor").read_text()) == {"price": 9}
     assert "Stored 0 exemplars" in dpicl.ok(*newer)
 
     gone = ("kb", "forget", *database, "SELECT owner FROM toys WHERE owner > 1 UNION SELECT 9", "--unit-id", "owner")
-    assert "Deleted 4 exemplars of 2 units; 1 were not there" in dpicl.ok(*gone, "--yes")
+    assert "Deleted 4 exemplars of 2 units; 1 " in dpicl.ok(*gone, "--yes")
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["ask", "toys.colour", "x"], "an API key is needed"),
-        (["ask", "toys.colour", "x", "--key", "k", "--url", "http://127.0.0.1:9"], "the service does not answer"),
+        (["ask", "toys.colour", "x"], "API key"),
+        (["ask", "toys.colour", "x", "--key", "k", "--url", "http://127.0.0.1:9"], "does not answer"),
         (["kb", "create", "Toys!", "--epsilon", "1", "--delta", "1e-5", "--public-size", "500"], "name"),
         (["kb", "create", "toys", "--epsilon", "0", "--delta", "1e-5", "--public-size", "500"], "epsilon"),
-        (["kb", "remote-engine", "nowhere", "--allow"], "there is no database at"),
-        (["budget"], "there is no database at"),
+        (["kb", "remote-engine", "nowhere", "--allow"], "no database at"),
+        (["budget"], "no database at"),
         (["plan", "preview", "missing.yaml"], "missing.yaml"),
         (["nonsense"], "No such command"),
     ],
@@ -308,13 +314,13 @@ def test_mistakes_are_explained_in_a_line(dpicl: Shell, args: list[str], message
 )
 def test_a_knowledge_base_that_is_not_there_is_named(dpicl: Shell, args: tuple[str, ...]) -> None:
     create(dpicl)
-    assert "no knowledge base named 'nowhere'" in dpicl.fails(*args)
+    assert "'nowhere'" in dpicl.fails(*args)
 
 
 def test_only_what_a_first_session_begins_with_makes_a_database(dpicl: Shell, tmp_path: Path) -> None:
     """A mistyped path is reported, and leaves nothing."""
     for command in (["budget"], ["kb", "list"], ["keys", "list"], ["audit", "verify"], ["migrate", "--check"]):
-        assert "there is no database at" in dpicl.fails(*command)
+        assert "no database at" in dpicl.fails(*command)
     assert not list(tmp_path.glob("*.sqlite*"))
     dpicl.ok("keys", "create", "ana")
     assert "ana" in dpicl.ok("keys", "list")
@@ -326,7 +332,7 @@ def test_another_programs_database_is_left_as_it_is(dpicl: Shell, tmp_path: Path
         shop.execute("CREATE TABLE orders (id INTEGER)")
     dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{file}")
     for command in (["budget"], ["ledger", "status"]):
-        assert "is empty, or another program's" in dpicl.fails(*command)
+        assert "another program" in dpicl.fails(*command)
     with closing(sqlite3.connect(file)) as shop:
         assert shop.execute("SELECT name FROM sqlite_master").fetchall() == [("orders",)]
     assert not list(tmp_path.glob("*witness*"))
@@ -335,7 +341,7 @@ def test_another_programs_database_is_left_as_it_is(dpicl: Shell, tmp_path: Path
 def test_a_mistyped_witness_is_not_made_by_looking(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
     dpicl.monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path / 'mistyped.sqlite'}")
-    assert "mistyped.sqlite is not there: correct DPICL_WITNESS_URL" in dpicl.fails("budget")
+    assert "mistyped.sqlite is not there" in dpicl.fails("budget")
     assert not (tmp_path / "mistyped.sqlite").exists()
 
 
@@ -344,7 +350,7 @@ def test_an_empty_postgresql_database_stays_empty(dpicl: Shell, new_postgres: Ca
     url = new_postgres()
     dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", url)
     dpicl.monkeypatch.setenv("DPICL_WITNESS_URL", "none")
-    assert "is empty, or another program's" in dpicl.fails("budget")
+    assert "another program" in dpicl.fails("budget")
     with open_database(url).connect() as connection:
         assert sa.inspect(connection).get_table_names() == []
 
@@ -352,11 +358,11 @@ def test_an_empty_postgresql_database_stays_empty(dpicl: Shell, new_postgres: Ca
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://u:secret@127.0.0.1:9/x", "Is it running, and is DPICL_DATABASE_URL right?"),
-        ("sqlite:///{}", "the database cannot be used: file is not a database."),
-        ("var/dpicl.sqlite", "DPICL_DATABASE_URL is not a URL; write sqlite:///FILE"),
-        ("postgresql://u:a:secret@x:secret@127.0.0.1/x", "DPICL_DATABASE_URL is not a URL"),
-        ("postgresql://u:p@secret@127.0.0.1/x", "with %40 for @ in a password"),
+        ("postgresql://u:secret@127.0.0.1:9/x", "Is it running"),
+        ("sqlite:///{}", "not a database"),
+        ("var/dpicl.sqlite", "sqlite:///FILE"),
+        ("postgresql://u:a:secret@x:secret@127.0.0.1/x", "is not a URL"),
+        ("postgresql://u:p@secret@127.0.0.1/x", "%40 for @"),
         ("mysql://u:secret@127.0.0.1/x", "'mysql' is not supported"),
     ],
 )
@@ -371,7 +377,7 @@ def test_a_database_that_cannot_be_used_is_a_line_without_its_password(
 
 def test_no_key_no_start(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPICL_DEVELOPMENT")
-    assert "openssl rand -base64 32" in dpicl.fails("keys", "create", "ana")
+    assert "openssl rand" in dpicl.fails("keys", "create", "ana")
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", "short")
     assert "encryption key is" in dpicl.fails("keys", "create", "ana")
     monkeypatch.setenv("DPICL_LATENCY_GRAIN_MS", "many")
@@ -383,8 +389,8 @@ def test_no_key_no_start(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        *((missing, "there is no model at") for missing in ("/nonexistent", "./missing", "no.gguf", "a/b/c")),
-        ("empty", "holds no model: it has no config.json"),
+        *((missing, "no model at") for missing in ("/nonexistent", "./missing", "no.gguf", "a/b/c")),
+        ("empty", "config.json"),
         *((file, "is not a model") for file in ("notes.txt", "damaged.gguf")),
     ],
 )

@@ -47,9 +47,9 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
 def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:
     wrong = {"Authorization": "Bearer wrong"}
     monkeypatch.setattr(budget, "connect", lambda _service: TestClient(create_app(services), headers=wrong))
-    assert "Invalid key: this API key is unknown" in dpicl.fails("budget", "--url", "http://service")
+    assert "Invalid key" in dpicl.fails("budget", "--url", "http://service")
     monkeypatch.setenv("DPICL_URL", "http://service")
-    assert "Invalid key: this API key is unknown" in dpicl.fails("budget")
+    assert "Invalid key" in dpicl.fails("budget")
 
 
 def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
@@ -59,9 +59,7 @@ def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
     questions.write_text("n,text\n1,a toy, red\n")
-    assert "row 2: has 3 cells where the header has 2" in dpicl.fails(
-        "batch", "toys.colour", questions, "--out", answers
-    )
+    assert "row 2: has 3 cells" in dpicl.fails("batch", "toys.colour", questions, "--out", answers)
 
 
 def test_a_batch_overwrites_nothing(dpicl: Shell, tmp_path: Path) -> None:
@@ -76,7 +74,7 @@ def test_a_batch_overwrites_nothing(dpicl: Shell, tmp_path: Path) -> None:
         assert row["release"]
     questions.write_text('{"text": "a toy", "answer": "mine", "dpicl_answer": "red"}\n')
     other = tmp_path / "other.jsonl"
-    assert "the input has fields dpicl_answer" in dpicl.fails("batch", "toys.colour", questions, "--out", other)
+    assert "dpicl_answer" in dpicl.fails("batch", "toys.colour", questions, "--out", other)
     assert not other.exists()
 
 
@@ -84,7 +82,7 @@ def test_a_batch_names_its_encoding(dpicl: Shell, tmp_path: Path) -> None:
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
     questions.write_bytes("text\nein Bär\n".encode("cp1252"))
     batch = ("batch", "toys.colour", questions, "--out", answers)
-    assert "add --encoding cp1252" in dpicl.fails(*batch)
+    assert "--encoding cp1252" in dpicl.fails(*batch)
     dpicl.ok(*batch, "--encoding", "cp1252")
     assert json.loads(answers.read_text())["text"] == "ein Bär"
 

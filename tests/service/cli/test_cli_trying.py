@@ -34,7 +34,7 @@ def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path
     assert trial["took_s"] > 0
     assert not (tmp_path / "cli.sqlite").exists()
     said = dpicl.ok("plan", "try", plan_file, *options)
-    for line in ("nothing was charged", "of 20", "3 exemplars stand in for 60", "Took "):
+    for line in ("nothing was charged", "of 20", "3 exemplars", "Took "):
         assert line in said
 
 
@@ -42,11 +42,11 @@ def test_what_is_not_utf_8_is_refused(dpicl: Shell, tmp_path: Path, plan_file: P
     table = tmp_path / "public.csv"
     table.write_bytes("text;label\nein Bär;red\neine Ente;blue\n".encode("cp1252"))
     options = ("--exemplars", table, "--query", "ein Bär", "--public-size", 60, "--repeats", 2)
-    assert "add --encoding cp1252" in dpicl.fails("plan", "try", plan_file, *options)
+    assert "--encoding cp1252" in dpicl.fails("plan", "try", plan_file, *options)
     assert "2 exemplars" in dpicl.ok("plan", "try", plan_file, *options, "--encoding", "cp1252")
     plan = plan_file.read_bytes()
     plan_file.write_bytes("# Bär\n".encode("cp1252") + plan)
-    assert "line 1 is not utf-8; save the file as UTF-8" in dpicl.fails("plan", "preview", plan_file)
+    assert "line 1 is not utf-8" in dpicl.fails("plan", "preview", plan_file)
 
 
 def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:

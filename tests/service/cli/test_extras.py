@@ -124,7 +124,7 @@ def test_with_server_a_newcomer_pastes_what_it_prints(plain: Plain, tmp_path: Pa
     program = str(plain.bin / "dpicl")
     with made_up(tmp_path, "--port", str(port), program=program, environment=plain.environment) as printed:
         url = f"http://127.0.0.1:{port}"
-        commands = printed.split("in another terminal:\n")[1].split("The budget, and what is left")[0]
+        commands = printed.split("in another terminal:\n")[1].split("The budget, and")[0]
         commands = re.sub(r"^  ", "", commands, flags=re.MULTILINE)
         printed_then = run(commands + "\ndpicl budget", tmp_path, plain.environment)
         said = " ".join(printed_then.split())

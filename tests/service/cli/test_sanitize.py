@@ -107,12 +107,12 @@ def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--epsilon", "26"], "ε must be from 0.001 to 25, not 26"),
-        (["--keep", "names"], "'names' cannot be kept: only stopwords"),
-        (["--keep", "case", "--mechanism", "whole_rr"], "whole_rr replaces texts as a whole and can keep nothing"),
-        (["--mechanism", "rot13"], "no mechanism 'rot13': nearest_rr"),
-        (["--cap", "15"], "these texts cost ε = 16, and together with earlier ones that would exceed the cap of 15"),
-        (["My flat"], "no file My flat. A text itself goes to standard input: echo TEXT | dpicl sanitize"),
+        (["--epsilon", "26"], "from 0.001 to 25"),
+        (["--keep", "names"], "'names' cannot be kept"),
+        (["--keep", "case", "--mechanism", "whole_rr"], "keep nothing"),
+        (["--mechanism", "rot13"], "no mechanism 'rot13'"),
+        (["--cap", "15"], "the cap of 15"),
+        (["My flat"], "no file My flat"),
     ],
 )
 def test_what_it_refuses(options: list[str], said: str, texts: list[object], monkeypatch, capfd) -> None:
@@ -138,7 +138,7 @@ def test_a_ledger_that_lost_its_key_or_is_none(texts: list[object], tmp_path: Pa
     printed(*texts, "--ledger", tmp_path / "mine.sqlite", stdin="bcd")
     (tmp_path / "mine.key").unlink()
     (tmp_path / "other.sqlite").write_text("no database")
-    for file, said in (("mine", "mine.key is missing"), ("other", "is not a ledger of texts: file is not a database")):
+    for file, said in (("mine", "mine.key"), ("other", "not a ledger")):
         with pytest.raises(ValueError, match=said):
             printed(*texts, "--ledger", tmp_path / f"{file}.sqlite", stdin="bcd")
         assert not (tmp_path / f"{file}.key").exists()

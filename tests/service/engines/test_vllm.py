@@ -556,7 +556,7 @@ def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running,
 
     dropped = mock.patch.object(type(running.engine), "_filled", lambda *of: [[] for _ in of[3]])
     services.grains.overran(signed)
-    with dropped, pytest.raises(GrainTooSmallError, match="of the largest slots were not answered"):
+    with dropped, pytest.raises(GrainTooSmallError, match="largest slots"):
         running.run(services.grains.of(signed))
 
 
@@ -579,7 +579,7 @@ def test_a_query_that_does_not_fit_is_refused(running):
     with pytest.raises(UnanswerableQueryError, match="shorter"):
         running.zero_shot(CLASSIFY, {"text": "lamp " * 2000})
     roomy = replace(CLASSIFY, slot_tokens=480)  # with room for exemplars too
-    with pytest.raises(UnanswerableQueryError, match="an admin must lower the task's slot_tokens"):
+    with pytest.raises(UnanswerableQueryError, match="slot_tokens"):
         running.zero_shot(roomy, {"text": "lamp " * 40})
     running.zero_shot(replace(CLASSIFY, slot_tokens=300), {"text": "lamp " * 40})
     twins = TaskSpec("support.queue@1", ("Keys", "Keys"), PROMPT, "team", knowledge_base="support")
@@ -636,7 +636,7 @@ def test_it_says_how_it_runs(running):
 
 def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    with pytest.raises(EngineUnavailableError, match="unset VLLM_BATCH_INVARIANT"):
+    with pytest.raises(EngineUnavailableError, match="VLLM_BATCH_INVARIANT"):
         open_engine(VllmConfig(name="vllm", model=str(running.folder)), None)  # type: ignore[arg-type]
 
 
@@ -666,4 +666,4 @@ def test_an_evaluation_asks_it_once_and_ends_it(dpicl: Shell, tmp_path: Path, mo
     assert json.loads(dpicl.ok(*run, "--mechanism", "{type: embedding_mean}"))[:2] == first[:2]
     monkeypatch.delenv("VLLM_BATCH_INVARIANT")
     (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "model": str(tmp_path)}))
-    assert "holds no model: it has no config.json: check --engine-config" in dpicl.fails(*run)
+    assert "config.json" in dpicl.fails(*run)

@@ -70,7 +70,7 @@ def test_one_place_too_few_would_silence_the_slots(running: Running, heard: list
 
 def test_more_slots_than_places_are_refused_before_anything_is_asked(running: Running) -> None:
     asked = replace(TASK, most_slots=MOST + 1)
-    assert f"raise the engine's max_writing_slots to {MOST + 1}" in running.run(running.engine.room(asked, 20, 0, 9))
+    assert f"max_writing_slots to {MOST + 1}" in running.run(running.engine.room(asked, 20, 0, 9))
     with pytest.raises(UnanswerableQueryError, match="max_writing_slots"):
         running.zero_shot(asked)
     with pytest.raises(EngineUnavailableError, match="max_writing_slots"):
@@ -90,7 +90,7 @@ def test_slots_that_the_cache_does_not_hold_are_refused(running: Running) -> Non
             patch.setattr(config, "num_gpu_blocks", there)
             patch.setattr(config, "kv_cache_size_tokens", there * 32)
             problem = running.run(running.engine.room(TASK, 20, 0, MOST))
-        assert ("lower the task's ensemble or slot_tokens" in problem) != fits
+        assert ("ensemble or slot_tokens" in problem) != fits
     assert running.run(running.engine.room(TASK, 20, 0, MOST)) == ""
 
 

@@ -63,7 +63,7 @@ def test_what_the_ledger_leans_on_is_there(engine: sa.Engine):
         connection.exec_driver_sql(insert)
         values = "1, 'kb', 1, '1', '0', 'pld', '{}', '', 'root', '2030-01-01', '1'"
         connection.exec_driver_sql(f"INSERT INTO plans VALUES ({values})")  # noqa: S608
-    with pytest.raises(sa.exc.IntegrityError, match="cannot be deleted"), engine.begin() as connection:
+    with pytest.raises(sa.exc.IntegrityError, match="deleted"), engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM budgets")
 
 
@@ -87,7 +87,7 @@ def test_a_migration_that_fails_leaves_nothing(engine: sa.Engine):
     assert sa.inspect(engine).get_table_names() == ["releases"]
 
 
-@pytest.mark.parametrize(("found", "advice"), [("0000", "run `dpicl migrate`"), ("9999", "use the newer version")])
+@pytest.mark.parametrize(("found", "advice"), [("0000", "dpicl migrate"), ("9999", "newer version")])
 def test_neither_an_older_nor_a_newer_schema_is_worked_on(database_url, engine: sa.Engine, found: str, advice: str):
     settings = unwitnessed(database_url)
     open_records(settings).database.dispose()
@@ -101,7 +101,7 @@ def test_neither_an_older_nor_a_newer_schema_is_worked_on(database_url, engine: 
 
 def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, engine: sa.Engine):
     settings = unwitnessed(database_url, migrate="never")
-    with pytest.raises(SchemaError, match=r"the database is empty, .* run `dpicl migrate`"):
+    with pytest.raises(SchemaError, match=r"is empty, .* `dpicl migrate`"):
         open_records(settings)
     migrate(engine)
     open_records(settings).database.dispose()
@@ -115,11 +115,11 @@ def test_the_command_tells_what_it_did(database_url: str, engine: sa.Engine, tmp
 
     monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
     monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path}/witness.sqlite")
-    behind = f"the database is empty, and this version needs revision {newest()}: run `dpicl migrate`"
+    behind = f"revision {newest()}: run `dpicl migrate`"
     for command in (["migrate", "--check"], ["migrate", "--wait", "0.1"]):
         code, said = run(*command)
         assert code == 1
-        assert ("there is no database at" if database_url.startswith("sqlite") else behind) in said
+        assert ("no database at" if database_url.startswith("sqlite") else behind) in said
     assert run("migrate") == (0, f"Migrated from an empty database to {newest()}")
     done = 0, f"Revision {newest()}: nothing to do"
     assert run("migrate") == run("migrate", "--check") == run("migrate", "--wait", "9") == done
@@ -130,4 +130,4 @@ def test_the_command_tells_what_it_did(database_url: str, engine: sa.Engine, tmp
     for command in (["migrate"], ["migrate", "--check"], ["kb", "list"]):
         code, said = run(*command)
         assert code == 1
-        assert "use the newer version" in said
+        assert "newer version" in said

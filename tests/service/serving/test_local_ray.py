@@ -77,7 +77,7 @@ def _marked(process: psutil.Process, mark: str) -> bool:
 @pytest.mark.parametrize("theirs", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
 @pytest.mark.parametrize("ours", ["127.0.0.1", "0.0.0.0", "localhost"])  # noqa: S104
 def test_a_port_where_somebody_listens_is_refused(theirs, ours):
-    taken = r"port \d+ of .* is taken.*--port"
+    taken = r"port \d+ .* taken.*--port"
     with listening(theirs) as port, pytest.raises(NotStartedError, match=taken), claimed(ours, port):
         pytest.fail("claimed")
     with claimed(ours, port):
@@ -117,7 +117,7 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
         pass
     status, said, left = serve_without_raylet(port, tmp_path)
     assert status == 1, said
-    assert "error: Ray did not start (not up after 1 s)" in " ".join(said.split())
+    assert "Ray did not start" in " ".join(said.split())
     assert "Traceback" not in said
     for process in left:  # the kernel ends them with their parent
         process.wait(20)

@@ -77,11 +77,11 @@ def test_what_was_chosen_is_varied(asking: Callable[..., tuple[Any, list[Asked]]
     shown = [[one["text"] in question.prompt for question in asked] for one in given]
     assert [sum(of) for of in shown] == [2, 2]
     chosen.write_text(json.dumps({"text": "x", "label": "green"}))
-    assert "a label of the task" in asking(writing, plan_file, "--vary", chosen, fails=True)[0]
+    assert "a label of" in asking(writing, plan_file, "--vary", chosen, fails=True)[0]
 
 
 def test_what_cannot_be_written_is_one_line(dpicl, asking: Callable[..., tuple[Any, list[Asked]]], plan_file) -> None:
-    assert "the engine wrote nothing for blue" in asking(saying_nothing_of_blue, plan_file, fails=True)[0]
+    assert "nothing for blue" in asking(saying_nothing_of_blue, plan_file, fails=True)[0]
     assert "nearest_exemplar writes no texts" in dpicl.fails("plan", "candidates", plan_file)
     assert "has no task 'shape' with labels" in dpicl.fails("plan", "candidates", plan_file, "--task", "shape")
     plan_file.write_text(plan_file.read_text().replace("{text}", "{text} {size}"))

@@ -116,7 +116,7 @@ def test_topics_multiply_answers_where_slots_draw_more_than_they_show() -> None:
     texts = {"public_texts": [f"a question about {number}" for number in range(16)]}
     drawing = {"order": "nearest", "drawn": 16, **texts}
     (proposal,) = [one for one in proposals(planned(LABELS, **drawing)) if "topics" in one.lines]
-    assert "4 topics has 100 answers of its own, 400 in all" in proposal.why
+    assert "100 answers of its own, 400" in proposal.why
     then = pasted(LABELS, proposal, **drawing)
     assert (len(then.plan.counters()), then.plan.tasks["team"].drawn) == (4, 4)
     assert "100 answers on each of 4 topics" in preview(then).tasks["team"].gives

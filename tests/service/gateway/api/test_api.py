@@ -353,7 +353,7 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     table = "unit_id;text;label\nnew;ein Bär;red\n"
     for media_type in ("text/csv", "application/octet-stream"):
         late = refused(table.encode("cp1252"), media_type, 422, "bad-row")["detail"]
-        assert late.startswith("row 2: is not UTF-8 at byte 10: send UTF-8, or name the encoding")
+        assert late.startswith("row 2: is not UTF-8 at byte 10")
         assert "text/csv; charset=windows-1252" in late
     for charset in ("klingon", "base64"):
         assert charset in refused(table, f"text/csv; charset={charset}", 415, "unsupported-media-type")["detail"]
@@ -450,7 +450,7 @@ def test_a_parameter_that_takes_one_value_is_given_once(api: Api) -> None:
     """The framework would take the last; an admin would read another page, or of another knowledge base, unawares."""
     for path in ("/v1/keys?limit=1&limit=2", "/v1/audit?kind=key&knowledge_base=a&knowledge_base=b"):
         refused = problem(api("admin", "GET", path), 422, "invalid-request")
-        assert refused["detail"].endswith("given 2 times; give it once")
+        assert "2 times" in refused["detail"]
     assert api("admin", "GET", "/v1/audit?kind=key&kind=plan&unknown=1&unknown=2").is_success
 
 
@@ -490,10 +490,10 @@ def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
 
 def test_what_is_no_question_costs_nothing(api: Api) -> None:
     for body, headers, kind, said in (
-        (b'{"query": ', _JSON, "invalid-request", "the body is not JSON: Expecting value at character 11"),
-        (b'["a toy"]', _JSON, "invalid-request", "the body must be a JSON object"),
-        (b"query=a+toy", _FORM, "invalid-request", "sent with Content-Type: application/json"),
-        (b"", _JSON, "invalid-request", "the body must be a JSON object"),
+        (b'{"query": ', _JSON, "invalid-request", "at character 11"),
+        (b'["a toy"]', _JSON, "invalid-request", "JSON object"),
+        (b"query=a+toy", _FORM, "invalid-request", "Content-Type"),
+        (b"", _JSON, "invalid-request", "JSON object"),
         (b"{}", _JSON, "invalid-request", "query"),
         (b'{"query": 3}', _JSON, "invalid-request", "query"),
         (b'{"query": ""}', _JSON, "invalid-query", "text"),

@@ -155,11 +155,11 @@ def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked) -> N
 def test_messages_that_are_no_question_cost_nothing(asked: Asked) -> None:
     for messages, told in (
         ([], "messages"),
-        (["a toy", {"role": "assistant", "content": "It is"}], "the last message is the assistant's"),
-        ([""], "text is empty"),
-        ([{"role": "user"}], "text is empty"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "holds image_url"),
-        ([{"role": "user", "content": [{"type": "text"}]}], "a query is text"),
+        (["a toy", {"role": "assistant", "content": "It is"}], "assistant"),
+        ([""], "empty"),
+        ([{"role": "user"}], "empty"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "image_url"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "query"),
     ):
         with pytest.raises(openai.UnprocessableEntityError, match=told):
             asked.complete(*messages, extra_headers={"x-dpicl-context": "ignore"})
@@ -168,7 +168,7 @@ def test_messages_that_are_no_question_cost_nothing(asked: Asked) -> None:
 
 def test_what_cannot_be_granted_is_refused(asked: Asked) -> None:
     for parameter, told in (
-        ({"n": 2}, "n: a question has one answer"),
+        ({"n": 2}, "n: a question"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools: .*no tool"),
         ({"tool_choice": "required"}, "tool_choice: "),
         ({"response_format": {"type": "json_object"}}, "response_format: .*as it is"),

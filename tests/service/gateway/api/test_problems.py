@@ -60,11 +60,11 @@ def test_an_operator_sets_where_types_lead(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
-        ("/chat/completions", "there is /v1/chat/completions: let the base URL end in /v1"),
+        ("/chat/completions", "let the base URL end in /v1"),
         ("/models", "there is /v1/models"),
-        ("/v1/embeddings", "/openapi.json lists the addresses"),
-        ("/redoc", "/openapi.json lists the addresses"),
-        ("/v1/v1/models", "leave /v1 out of the base URL"),
+        ("/v1/embeddings", "/openapi.json"),
+        ("/redoc", "/openapi.json"),
+        ("/v1/v1/models", "leave /v1 out"),
     ],
 )
 def test_an_address_that_does_not_exist_says_where_to_go(client: TestClient, path: str, advice: str) -> None:

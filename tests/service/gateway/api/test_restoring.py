@@ -210,7 +210,7 @@ def test_ready_means_that_it_can_steer(services: Services, doctor: Doctor, bundl
         asyncio.run(both.heartbeat.beat())
         ready = client_of(both).get("/readyz")
         if steerer.down:
-            assert (ready.status_code, ready.json()["detail"]) == (503, "the restore engine does not answer")
+            assert (ready.status_code, "restore engine" in ready.json()["detail"]) == (503, True)
         else:
             assert ready.status_code == 200
 

@@ -88,7 +88,7 @@ def test_whole_texts(ask: Any) -> None:
     assert 9.49 < epsilon <= 9.5
     assert {item["text"] for item in said["items"]} <= set(PUBLIC)
     assert [(item["tokens"], item["epsilon_text"]) for item in said["items"]] == [(1, epsilon)] * 4
-    assert said["released_as_public"] == ["the number and order of texts", "which of your texts are equal"]
+    assert not {"stopwords", "placeholders"} & set(said["released_as_public"])
     assert (said["artifact"]["mechanism"], said["artifact"]["keep"]) == ("whole_rr", [])
     nearest = ask(texts=["Who must pay the plumber?"], mechanism="whole_rr", epsilon=25, keep=[]).json()
     assert nearest["items"][0]["text"] == PUBLIC[1]
@@ -135,7 +135,7 @@ def test_words_that_do_not_do(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(mechanisms, "LARGEST_BYTES", 8 * WORDS)
     refused = ask(texts=["a"], mechanism="nearest_rr", epsilon=1.5)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "sanitizer_unavailable")
-    assert "more than 2: use fewer words" in refused.json()["detail"]
+    assert "fewer words" in refused.json()["detail"]
     with pytest.raises(ValueError, match="50"):
         Settings(sanitizer_words=49)
 

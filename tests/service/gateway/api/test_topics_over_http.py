@@ -87,8 +87,8 @@ def test_the_dashboard_shows_what_is_left_on_each_topic(services: Services) -> N
     admin = signed_in(services)
     overview = admin.said("/")
     assert overview.index("mood#lamp@1") < overview.index("mood#kettle@1")
-    assert "other topics go on" in overview
+    assert "other topics" in overview
     plans = admin.said("/knowledge-bases/shop/plans/1")
-    assert plans.index("All answers are spent") < plans.index("3 answers left")
+    assert plans.index("answers are spent") < plans.index("3 answers left")
     for tab in ("", "/usage", "/releases"):
         assert "mood" in admin.said(f"/knowledge-bases/shop{tab}")

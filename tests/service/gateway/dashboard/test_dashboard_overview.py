@@ -68,7 +68,7 @@ def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
     assert browser.ask(token).status_code == 200
     page = browser.get("/").text
     assert "19 answers left; not enough history" in page
-    assert "Of a lifetime ε of 8, 4 is promised to plans" in page
+    assert "ε of 8, 4 is promised" in page
     assert RULE in words(page)
 
 
@@ -209,12 +209,12 @@ def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
 
 def test_it_says_who_asked_and_whether_that_is_worth_it(browser: Browser) -> None:
     records = browser.records
-    assert "Nobody has asked in the last seven days." in browser.said("/")
+    assert "Nobody has asked" in browser.said("/")
     assert "Accuracy not measured. Try dpicl eval" in browser.said("/")
     _, token = records.keys.create("ana", "analyst")
     for query in ("a toy", "another"):
         assert browser.ask(token, query).status_code == 200
-    assert "Asked in the last seven days by ana (2)." in browser.said("/")
+    assert "by ana (2)" in browser.said("/")
     admin = Actor.with_key(browser.key)
     for right, without in ((64.0, 70.5), (91.25, 70.5)):
         task = records.ledger.budgets.task("toys.colour")

@@ -117,24 +117,24 @@ def test_the_role_is_the_greatest_that_the_claims_give(
 def test_whoever_has_no_role_is_told_so(browser: Browser, idp: Provider) -> None:
     for claims in ({"groups": []}, {"groups": ["others"]}, {"groups": 7}, {"groups": [["staff"]]}, {}):
         idp.person = {"sub": "1", **claims}
-        assert "nothing in groups or boss gives you a role" in refused(browser, begin(browser))
+        assert "groups or boss" in refused(browser, begin(browser))
 
 
 @pytest.mark.parametrize(
     ("forge", "says"),
     [
-        (lambda claims: claims.update(aud=["another"]), "not for this sign-in"),
-        (lambda claims: claims.update(aud=["another"], azp=CLIENT), "not for this sign-in"),
-        (lambda claims: claims.pop("aud"), "not for this sign-in"),
-        (lambda claims: claims.update(iss="https://elsewhere.example"), "not for this sign-in"),
-        (lambda claims: claims.update(nonce="of another sign-in"), "not for this sign-in"),
-        (lambda claims: claims.pop("nonce"), "not for this sign-in"),
-        (lambda claims: claims.pop("sub"), "not for this sign-in"),
-        (lambda claims: claims.pop("exp"), "not for this sign-in"),
+        (lambda claims: claims.update(aud=["another"]), "not for this"),
+        (lambda claims: claims.update(aud=["another"], azp=CLIENT), "not for this"),
+        (lambda claims: claims.pop("aud"), "not for this"),
+        (lambda claims: claims.update(iss="https://elsewhere.example"), "not for this"),
+        (lambda claims: claims.update(nonce="of another sign-in"), "not for this"),
+        (lambda claims: claims.pop("nonce"), "not for this"),
+        (lambda claims: claims.pop("sub"), "not for this"),
+        (lambda claims: claims.pop("exp"), "not for this"),
         (lambda claims: claims.update(exp=int(time.time()) - 120), "clocks"),
         (lambda claims: claims.update(iat=int(time.time()) + 3600, exp=int(time.time()) + 7200), "clocks"),
         (lambda claims: claims.update(nbf=int(time.time()) + 3600), "clocks"),
-        (lambda claims: claims.update(sub="x" * 190), "more than 190 characters"),
+        (lambda claims: claims.update(sub="x" * 190), "190 characters"),
         (lambda claims: claims.update(sub="x\0"), "cannot be stored"),
         (lambda claims: claims.update(name="x\0"), "cannot be stored"),
     ],
@@ -170,7 +170,7 @@ def test_an_answer_is_for_the_browser_that_asked_and_once(browser: Browser, idp:
     browser.client.cookies.clear()
     assert "another browser" in refused(browser, stolen)  # it was begun in the thief's
     begin(browser)
-    assert "belongs to another sign-in" in refused(browser, stolen)
+    assert "another sign-in" in refused(browser, stolen)
     attempt = Attempt.read(kept)
     state = parse_qs(urlsplit(stolen).query)["state"][0]
     assert attempt.state == state
@@ -188,7 +188,7 @@ def test_what_the_provider_refuses_is_said(browser: Browser, idp: Provider) -> N
     address = begin(browser)
     state = parse_qs(urlsplit(address).query)["state"][0]
     said = refused(browser, f"{CALLBACK}?error=access_denied&state={state}")
-    assert said == "The provider did not sign you in: access_denied."
+    assert "access_denied" in said
     begin(browser)
     state = Attempt.read(browser.client.cookies.get(ATTEMPT)).state
     assert "another provider" in refused(browser, f"{CALLBACK}?code=x&state={state}&iss=https://elsewhere.example")
@@ -204,7 +204,7 @@ def test_a_provider_that_is_another_or_away_is_named(browser: Browser, idp: Prov
     idp.described = {"jwks_uri": f"{idp.issuer}/nowhere"}
     assert "refused (404)" in refused(browser, begin(browser), 502)
     idp.described = {"jwks_uri": f"{idp.issuer}/.well-known/openid-configuration"}  # which holds no keys
-    assert "does not answer as one" in refused(browser, begin(browser), 503)
+    assert "as one" in refused(browser, begin(browser), 503)
     idp.described = {"token_endpoint": None}
     assert browser.get("/sign-in/provider").status_code == 502
     idp.described = {"client_id": "another"}
@@ -245,7 +245,7 @@ def leave(browser: Browser) -> str:
     """Sign out; where the page leads then, by itself and by its link."""
     page = browser.post("/sign-out")
     assert page.status_code == 200
-    assert "You are signed out here" in page.text
+    assert "signed out here" in page.text
     assert browser.get("/").status_code == 303
     assert not {"dpicl_session", "dpicl_id_token"} & {*browser.client.cookies}
     by_itself = re.search(r'http-equiv="refresh" content="0; url=([^"]+)"', page.text)[1]
@@ -278,14 +278,14 @@ def test_signing_out_ends_the_session_at_the_provider_too(browser: Browser, idp:
 def test_signing_out_stays_here_where_the_provider_knows_nothing_of_it(browser: Browser, idp: Provider) -> None:
     browser.client.get(begin(browser))
     assert browser.post("/sign-out").headers["location"] == "/admin/sign-in"
-    assert "You are signed out." in browser.get("/sign-in").text
+    assert "signed out." in browser.get("/sign-in").text
     idp.described = {"end_session_endpoint": f"{idp.issuer}/end"}
     browser.sign_in()  # with a key
     assert browser.post("/sign-out").headers["location"] == "/admin/sign-in"
     browser.client.get(begin(browser))
     idp.described = {"issuer": "https://elsewhere.example"}
     assert browser.post("/sign-out").headers["location"] == "/admin/sign-in"
-    assert "signed out here, and perhaps not at the provider: The provider calls itself" in browser.get("/sign-in").text
+    assert "perhaps not at the provider" in browser.get("/sign-in").text
     assert browser.get("/").status_code == 303
     assert idp.signed_out == []
 
@@ -293,10 +293,10 @@ def test_signing_out_stays_here_where_the_provider_knows_nothing_of_it(browser: 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"oidc_client_id": None}, "needs DPICL_OIDC_CLIENT_ID, too"),
-        ({"oidc_roles": {}}, "needs DPICL_OIDC_ROLES, too"),
-        ({"oidc_client_secret": None}, "needs DPICL_OIDC_CLIENT_SECRET, too"),
-        ({"oidc_issuer": "http://idp.example"}, "must begin with https://"),
+        ({"oidc_client_id": None}, "DPICL_OIDC_CLIENT_ID"),
+        ({"oidc_roles": {}}, "DPICL_OIDC_ROLES"),
+        ({"oidc_client_secret": None}, "DPICL_OIDC_CLIENT_SECRET"),
+        ({"oidc_issuer": "http://idp.example"}, "https://"),
         ({"oidc_roles": {"groups": {"staff": "analyst"}}}, "oidc_roles"),
     ],
 )

@@ -38,7 +38,7 @@ def test_an_admin_signs_in_and_out(stranger: Browser) -> None:
     assert stranger.done("/sign-out") == "/sign-in"
     noted = stranger.services.records.audit.events(by=[stranger.key.id])[1:]
     assert [event.kind for event in noted] == ["key.signed_in", "key.signed_out"]
-    assert "You are signed out" in stranger.get("/sign-in").text
+    assert "signed out" in stranger.get("/sign-in").text
     stranger.client.cookies.update(held)  # the cookie is worth nothing any more
     assert stranger.get("/").status_code == 303
 
@@ -54,11 +54,11 @@ def test_an_analyst_is_told_why_not(stranger: Browser) -> None:
     _, token = stranger.services.records.keys.create("ana", "analyst")
     response = stranger.sign_in(token)
     assert response.status_code == 403
-    assert "“ana” is an analyst’s key" in response.text
+    assert "analyst’s key" in response.text
     assert stranger.get("/").status_code == 303
     response = stranger.sign_in("dpicl_wrong")
     assert response.status_code == 401
-    assert "unknown, was revoked or has expired" in response.text
+    assert "was revoked" in response.text
     assert "dpicl_wrong" not in response.text
 
 
@@ -66,7 +66,7 @@ def test_a_revoked_key_ends_its_sessions_at_once(browser: Browser) -> None:
     assert browser.get("/").status_code == 200
     browser.services.records.keys.revoke(browser.key.id)
     assert browser.get("/?page=2").headers["location"] == "/admin/sign-in?next=%2F%3Fpage%3D2"
-    assert "Your session has ended" in browser.get("/sign-in").text
+    assert "session has ended" in browser.get("/sign-in").text
 
 
 def test_a_session_ends_by_itself_and_leaves_nothing_readable(tmp_path: Path, database_url: str) -> None:
@@ -103,7 +103,7 @@ def test_signing_in_leads_back_and_never_elsewhere(stranger: Browser) -> None:
 
 def test_a_form_without_its_token_is_told_so(browser: Browser) -> None:
     """That nothing is done, :mod:`tests.service.gateway.api.test_authorisation` shows of every form."""
-    assert "does not come from your open dashboard" in browser.post("/sign-out", {"csrf": ""}).text
+    assert "open dashboard" in browser.post("/sign-out", {"csrf": ""}).text
 
 
 def test_a_form_sent_too_late_leads_back_to_its_page(browser: Browser) -> None:
@@ -132,7 +132,7 @@ def test_every_answer_is_guarded_and_kept_by_nobody(browser: Browser) -> None:
 def test_errors_are_pages_for_people(browser: Browser) -> None:
     missing = browser.get("/nowhere")
     assert missing.status_code == 404
-    assert "There is no page at this address" in missing.text
+    assert "no page at" in missing.text
     assert "To the overview" in missing.text
     assert browser.client.put("/admin/sign-in").status_code == 405
     large = browser.client.post("/admin/sign-in", data={"key": "x" * 5000})
@@ -148,7 +148,7 @@ def test_an_unexpected_error_says_nothing_of_itself(browser: Browser, monkeypatc
     monkeypatch.setattr("service.operations.overview.summarise", broken)
     page = browser.get("/")
     assert page.status_code == 500
-    assert "Its log names the place" in page.text
+    assert "log names" in page.text
     assert "canary" not in page.text
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert page.headers["cache-control"] == "no-store"
@@ -202,7 +202,7 @@ def test_attempts_are_throttled_by_address_and_in_all(stranger: Browser, monkeyp
         assert stranger.sign_in("dpicl_guess").status_code == 401
     refused = stranger.sign_in()
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "6")
-    assert "Too many attempts. Try again in" in refused.text
+    assert "Too many attempts" in refused.text
     assert stranger.get("/").status_code == 303
     elsewhere = Browser(stranger.services)  # the database keeps count, so another replica refuses too
     assert elsewhere.sign_in().status_code == 429
