@@ -130,4 +130,4 @@ def test_the_command_asks_the_index_that_pip_asks(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "2 audited, 1 not"
     assert done.stderr == "WRONG: newest==2.0: GHSA-1 PYSEC-1, fixed in 2.1, 3.0\n"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "the index did not answer as one does: ConnectError\n")
+    assert (done.returncode, done.stderr.count("\n"), "ConnectError" in done.stderr) == (1, 1, True)

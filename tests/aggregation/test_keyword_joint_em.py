@@ -177,7 +177,7 @@ def test_wrong_public_parameters_are_refused_before_any_contribution_is_looked_a
         pytest.fail("a contribution was looked at")
         yield
 
-    with pytest.raises(ValueError, match="must not repeat"):
+    with pytest.raises(ValueError, match="repeat"):
         JointExponentialMechanism(1.0, 1).release(untouched(), ["a", "b", "a"])
     with pytest.raises(ValueError, match=r"3 .* 2"):
         JointExponentialMechanism(1.0, 3).release(untouched(), ["a", "b"])

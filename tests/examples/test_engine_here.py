@@ -32,25 +32,26 @@ def machine(root: Path, *, flags: str = "sse2 avx2 fma f16c", free_gib: float = 
         ({"limit": "max"}, ""),
         ({"limit": str(8 * 2**30)}, ""),
         ({"flags": "sse2 avx2 fma f16c avx512f amx_bf16"}, ""),
-        ({"flags": "sse2 avx fma"}, "the processor lacks avx2, f16c"),
-        ({"flags": "avx2_like fma f16c"}, "the processor lacks avx2"),
-        ({"free_gib": 4.5}, "it needs 6 GiB of free memory, and 4.5 are"),
-        ({"limit": str(2 * 2**30)}, "it needs 6 GiB of free memory, and 2.0 are"),
+        ({"flags": "sse2 avx fma"}, "lacks avx2, f16c"),
+        ({"flags": "avx2_like fma f16c"}, "lacks avx2"),
+        ({"free_gib": 4.5}, "4.5 are"),
+        ({"limit": str(2 * 2**30)}, "2.0 are"),
     ],
 )
 def test_what_a_machine_lacks_is_named(made: dict[str, str], why: str, tmp_path: Path) -> None:
-    assert engine_here.obstacle(machine(tmp_path, **made)) == why
+    found = engine_here.obstacle(machine(tmp_path, **made))
+    assert (bool(found), found.endswith(why)) == (bool(why), True)
 
 
 def test_other_platforms_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert engine_here.obstacle(machine(tmp_path)) == "its CPU build is for Linux on x86-64, not linux on aarch64"
+    assert "not linux on aarch64" in engine_here.obstacle(machine(tmp_path))
 
 
 @pytest.mark.parametrize("library", ["glibc 2.17", "musl", None])
 def test_other_c_libraries_are_named(library: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.confstr", lambda _: library)
-    assert engine_here.obstacle(machine(tmp_path)) == "its CPU build needs glibc 2.28"
+    assert "glibc 2.28" in engine_here.obstacle(machine(tmp_path))
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:

@@ -69,12 +69,12 @@ def test_what_is_remembered_is_not_drawn_again() -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({}, "at least two public strings"),
-        ({"values": "Boston"}, "values must be a list"),
-        ({"values": ["Boston", "Boston"]}, "at least two public strings"),
-        ({"values": CITIES, "epsilon": 26}, "ε must be from 0.001 to 25, not 26"),
+        ({}, "two public strings"),
+        ({"values": "Boston"}, "a list"),
+        ({"values": ["Boston", "Boston"]}, "two public strings"),
+        ({"values": CITIES, "epsilon": 26}, "not 26"),
         ({"values": CITIES, "epsilon": "8"}, "dp_sanitize"),
-        ({"values": CITIES, "mechanism": "rot13"}, "no mechanism 'rot13': nearest_rr"),
+        ({"values": CITIES, "mechanism": "rot13"}, "'rot13'"),
     ],
 )
 def test_refusals(params: dict[str, Any], said: str, tmp_path: Path) -> None:

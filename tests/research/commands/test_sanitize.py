@@ -68,10 +68,10 @@ def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     assert whole["accuracy"]["value"] > 0.6 < whole["cosine"]["value"]
     assert whole["bayes"] is whole["context"] is None
     table = "\n".join(printed(*options, "--most-texts", 4, "--epsilon", 20))
-    assert "4 sanitised texts; accuracy on clean ones" in table
+    assert "4 sanitised texts" in table
     (sheet := tmp_path / "texts.csv").write_text("label,text\n" + "short,bcd bcf\n" * 4)
     assert call(*options, "--texts", sheet)["texts"] == 2
-    for bad, says in (({"text": "x"}, "row 4: a text and a label expected"), (["x"], "row 7: is not a JSON object")):
+    for bad, says in (({"text": "x"}, "row 4: "), (["x"], "row 7: ")):
         file.write_text("\n\n".join(json.dumps(row) for row in [*rows[:3], bad]))
         with pytest.raises(ValueError, match=says):
             call(*options)

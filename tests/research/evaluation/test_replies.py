@@ -230,13 +230,13 @@ def test_what_cannot_be_asked_is_one_line(
     bad = tmp_path / "bad.yaml"
     run = partial(dpicl.fails, "eval", dataset, "--plan", plan_file, "--engine-config", bad)
     for written, said in (
-        ("[", "is not valid YAML"),
-        ("x", "a Serve config is a mapping"),
-        ("{}", "applications: Field required"),
+        ("[", "not valid YAML"),
+        ("x", "is a mapping"),
+        ("{}", "applications: "),
         ("applications: []", "it has 0 applications"),
-        ("name: gpt", "engine: Input tag 'gpt' found using 'name' does not match any of the expected tags"),
-        ("name: vllm", "engine.vllm.model: Field required"),
-        ("{name: vllm, model: m, seed: 1}", "engine.vllm.seed: Extra inputs are not permitted"),
+        ("name: gpt", "engine: Input tag 'gpt'"),
+        ("name: vllm", "engine.vllm.model: "),
+        ("{name: vllm, model: m, seed: 1}", "engine.vllm.seed: "),
     ):
         bad.write_text(written)
         assert said in run()
@@ -245,13 +245,13 @@ def test_what_cannot_be_asked_is_one_line(
         return response(401, "")
 
     server.behaviour = wants_a_key
-    assert "status 401: check --engine-config and, if remote, DPICL_REMOTE_API_KEY" in dpicl.fails(*command())
+    assert "status 401: check --engine-config" in dpicl.fails(*command())
 
     async def too_long(asked: Asked) -> bytes:
         return response(400, "")
 
     server.behaviour = too_long
-    assert "the remote language model refuses this query" in dpicl.fails(*command())
+    assert "refuses this query" in dpicl.fails(*command())
     (tmp_path / "odd" / "replies.sqlite").mkdir(parents=True)
     assert "replies.sqlite cannot be used (unable to open" in dpicl.fails(*command("--replies", tmp_path / "odd"))
     (tmp_path / "taken").write_text("")

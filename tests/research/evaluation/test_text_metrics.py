@@ -43,5 +43,5 @@ def test_case_and_the_bounds() -> None:
 
 @pytest.mark.parametrize(("texts", "right"), [([], []), (["a"], ["a", "b"])])
 def test_bleu_needs_pairs(texts: list[str], right: list[str]) -> None:
-    with pytest.raises(ValueError, match="cannot be compared"):
+    with pytest.raises(ValueError, match="compared"):
         corpus_bleu(texts, right)

@@ -157,11 +157,11 @@ def test_a_reply_of_another_length_is_no_guess(attacked: Callable[..., dict[str,
 
 
 def test_an_endpoint_that_fails_is_an_error(attacked: Callable[..., dict[str, Any]]) -> None:
-    with pytest.raises(NoReplyError, match="HTTP status 401"):
+    with pytest.raises(NoReplyError, match="401"):
         serve(refusing, lambda url: attacked("--endpoint", url, "--model", "m"))
 
 
 def test_models_need_texts(bert: Path) -> None:
     done = CliRunner().invoke(app, ["sanitize", "attack", "--masked-model", str(bert)])
     assert done.exit_code == 2
-    assert "attackers with a model need --texts" in done.output
+    assert "need --texts" in done.output

@@ -173,7 +173,7 @@ class TestRanText:
         np.testing.assert_allclose(np.cumsum(chances)[:400], found, atol=0.0052)
 
     def test_too_few_dimensions(self) -> None:
-        with pytest.raises(ValueError, match="at least 8 of like ranges"):
+        with pytest.raises(ValueError, match="at least 8"):
             RanText(vocabulary(20, 5), 2.0).rows(np.array([0]))
 
     def test_the_length_shows_what_is_left_out(self) -> None:
