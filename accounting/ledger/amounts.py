@@ -68,4 +68,9 @@ def times(lifetime: Pair, asked: Pair) -> int:
 
 def in_words(pair: Pair) -> str:
     """A budget as error messages write it."""
-    return f"(ε = {pair[0].normalize():g}, δ = {pair[1].normalize():g})"
+    return f"(ε = {figure(pair[0])}, δ = {figure(pair[1])})"
+
+
+def figure(value: Decimal) -> str:
+    """A decimal as people read it, exact: 20 and not 2e+1, 0.0001, 1e-7."""
+    return f"{value.normalize():{'f' if value >= 1 else 'g'}}"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 
-from accounting.ledger.amounts import exact, rest
+from accounting.ledger.amounts import exact, figure, rest
 from accounting.ledger.entries import parts
 from accounting.ledger.events.particulars import Names, Particulars, plural
 from accounting.ledger.events.replayed import Replayed
@@ -222,4 +222,4 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
 
 
 def _budget(granted: BudgetOpened | CohortOpened | GroupOpened | PlanSigned) -> str:
-    return f"ε {Decimal(granted.epsilon).normalize():g} and δ {Decimal(granted.delta).normalize():g}"
+    return f"ε {figure(Decimal(granted.epsilon))} and δ {figure(Decimal(granted.delta))}"
