@@ -227,7 +227,8 @@ def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence
         if asked[0] > free[0] or asked[1] > free[1]:
             named = number if len(standing) > 1 else None
             own = rest((cohort.epsilon, cohort.delta), [promised])[1]
-            sharing = group.name if group and asked[0] <= own[0] and asked[1] <= own[1] else None
+            limits = any(part > left < alone for part, left, alone in zip(asked, free, own, strict=True))
+            sharing = group.name if group and limits else None
             raise BudgetExceededError(knowledge_base, asked, promised, free, named, sharing)
 
 

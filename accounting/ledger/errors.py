@@ -83,7 +83,7 @@ class BudgetExceededError(LedgerError):
         promised: the (ε, δ) promised to signed plans.
         free: the (ε, δ) that is left.
         cohort: number of the cohort that has too little, in a knowledge base with several; None for its only one.
-        group: name of the knowledge base's group, if that has too little and the cohort would have enough.
+        group: name of the knowledge base's group, if that leaves less than the cohort alone would have.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from pydantic import BaseModel, Field
 
+from accounting.ledger.amounts import exact, rest
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.entries import entry
@@ -112,6 +113,14 @@ class KnowledgeBaseBudget(BaseModel):
     promised: Pair
     free: Pair
     plans: list[PlanBudget]
+
+    @property
+    def limited(self) -> bool:
+        """Whether its group leaves less ε than it would have alone."""
+        lifetime, promised, free = (
+            (exact(part.epsilon), exact(part.delta)) for part in (self.lifetime, self.promised, self.free)
+        )
+        return free[0] < rest(lifetime, [promised])[1][0]
 
 
 def budget_report(records: Records) -> list[KnowledgeBaseBudget]:

@@ -165,9 +165,10 @@ def test_what_others_left_is_said_and_is_what_further_plans_may_ask_for(fresh: C
     sharing.play("join a; join b; a sign 2; b open; b sign 1 2")
     budgets, name = sharing.here.ledger.budgets, sharing.of["b"].name
     assert [one.free_epsilon for one in budgets.status(name).cohorts] == [1, 0]  # nobody is in both cohorts
-    only = rf"group '{sharing.group}' .*\(ε = 0, δ = 0\).* cohort 2 of '{name}'"
-    with pytest.raises(BudgetExceededError, match=only):
-        sharing.here.ledger.cohorts.check_free(name, [2], epsilon=1, delta=0)
+    for epsilon in (1, 20):  # the second is more than the cohort would have alone, too
+        only = rf"ε = {epsilon},.* group '{sharing.group}' .*\(ε = 0, δ = 0\).* cohort 2 of '{name}'"
+        with pytest.raises(BudgetExceededError, match=only):
+            sharing.here.ledger.cohorts.check_free(name, [2], epsilon=epsilon, delta=0)
     sharing.here.ledger.cohorts.check_free(name, [1], epsilon=1, delta=0)
     sharing.here.close()
 

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.service.gateway.dashboard.dashboard_browser import Browser, words
 
 CARE = {"name": "care", "epsilon": "5", "delta": "1.5e-4"}
@@ -17,6 +19,14 @@ def test_a_group_is_made_joined_and_seen(browser: Browser) -> None:
     assert "the group care , which has ε 1 , δ 5e-5 left" in browser.said("/knowledge-bases/toys")
     opened, joined = browser.services.records.audit.events(newest_first=True, limit=2)[::-1]
     assert {opened.particulars.by, joined.particulars.by} == {browser.key.id}
+
+
+@pytest.mark.parametrize(("epsilon", "free"), [("5", "1 of 8 is free, limited by"), ("8", "4 of 8 is free, in")])
+def test_the_overview_names_the_group_and_whether_it_limits(browser: Browser, epsilon: str, free: str) -> None:
+    browser.done("/groups", CARE | {"epsilon": epsilon})
+    assert "4 of 8 is free Nobody" in browser.said("/")
+    browser.done("/groups/care/join", {"knowledge_base": "toys"})
+    assert f"4 promised; {free} group care" in browser.said("/").replace("  ", " ")
 
 
 def test_what_cannot_be_says_why(browser: Browser) -> None:
