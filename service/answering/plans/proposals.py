@@ -153,7 +153,7 @@ def _nearest(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator
         shown, drawn = settings.get("shots", task.shots), settings["drawn"]
         why = (
             f"Each slot draws about {drawn} exemplars and shows the {shown} nearest to the question, which are more "
-            f"often about it. {_needs(now, seen)}"
+            f"often about it, so that more slots should agree. {_needs(now, seen)}"
         )
         yield Proposal(task=name, why=why, lines=_yaml(settings))
     if not isinstance(task, GenerateTask) or isinstance(task.mechanism, TokenEnsembleMechanism):
@@ -287,6 +287,10 @@ def _needed(seen: TaskPreview) -> float:
 
 
 def _needs(now: TaskPreview, then: TaskPreview) -> str:
+    if _needed(now) < _needed(then) < math.inf:
+        more = f"{math.ceil(_needed(then)):,} of {then.ensemble:,} slots must agree, where {math.ceil(_needed(now)):,}"
+        return f"The price is noise: {more} must as planned."
+
     def slots(seen: TaskPreview) -> str:
         return "all are too few" if seen.slots_for_95_percent is None else f"{math.ceil(seen.slots_for_95_percent):,}"
 

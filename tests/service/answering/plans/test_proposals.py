@@ -1,5 +1,6 @@
 """What is proposed can be pasted, costs no more, and is better; and a preview is read in a terminal of 80 columns."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,21 @@ def test_blocks_are_proposed_to_language_models_alone_and_need_less_noise() -> N
     then = pasted(LABELS, proposal, ensemble=10)
     noise, less = (of.noise["team"].mechanism.noise_multiplier for of in (now, then))  # type: ignore[union-attr]
     assert less < noise
+
+
+def test_a_need_that_grows_is_named_as_the_price_of_a_stated_gain() -> None:
+    now = planned(LABELS)
+    (nearest,) = [one for one in proposals(now) if "order" in one.lines]
+    before, after = (preview(plan).tasks["team"].slots_for_95_percent for plan in (now, pasted(LABELS, nearest)))
+    assert before is not None
+    assert after is not None
+    assert before < after
+    gain = "which are more often about it, so that more slots should agree."
+    price = f"{math.ceil(after)} of 40 slots must agree, where {math.ceil(before)} must as planned."
+    assert nearest.why.endswith(f"{gain} The price is noise: {price}")
+    assert not [
+        one.why for one in proposals(now, language_model=True) if "Needed" in one.why and "blocks" not in one.why
+    ]
 
 
 def test_what_a_task_has_or_cannot_have_is_not_proposed() -> None:
