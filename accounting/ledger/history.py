@@ -32,6 +32,15 @@ class Day:
 
 
 @dataclass(frozen=True)
+class Minute:
+    """The number of a task's answers spent within a minute, without voided ones, and the time of the last of them."""
+
+    last: datetime
+    task: str
+    answers: int
+
+
+@dataclass(frozen=True)
 class Use:
     """The number of a task's answers charged to a key on a day (UTC), without voided ones."""
 
@@ -59,6 +68,8 @@ class History:
 
     def __init__(self, database: sa.Engine) -> None:
         self._database = database
+        self._day = _period(database.dialect.name, "%Y-%m-%d", "YYYY-MM-DD")
+        self._minute = _period(database.dialect.name, "%Y-%m-%d %H:%M", "YYYY-MM-DD HH24:MI")
 
     def releases(
         self,
@@ -96,8 +107,18 @@ class History:
             knowledge_base: the only knowledge base to count; None: all.
             since: time of the first charges to count; None: all.
         """
-        rows = self._charged(_TASK, knowledge_base, since)
-        return [Day(date.fromisoformat(row.day), address_of(row), row.answers) for row in rows]
+        rows = self._charged(self._day, _TASK, knowledge_base, since)
+        return [Day(date.fromisoformat(row.period), address_of(row), row.answers) for row in rows]
+
+    def charges_per_minute(self, *, knowledge_base: str | None = None, since: datetime) -> list[Minute]:
+        """Answers spent per minute and task, by minute and then by task.
+
+        Args:
+            knowledge_base: the only knowledge base to count; None: all.
+            since: time of the first charges to count.
+        """
+        rows = self._charged(self._minute, _TASK, knowledge_base, since)
+        return [Minute(row.last, address_of(row), row.answers) for row in rows]
 
     def usage(self, *, knowledge_base: str | None = None, since: datetime) -> list[Use]:
         """Answers spent per day, task and key, by day; only charges at or after ``since``.
@@ -106,17 +127,21 @@ class History:
             knowledge_base: the only knowledge base to count; None: all.
             since: time of the first charges to count.
         """
-        rows = self._charged((*_TASK, charges.c.key_id), knowledge_base, since)
-        return [Use(date.fromisoformat(row.day), address_of(row), row.key_id, row.answers) for row in rows]
+        rows = self._charged(self._day, (*_TASK, charges.c.key_id), knowledge_base, since)
+        return [Use(date.fromisoformat(row.period), address_of(row), row.key_id, row.answers) for row in rows]
 
     def _charged(
-        self, by: Sequence[sa.Column[Any]], knowledge_base: str | None, since: datetime | None
+        self,
+        period: sa.ColumnElement[str],
+        by: Sequence[sa.Column[Any]],
+        knowledge_base: str | None,
+        since: datetime | None,
     ) -> Sequence[sa.Row[Any]]:
-        """Answers spent per day and ``by``, in this order."""
-        columns = (_day(self._database.dialect.name).label("day"), *by)
+        """Answers spent per period and ``by``, in this order."""
+        columns = (period.label("period"), *by)
         recent = () if since is None else (charges.c.created_at >= since,)
         query: sa.Select[Any] = (
-            sa.select(*columns, sa.func.count().label("answers"))
+            sa.select(*columns, sa.func.count().label("answers"), sa.func.max(charges.c.created_at).label("last"))
             .select_from(charges.join(tasks).join(plans))
             .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)
             .group_by(*columns)
@@ -161,8 +186,8 @@ def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[b
     return conditions
 
 
-def _day(dialect: str) -> sa.ColumnElement[str]:
-    """The UTC day of a charge, as ISO text."""
+def _period(dialect: str, sqlite: str, postgresql: str) -> sa.ColumnElement[str]:
+    """The UTC day or minute of a charge, as ISO text."""
     if dialect == "sqlite":
-        return sa.func.date(charges.c.created_at, type_=sa.Text)  # stored in UTC
-    return sa.func.to_char(sa.func.timezone("UTC", charges.c.created_at), "YYYY-MM-DD", type_=sa.Text)
+        return sa.func.strftime(sqlite, charges.c.created_at, type_=sa.Text)  # stored in UTC
+    return sa.func.to_char(sa.func.timezone("UTC", charges.c.created_at), postgresql, type_=sa.Text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from accounting.ledger.history import Day, midnight
+from accounting.ledger.history import Day, Minute, midnight
 from service.operations import wording
 
 WINDOW = timedelta(days=7)
@@ -99,7 +99,7 @@ class Course:
         forecast: forecast of the task.
         signed_at: time of the plan's signature.
         left: pairs (time, share of the answers left then) from the signature until now: a step down at the end of each
-            day on which answers were spent, and a slope today.
+            past day on which answers were spent, and today one for each minute.
     """
 
     forecast: Forecast
@@ -107,23 +107,25 @@ class Course:
     left: Sequence[tuple[datetime, float]]
 
 
-def course(forecast: Forecast, signed_at: datetime, days: Sequence[Day], now: datetime) -> Course:
+def course(
+    forecast: Forecast, signed_at: datetime, days: Sequence[Day], today: Sequence[Minute], now: datetime
+) -> Course:
     """The course of a task's answers.
 
     Args:
         forecast: forecast of the task.
         signed_at: time of the plan's signature.
-        days: answers spent by day, oldest first; other tasks' are ignored.
+        days: answers spent by day, oldest first; other tasks', and today's, are ignored.
+        today: answers spent today by minute, oldest first; other tasks' are ignored.
         now: the present, in UTC.
     """
+    past = [(midnight(one.day) + timedelta(days=1), one.task, one.answers) for one in days if one.day < now.date()]
     left, points = forecast.answers, [(signed_at, 1.0)]
-    for day in days:
-        if day.task == forecast.task:
-            begin, end = midnight(day.day), midnight(day.day) + timedelta(days=1)
-            points.append((end if end <= now else max(begin, signed_at), left / forecast.answers))
-            end = min(end, now)
-            left -= day.answers
-            points.append((end, left / forecast.answers))
+    for moment, task, answers in (*past, *((one.last, one.task, one.answers) for one in today)):
+        if task == forecast.task:
+            points.append((moment, left / forecast.answers))
+            left -= answers
+            points.append((moment, left / forecast.answers))
     return Course(forecast, signed_at, [*points, (now, forecast.left / forecast.answers)])
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from accounting.ledger.budgets import address
 from accounting.ledger.entries import SEPARATOR, parts
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
-from accounting.ledger.history import Day, History, Use
+from accounting.ledger.history import Day, History, Minute, Use, midnight
 from accounting.plans.tasks import ClassifyTask
 from service.operations.accuracies import Recorded
 from service.operations.accuracies import newest as newest_accuracies
@@ -177,10 +177,11 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
     """
     history = History(records.database)
     days = history.charges_per_day(knowledge_base=only, since=now - HISTORY)
+    today = history.charges_per_minute(knowledge_base=only, since=midnight(now.date()))
     used = history.usage(knowledge_base=only, since=week(now))
     accuracies = newest_accuracies(records)
     return [
-        _summary(records, budget, days, used, accuracies, now)
+        _summary(records, budget, days, today, used, accuracies, now)
         for budget in budget_report(records)
         if only is None or budget.knowledge_base == only
     ]
@@ -190,6 +191,7 @@ def _summary(
     records: Records,
     budget: KnowledgeBaseBudget,
     days: list[Day],
+    today: list[Minute],
     used: list[Use],
     accuracies: Mapping[str, Recorded],
     now: datetime,
@@ -203,7 +205,7 @@ def _summary(
             expected = None
             if task.answers is not None and task.left is not None:
                 expected = forecast(task.task, task.answers, task.left, days, now)
-                courses.append(course(expected, signed[plan.version], days, now))
+                courses.append(course(expected, signed[plan.version], days, today, now))
             tasks[task.task] = task, expected
     return Summary(
         budget,

@@ -175,11 +175,11 @@ class LineChart:
 
     @property
     def rows(self) -> list[list[str]]:
-        """Rows of the table of its numbers."""
+        """Rows of the table of its numbers: each place once, with the value after a step."""
         return [
-            [line.name, self.x.words(x), self.y.words(y)]
+            [line.name, where, self.y.words(y)]
             for line in self.lines
-            for x, y in _evenly(line.points, _MOST_ROWS)
+            for where, y in _evenly(list({self.x.words(x): y for x, y in line.points}.items()), _MOST_ROWS)
         ]
 
 

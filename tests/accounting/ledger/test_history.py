@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import tables
 from accounting.ledger.charges import Charged, Ledger, Release
-from accounting.ledger.history import Day, Fallbacks, History, UnknownCursorError, Use
+from accounting.ledger.history import Day, Fallbacks, History, Minute, UnknownCursorError, Use
 from tests.accounting.books import signed
 
 START = datetime(2030, 1, 31, 22, 30, tzinfo=UTC)
@@ -94,6 +94,20 @@ def test_days_are_utc_and_count_what_stays_spent(past: Past) -> None:
     assert past.history.charges_per_day(knowledge_base="animals") == everything[:2]
     assert past.history.charges_per_day(since=START + timedelta(hours=2)) == everything[1:]
     assert past.history.charges_per_day(since=START + timedelta(days=9)) == []
+
+
+def test_minutes_count_what_stays_spent_and_keep_the_last_moment(past: Past) -> None:
+    for seconds in (0, 20):
+        past.now = START + timedelta(seconds=seconds)
+        past.charge("animals.kind", hours=0)
+    past.now = START + timedelta(minutes=1)
+    past.ledger.void(past.charge("animals.kind", hours=0))
+    past.charge("plants.kind", hours=0)
+    first = Minute(START + timedelta(seconds=20), "animals.kind@1", 2)
+    second = Minute(START + timedelta(minutes=1), "plants.kind@1", 1)
+    assert past.history.charges_per_minute(since=START) == [first, second]
+    assert past.history.charges_per_minute(knowledge_base="plants", since=START) == [second]
+    assert past.history.charges_per_minute(since=START + timedelta(minutes=1)) == [second]
 
 
 def test_use_is_told_apart_by_key(past: Past) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from accounting.ledger.history import Day, Use
+from accounting.ledger.history import Day, Minute, Use
 from accounting.plans.plan import load_plan
 from service.answering.plans.signing import prepare, sign
 from service.gateway.dashboard.charts import styles
@@ -37,13 +37,12 @@ def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
 def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     spent = days(10, 0, 20, 10)
     one = forecast(TASK, 100, 60, spent, NOW)
-    chart = burn_down("toys", [course(one, NOW - timedelta(days=3), spent, NOW)], NOW)
+    today = [Minute(NOW - timedelta(hours=hours), TASK, 5) for hours in (4, 2)]
+    chart = burn_down("toys", [course(one, NOW - timedelta(days=3), spent, today, NOW)], NOW)
     assert chart is not None
     known, foretold = chart.lines
     points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
-    *steps, today = ((a[0] == b[0] or a[1] == b[1]) for a, b in itertools.pairwise(points[:-1]))
-    assert all(steps)
-    assert not today  # a slope, as the day is not over
+    assert all(a[0] == b[0] or a[1] == b[1] for a, b in itertools.pairwise(points))  # steps
     heights = [height for _, height in points]
     assert heights == sorted(heights)
     assert (heights[0], heights[-1]) == (0, pytest.approx(400 * (1 - 0.6)))  # from the top: all of them
@@ -55,11 +54,13 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
 
 def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     one = forecast(TASK, 100, 90, days(10), NOW)
-    chart = burn_down("toys", [course(one, NOW - timedelta(hours=2), days(10), NOW)], NOW)
+    today = [Minute(NOW - timedelta(hours=1), TASK, 10)]
+    chart = burn_down("toys", [course(one, NOW - timedelta(hours=2), days(10), today, NOW)], NOW)
     assert chart is not None
     assert chart.x.labels() == ["10:00", "12:00", "14:00"]
     (known,) = chart.lines
-    assert chart.path(known) == "M0.0 0.0L0.0 0.0L500.0 400.0L500.0 400.0"
+    assert chart.path(known) == "M0.0 0.0L250.0 0.0L250.0 400.0L500.0 400.0"
+    assert chart.rows == [["colour@1", "10:00", "100 %"], ["colour@1", "11:00", "90 %"], ["colour@1", "12:00", "90 %"]]
     assert chart.y.labels() == ["90 %", "92.5 %", "95 %", "97.5 %", "100 %"]  # what 10 answers of 100 fill
 
 
@@ -231,7 +232,7 @@ def test_a_task_has_the_same_colour_in_every_chart() -> None:
     tasks = ["a@1", "b@1", "c@2"]
     spent = [*days(50, 1, task="toys.b@1"), *days(9, 9, task="toys.c@2")]
     courses = [
-        course(forecast(f"toys.{name}", 100, left, spent, NOW), NOW - timedelta(days=3), spent, NOW)
+        course(forecast(f"toys.{name}", 100, left, spent, NOW), NOW - timedelta(days=3), spent, [], NOW)
         for name, left in (("c@2", 82), ("b@1", 49))
     ]
     left = burn_down("toys", courses, NOW, tasks)
