@@ -53,13 +53,18 @@ class Summary:
         """Name of the knowledge base."""
         return self.budget.knowledge_base
 
+    def whole(self, task: TaskBudget) -> str:
+        """Address, with version, of a task, or of the task that it is a topic of."""
+        named, _, version = task.task.partition("@")
+        return f"{parts(named)[0]}@{version}"
+
     def has_accuracy(self, task: TaskBudget) -> bool:
         """Whether a task, or the task that it is a topic of, answers with labels, which are right or wrong."""
-        return _whole(task) in self.accuracies
+        return self.whole(task) in self.accuracies
 
     def accuracy(self, task: TaskBudget) -> Recorded | None:
         """The accuracy recorded last for a task, or for the task that it is a topic of; None: not measured."""
-        return self.accuracies.get(_whole(task))
+        return self.accuracies.get(self.whole(task))
 
     def of(self, task: str) -> list[tuple[TaskBudget, Forecast | None]]:
         """Budget and forecast of a task, by its address with version; of each of its topics, the busiest first."""
@@ -222,11 +227,6 @@ def _summary(
         },
         now,
     )
-
-
-def _whole(task: TaskBudget) -> str:
-    named, _, version = task.task.partition("@")
-    return f"{parts(named)[0]}@{version}"
 
 
 def _asked_by(used: Iterable[Use]) -> list[tuple[str, int]]:

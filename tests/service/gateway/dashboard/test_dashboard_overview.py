@@ -211,7 +211,7 @@ def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
 def test_it_says_who_asked_and_whether_that_is_worth_it(browser: Browser) -> None:
     records = browser.records
     assert "Nobody has asked" in browser.said("/")
-    assert "Accuracy not measured. Try dpicl eval" in browser.said("/")
+    assert "dpicl eval FOLDER --record toys.colour@1" in browser.said("/")
     _, token = records.keys.create("ana", "analyst")
     for query in ("a toy", "another"):
         assert browser.ask(token, query).status_code == 200
