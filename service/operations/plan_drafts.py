@@ -166,13 +166,18 @@ class Draft:
         engine, embeds = self.outcome.offer.engine, self.described.embedding_dimension != 0
         return otherwise(self.outcome.calibrated, embeds=embeds, language_model=engine.is_llm if engine else None)
 
-    def find_unfinished(self) -> None:
-        """Add the problems of a plan whose placeholders are still there."""
-        if self.outcome is not None:
-            try:
-                check_finished(self.outcome.calibrated.plan)
-            except PlanError as error:
-                self.problems = located(error.problems, self.text)
+    @cached_property
+    def unfinished(self) -> list[PlanProblem]:
+        """Placeholders that are still in the plan: with them it has a preview, and cannot be signed."""
+        try:
+            check_finished(self._readable)
+        except PlanError as error:
+            return located(error.problems, self.text)
+        return []
+
+    def is_finished(self, task: str) -> bool:
+        """Whether a task has no placeholder."""
+        return not any(problem.key.startswith(f"tasks.{task}.") for problem in self.unfinished)
 
     @property
     def _readable(self) -> Plan:

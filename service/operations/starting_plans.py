@@ -73,7 +73,7 @@ class StartingPlan:
         epsilon: ε of the plan.
         delta: δ of the plan.
         answer: name of the field that holds the answer.
-        asked: names of the other fields.
+        asked: names of the fields that a question brings.
         labels: all labels, or placeholders.
         answers: number of answers.
         nearest: whether slots show the exemplars nearest to the question.
@@ -142,22 +142,25 @@ def starting_plan(
         engine: engine that answers; None: not known, taken as an engine without a language model.
     """
     embedded, usual = described.embedded_field, _USUAL[choices["kind"]]
+    is_label = choices["kind"] == "labels"
     others = [field for field in reversed(described.fields) if field != embedded]
+    others.sort(key=lambda field: (field == described.response_field) is is_label)
     answer = choices["answer_field"] or (others[0] if others else "label")
+    # Only what exemplars are compared by is surely in a question: further fields may be answers, too.
+    asked = [embedded] if embedded != answer else others
     size, nearest = described.public_size, described.embedding_dimension != 0
     ensemble = min(_ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
     labels = [label.strip() for label in choices["labels"].replace("\n", ",").split(",") if label.strip()]
     labels = labels or list(PLACEHOLDERS)
     reads, quote = engine is not None and engine.is_llm, nearest and choices["kind"] == "recall"
     drawn = max(1, min(_SHOTS, size // ensemble), min(_MOST_DRAWN, size // (10 * ensemble)) if nearest else 0)
-    is_label = choices["kind"] == "labels"
     return StartingPlan(
         knowledge_base=described.name,
         choices=choices,
         epsilon=choices["epsilon"] or _half(status.free_epsilon),
         delta=_half(status.free_delta),
         answer=answer,
-        asked=[field for field in described.fields if field != answer],
+        asked=asked,
         labels=labels,
         answers=choices["answers"] or str(_ANSWERS[choices["kind"]]),
         nearest=nearest,

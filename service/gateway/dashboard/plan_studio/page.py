@@ -78,7 +78,7 @@ async def confirm(visit: Visit) -> Response:
     """The irrevocable effects of signing, and the form that signs."""
     desk = await open_desk(visit)
     if desk.outcome is not None:
-        desk.find_unfinished()
+        desk.problems = desk.unfinished
         if desk.outcome.offer.exceeds:
             visit.status = 422
         elif not desk.problems:

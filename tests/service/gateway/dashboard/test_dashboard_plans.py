@@ -97,14 +97,16 @@ def starting(
     public_size: int,
     *,
     fields: tuple[str, ...] = ("text", "label"),
+    response: str | None = None,
     dimension: int | None = None,
     engine: EngineView | None = None,
     **choices: str,
 ) -> Plan:
     """A plan to start from, which fits its knowledge base and can be previewed."""
-    described = KnowledgeBase(1, "toys", (public_size,), fields, fields[0], None, False, dimension, datetime.now(UTC))
+    now = datetime.now(UTC)
+    described = KnowledgeBase(1, "toys", (public_size,), fields, fields[0], response, False, dimension, now)
     free = Decimal("0.70001"), Decimal("1.23e-7")
-    status = CohortStatus(1, *free, Decimal(0), Decimal(0), *free, datetime.now(UTC), None)
+    status = CohortStatus(1, *free, Decimal(0), Decimal(0), *free, now, None)
     plan = load_plan(starting_text(starting_plan(described, status, chosen({"kind": kind, **choices}), engine)))
     if len(fields) > 1:
         check_fits(plan, described)
@@ -126,7 +128,27 @@ def test_plans_to_start_from_fit_any_knowledge_base(
         assert (task.order, task.drawn, task.ensemble) == ("nearest", drawn, ensemble)
         assert (task.shots, task.slots) == ((1, "quote") if kind == "recall" else (shots, "model"))
         assert (plan.budget.epsilon, plan.budget.delta) == (0.35, 6.1e-8)
-        assert task.query_fields == (fields[:-1] or fields)
+        assert task.query_fields == fields[:1]
+
+
+@pytest.mark.parametrize("response", ["advice", "ward"])
+def test_an_answer_is_taken_for_the_response_and_never_put_into_the_question(response: str) -> None:
+    (label,) = {"advice", "ward"} - {response}
+    for kind, answer in (("labels", label), ("text", response), ("recall", response)):
+        plan = starting(kind, 9000, fields=("text", "advice", "ward"), response=response)
+        for task in plan.tasks.values():
+            assert (task.label_field if kind == "labels" else task.response_field) == answer
+            assert task.query_fields == ("text",)
+
+
+def test_a_plan_with_placeholders_is_not_offered_for_signing(browser: Browser) -> None:
+    begun = written(browser.get(f"{STUDIO}?kind=labels").text)
+    page = part(browser, text=begun)
+    assert "This plan cannot be signed yet." in page
+    assert "tasks.label.labels 'first label' only stands for a label" in words(page)
+    assert ('id="to-sign"' in page, "in reach" in page) == (False, False)
+    finished = part(browser, text=begun.replace("first label", "red").replace("second label", "blue"))
+    assert ('id="to-sign"' in finished, "cannot be signed yet" in finished) == (True, False)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
