@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, Self, cast
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from accounting.ledger.entries import by_task, entry
+from accounting.ledger.errors import did_you_mean
 from accounting.plans import plain_yaml
 from accounting.plans.mechanisms import MECHANISMS, types_of
 from accounting.plans.strict import Strict, is_none
@@ -374,7 +375,9 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
     message = str(problem["msg"]).removeprefix("Value error, ")
     match problem["type"]:
         case "extra_forbidden":
-            return (key, "unknown key")
+            *parents, unknown = problem["loc"]
+            schema = Plan.model_json_schema()
+            return (key, f"unknown key{did_you_mean(str(unknown), _keys(schema, schema['$defs'], parents))}")
         case "missing":
             return (key, "is missing")
         case "union_tag_not_found" | "union_tag_invalid":
@@ -392,6 +395,20 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
         case "string_pattern_mismatch":
             return (key, "names are up to 64 small letters, digits, - and _, beginning with a letter or digit")
     return (key, f"{message[0].lower()}{message[1:]}")
+
+
+def _keys(schema: Mapping[str, Any], parts: Mapping[str, Any], location: Sequence[str | int]) -> list[str]:
+    """The keys that there may be at a problem's location, by JSON Schema."""
+    if "$ref" in schema:
+        return _keys(parts[schema["$ref"].rpartition("/")[2]], parts, location)
+    if "anyOf" in schema:
+        return [key for one in schema["anyOf"] for key in _keys(one, parts, location)]
+    if not location:
+        return list(schema.get("properties", ()))
+    tagged = schema.get("discriminator", {}).get("mapping", {})
+    named = {**schema.get("properties", {}), **{tag: {"$ref": part} for tag, part in tagged.items()}}
+    inner: Mapping[str, Any] = named.get(location[0]) or next(iter(schema.get("patternProperties", {}).values()), {})
+    return _keys(inner, parts, location[1:])
 
 
 def _path(location: Sequence[str | int]) -> list[str]:

@@ -63,7 +63,8 @@ async def authenticate(
         raise Problem(ProblemKind.MISSING_KEY, "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
     admitted = await asyncio.to_thread(admit, services.records, credentials.credentials)
     if admitted is None:
-        raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown, was revoked or has expired", headers=challenge)
+        why = "this API key is unknown, was revoked or has expired; ask an admin for another"
+        raise Problem(ProblemKind.INVALID_KEY, why, headers=challenge)
     _tell_limits(request, admitted)
     if admitted.rate is not None and admitted.rate.wait_s is not None:
         raise Problem(

@@ -283,7 +283,8 @@ def test_a_key_that_is_rotated_or_revoked_is_refused(api: Api) -> None:
     for api.tokens["temp"] in (first, rotated["token"]):
         assert api("temp", "GET", "/v1/budgets").status_code == 200
     again = api("admin", "POST", f"{address}/rotate", json={}).json()
-    problem(api("temp", "GET", "/v1/budgets"), 401, "invalid-key")
+    refused = problem(api("temp", "GET", "/v1/budgets"), 401, "invalid-key")
+    assert refused["detail"] == "this API key is unknown, was revoked or has expired; ask an admin for another"
     api.tokens["temp"] = again["token"]
     assert "token" not in json.dumps(api("admin", "GET", "/v1/keys").json())
     assert api("admin", "DELETE", address).status_code == 204
