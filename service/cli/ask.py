@@ -3,7 +3,7 @@
 import hashlib
 import json as json_module
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -154,6 +154,8 @@ def batch(
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(service) as client, out.open("a") as sink:
         wanted: list[str] = []
+        costs: list[dict[str, Any]] = []
+        topical = False
         console = Console(stderr=True)
         left = track(rows[done:], description=task, console=console, disable=not console.is_terminal)
         for number, row in enumerate(left, done + 1):
@@ -162,11 +164,22 @@ def batch(
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
+            costs.append(answer["cost"])
+            topical |= "topic" in answer
             said = {**answer, "answer": _said(answer), "release": answer["id"]}
             kept = {called: said[name] for name, called in written.items() if name in said}
             sink.write(json_module.dumps({**row, **kept}, default=str) + "\n")
             sink.flush()
-    typer.echo(f"{len(rows)} answers in {out}")
+    typer.echo(f"{len(rows)} answers in {out}{_together(costs, topical)}")
+
+
+def _together(costs: Sequence[Mapping[str, Any]], topical: bool) -> str:
+    """The cost of this run's answers; each topic has answers left of its own, so none are named."""
+    if not costs:
+        return ""
+    charged = sum(cost["charged"] for cost in costs)
+    left = "" if topical else f"; {_left(costs[-1])} left"
+    return f": {charged} charged, {len(costs) - charged} free{left}"
 
 
 def _names(columns: Collection[str]) -> dict[str, str]:
@@ -191,7 +204,11 @@ def _cost(cost: dict[str, Any]) -> str:
         paid = f"free, from {source}"
     else:
         paid = "1 answer charged" if cost["charged"] else "free, answered before"
-    return f"{paid}; {'any number' if cost['answers_left'] is None else cost['answers_left']} left"
+    return f"{paid}; {_left(cost)} left"
+
+
+def _left(cost: Mapping[str, Any]) -> object:
+    return "any number" if cost["answers_left"] is None else cost["answers_left"]
 
 
 def _whole_lines(out: Path) -> int:

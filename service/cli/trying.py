@@ -18,7 +18,7 @@ from service.answering.plans.calibrating import calibrate
 from service.answering.plans.candidates import write_candidates
 from service.answering.plans.signing import prepare
 from service.answering.stages import Stages
-from service.answering.trials.trials import Trial, Trials, check_exemplars
+from service.answering.trials.trials import MAX_EXEMPLARS, Trial, Trials, check_exemplars
 from service.cli import output
 from service.cli.output import Json, PlanFile, TaskName
 from service.cli.reading import TextFormat
@@ -78,7 +78,8 @@ def try_(
     often that survives the noise.
 
     Args:
-        exemplars: Public exemplars with the fields the task's prompt shows, in any format of `dpicl kb ingest`.
+        exemplars: Public exemplars, at most 200, with the fields the task's prompt shows, in any format of
+            `dpicl kb ingest`.
         query: The text to answer, or a JSON object of fields.
         repeats: Number of times that noise is drawn, 1 to 100.
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
@@ -86,6 +87,8 @@ def try_(
     """
     plan, name = plan_and_task(file, task)
     lines = text.read(exemplars)
+    if len(lines) > MAX_EXEMPLARS:
+        raise ValueError(f"--exemplars: at most {MAX_EXEMPLARS} rows are tried; the file has {len(lines)}")
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
     calibrating = output.waiting("Calibrating the noise")
     if public_size is None:

@@ -49,7 +49,9 @@ class Ingested(BaseModel):
         description="Number of rows by value, for each field with few and short values: look for misspelt labels.",
         examples=[{"label": {"Billing": 312, "billing": 3}}],
     )
-    notice: str | None = Field(description="Meaning of the unit ids for privacy, if all are equal or all differ.")
+    notice: str | None = Field(
+        description="Meaning of the unit ids for privacy, if all differ, or a first upload has only one."
+    )
 
 
 @command(Right.DECIDE, private=True)
@@ -82,14 +84,15 @@ def ingest(
         exemplar_store.UnitTooLargeError: a unit would have too many exemplars, or too much text.
         accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
     """
-    fields = records.store.get(name).fields
+    described = records.store.get(name)
+    fields = described.fields
     renamed = dict(columns or {})
     for field in renamed:
         if field not in (known := ("unit_id", *fields)):
             raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
     layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed, upload.numbers_as_text)
     how = {"replace": upload.replace, "dry_run": upload.dry_run}
-    counts = RowCounts()
+    counts = RowCounts(first=described.embedding_dimension is None)
     report = records.ingest(name, counts.counting(read(layout)), embed, by=actor.id, progress=progress, **how)
     return Ingested(**asdict(report), rows=counts.rows, values=counts.values, notice=counts.notice)
 

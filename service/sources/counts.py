@@ -25,12 +25,16 @@ UNIT_A_ROW = (
 class RowCounts:
     """Counts rows as they pass.
 
+    Args:
+        first: whether these are the first rows of their knowledge base.
+
     Attributes:
         rows: number of rows that have passed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = True) -> None:
         self.rows = 0
+        self._first = first
         self._values: dict[str, Counter[str] | None] = {}
         self._units: set[str] | None = set()  # None: there are several, and one of them has several rows
 
@@ -54,7 +58,9 @@ class RowCounts:
         """A notice of what the number of units means for privacy, where it is odd; None where it is not."""
         if self.rows < 2 or self._units is None:
             return None
-        return ONE_UNIT if len(self._units) == 1 else UNIT_A_ROW
+        if len(self._units) > 1:
+            return UNIT_A_ROW
+        return ONE_UNIT if self._first else None  # further rows may well be one person's
 
     def _count(self, row: Row) -> None:
         self.rows += 1

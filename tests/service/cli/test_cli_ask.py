@@ -55,7 +55,10 @@ def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Service
 def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
     questions.write_bytes(b'\xef\xbb\xbfn,text\r\n1,"a toy, ""red"""\r\n2,another toy\r\n')
-    dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+    dpicl.ok("ask", "toys.colour", "another toy")
+    said = dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+    assert said.splitlines()[-1] == f"2 answers in {answers}: 1 charged, 1 free; 18 left"
+    assert dpicl.ok("batch", "toys.colour", questions, "--out", answers) == f"2 answers in {answers}\n"
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
     questions.write_text("n,text\n1,a toy, red\n")

@@ -83,3 +83,6 @@ def test_what_cannot_be_tried_is_one_line(dpicl: Shell, tmp_path: Path, plan_fil
     bad.write_text('{"text": "no label"}\n')
     assert "label" in dpicl.fails("plan", "try", plan_file, "--exemplars", bad, *options)
     assert "empty" in dpicl.fails("plan", "try", plan_file, "--exemplars", toys, "--query", " ", *size)
+    bad.write_text((json.dumps(TOYS[1]) + "\n") * 201)
+    refused = dpicl.fails("plan", "try", plan_file, "--exemplars", bad, *options)
+    assert "--exemplars: at most 200 rows are tried; the file has 201" in refused

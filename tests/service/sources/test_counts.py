@@ -45,6 +45,13 @@ def test_odd_numbers_of_units_are_said(units: str, notice: str | None) -> None:
     assert counted(rows(units)).notice == notice
 
 
+def test_later_rows_may_be_one_persons() -> None:
+    for units, notice in (("aaaa", None), ("abcd", UNIT_A_ROW)):
+        counts = RowCounts(first=False)
+        list(counts.counting(rows(units)))
+        assert counts.notice == notice
+
+
 def test_labels_are_compared_as_answers_count_them() -> None:
     found = LabelCounts.of(("Billing", "Keys", "Lamp"), ["Billing", "billing ", "KEYS", "keyz", "keyz", "?"])
     assert found.labels == {"Billing": 2, "Keys": 1, "Lamp": 0}

@@ -312,8 +312,9 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     }
     assert notice == UNIT_A_ROW
     assert sum(values["label"].values()) == 20
-    csv, csv_headers = "owner,text,label\nzoe,cat,blue\n", {"Content-Type": "text/csv; charset=utf-8"}
-    assert api("admin", "POST", f"{exemplars}?unit_id=owner", content=csv, headers=csv_headers).json()["exemplars"] == 1
+    csv, csv_headers = "owner,text,label\nzoe,cat,blue\nzoe,dog,blue\n", {"Content-Type": "text/csv; charset=utf-8"}
+    further = api("admin", "POST", f"{exemplars}?unit_id=owner", content=csv, headers=csv_headers).json()
+    assert (further["exemplars"], further["units"], further["notice"]) == (2, 1, None)
 
     plan = PLAN.replace("toys", "animals").replace("epsilon: 4", "epsilon: 1.5")
     plans = "/v1/knowledge-bases/animals/plans"
