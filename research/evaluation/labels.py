@@ -141,7 +141,7 @@ class OfLabels(Evaluator):
                 row.vote,
                 row.decide,
                 f"{row.sigma:.1f}" if row.sigma else "",
-                f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
+                f"{row.accuracy:.1f}" + (f" ± {row.standard_error:.1f}" if 0 < row.accuracy < 100 else ""),
                 "" if row.calibration_error is None else f"{row.calibration_error:.1f} ({row.error_by_chance:.1f})",
                 "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
             )

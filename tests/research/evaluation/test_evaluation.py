@@ -19,7 +19,7 @@ import accounting.plans.mechanisms
 from accounting.plans.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plans.plan import load_plan, parse_plan
 from research.evaluation.dataset import NAME, Dataset
-from research.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, sureness
+from research.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, score, sureness
 from research.evaluation.tables import Grid, read_csv
 from tests.service.conftest import PLAN, embed
 from tests.service.shell import Shell
@@ -201,7 +201,8 @@ def test_accuracies_and_their_errors_are_what_they_say(tmp_path: Path) -> None:
     task = plan.tasks["colour"].model_copy(update={"ensemble": 1000, "mechanism": calibrated})
     plan = plan.model_copy(update={"tasks": {"colour": task}})
     (tmp_path / "train.jsonl").write_text("{}\n" * 6000)
-    rows = LabelEvaluator(Dataset(tmp_path, plan, "colour", "text")).scores(votes, grid)
+    evaluator = LabelEvaluator(Dataset(tmp_path, plan, "colour", "text"))
+    rows = evaluator.scores(votes, grid)
     argmax = [row for row in rows if row.decide in ("", "argmax")]
     found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in argmax}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2
@@ -209,6 +210,8 @@ def test_accuracies_and_their_errors_are_what_they_say(tmp_path: Path) -> None:
     assert found["one slot of 2", "hard"] == (50, pytest.approx(100 * np.std([1, 0.5, 0.5, 0], ddof=1) / 2))
     assert found["private", "hard"] == (75, pytest.approx(error))
     assert found["private", "soft"] == (25, pytest.approx(error))
+    all_or_some = [score("all", np.ones(50)), score("none", np.zeros(50)), score("half", np.arange(50) % 2)]
+    assert [row[6] for row in evaluator.table(all_or_some, "").rows] == ["100.0", "0.0", "50.0 ± 7.1"]
     # Without doubt in the votes, the posterior says what they say, and is as sure of it as it is decisive.
     sure, wrong = [row for row in rows if row.decide == "posterior"]
     assert (sure.accuracy, wrong.accuracy) == (75, 25)
