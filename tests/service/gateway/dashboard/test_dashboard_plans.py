@@ -284,12 +284,20 @@ def test_a_page_that_cannot_ask_again_insists_on_what_another_page_gave_up(insis
     assert asyncio.run(two_pages()) == found
 
 
-def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser) -> None:
+@pytest.mark.parametrize("group", [None, "care"])
+def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser, group: str | None) -> None:
+    free = (
+        "lifetime budget of 'toys' (ε = 4, δ = 0.0001) is promised to signed plans and only (ε = 4, δ = 0.0001) is free"
+    )
+    if group:
+        browser.done("/groups", {"name": group, "epsilon": "7", "delta": "1.5e-4"})
+        browser.done(f"/groups/{group}/join", {"knowledge_base": "toys"})
+        free = "budget of group 'care' only (ε = 3, δ = 0.00005) is left for 'toys'"
     text = SMALL.replace("epsilon: 2", "epsilon: 5")
     for path, status in (("", 200), ("/confirm", 422)):
         page = send(browser, path, text)
         assert (page.status_code, 'id="to-sign"' in page.text) == (status, False)
-        assert "ε 5 and δ 2e-5, and ε 4 and δ 1e-4" in words(page.text)
+        assert f"(ε = 5, δ = 0.00002), but of the {free}; sign a smaller plan." in words(page.text)
     digest = calibrate_plan(load_plan(f"{text}\ncohorts: [1]\n"), 60).digest
     assert send(browser, "/sign", text, name="toys", digest=digest, after="1").status_code == 402
     assert signed(browser) == 1
