@@ -347,11 +347,9 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
     for name, task in plan.tasks.items():
         shown = placeholders(task.prompt.exemplar)
         if missing := [field for field in shown if field not in knowledge_base.fields]:
-            has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
-            problems.append((f"tasks.{name}.prompt.exemplar", has))
+            problems.append((f"tasks.{name}.prompt.exemplar", _no_field(", ".join(missing), knowledge_base)))
         if missing_topic := [field for field in task.with_topic(()) if field not in knowledge_base.fields]:
-            has = f"the knowledge base has no field {missing_topic[0]}; it has {', '.join(knowledge_base.fields)}"
-            problems.append((f"tasks.{name}.topics.field", has))
+            problems.append((f"tasks.{name}.topics.field", _no_field(missing_topic[0], knowledge_base)))
         by_field = isinstance(task.topics, TopicsByField)
         if task.topics is not None and not by_field and knowledge_base.embedding_dimension == 0:
             without = f"{knowledge_base.name} stores no embeddings, by which topics are found; write `by: field`"
@@ -364,3 +362,10 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
             problems.append((f"tasks.{name}.prompt.query", must))
     if problems:
         raise PlanError(*problems)
+
+
+def _no_field(missing: str, knowledge_base: KnowledgeBase) -> str:
+    return (
+        f"the knowledge base has no field {missing}; it has {', '.join(knowledge_base.fields)}. Fields cannot be "
+        "added: create another knowledge base with all of them, and put both into a group"
+    )
