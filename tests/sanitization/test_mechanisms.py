@@ -21,7 +21,7 @@ EVERY = np.arange(120)
 EVERY_MECHANISM = pytest.mark.parametrize("name", [*CORRECTED, *RESPONSES])
 
 
-@pytest.mark.parametrize("count", [2, 3, 50, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, 3, *(pytest.param(count, marks=pytest.mark.slow) for count in (50, 120))])
 @EVERY_MECHANISM
 def test_as_private_as_announced(name: str, count: int, tmp_path: Path) -> None:
     """With all of the ε that was asked for, but at the ends of the range."""
@@ -69,6 +69,7 @@ def drawn(served: Served, word: str, **embed: Any) -> np.ndarray:
     return np.array([made.count(output) for output in served.channel.outputs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["custext", "medoid_rr"])
 def test_any_string(name: str, tmp_path: Path) -> None:
     """A known word has its row, an unknown one that of the nearest word, or the mean of all."""

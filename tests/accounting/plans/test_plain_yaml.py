@@ -95,6 +95,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     assert [problem.key for problem in refused.value.problems] == ["labels.0", "labels.1", "due"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["[{}]", "{{x: [{}]}}"])
 def test_aliases_of_aliases_are_measured_and_not_written_out(inner: str) -> None:
     """Ten levels of ten: 10 GB, written out."""

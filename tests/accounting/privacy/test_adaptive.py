@@ -49,6 +49,7 @@ def test_it_is_the_value_of_the_best_strategy(answers, size, width, q):
         np.testing.assert_allclose(found, exact, rtol=0.03, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "q", "answers", "delta", "figure"),
     [(1.21, 0.04, 300, 1e-5, 1.825), (0.196, 1.0, 40, 6.3e-6, 2.594), (1.79, 0.066, 165, 6.6e-5, 3.527)],
@@ -129,6 +130,7 @@ def test_blocks_are_left_to_the_profile():
     assert not adaptive.applies(Event(Gaussian(1.0), Sampling("units", 0.1), 10))
 
 
+@pytest.mark.slow
 def test_more_different_events_take_smaller_groups_and_promise_hardly_more():
     """Each has iterations of its own, which take longer the more answers there are in a group."""
     event = Event(BoundedRange(0.6), Sampling("units", 0.02), 640)

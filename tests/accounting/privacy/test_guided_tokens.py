@@ -115,6 +115,7 @@ def test_accountants_agree(kind, q, answers):
     assert "prv" not in bounds
 
 
+@pytest.mark.slow
 def test_amplifying_the_two_releases_apart_would_promise_too_little():
     """One sample serves both: who learns from the words that a unit was drawn reads the tokens with that in mind."""
     drawn = Sampling("units", 0.02)
@@ -125,6 +126,7 @@ def test_amplifying_the_two_releases_apart_would_promise_too_little():
     assert lower_epsilon(once, DELTA) <= get_accountant("pld").upper(once, DELTA)
 
 
+@pytest.mark.slow
 def test_calibration_splits_the_budget_by_the_share():
     def grant(share, largest=0.5):
         family = guided_tokens(propose_test_release(1e-8), token_ensemble(40, largest), share)

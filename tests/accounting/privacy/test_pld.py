@@ -154,6 +154,7 @@ class TestEveryGridIsAnUpperBound:
         if refinement == 1:
             assert found <= exact * 1.001 + 1e-6
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "events",
         [

@@ -195,6 +195,7 @@ class TestProposeTestRelease:
         for x in losses:
             assert composed.get_delta_for_epsilon(float(x)) == pytest.approx(mechanism.delta(x), rel=2e-3, abs=1e-9)
 
+    @pytest.mark.slow
     def test_the_whole_mechanism_on_small_histograms(self):
         """Choose k, test its gap, release the top k words as a set, or fall back and hide k."""
         epsilon, sigma, delta0, words, ks = 1.5, 0.8, 0.1, 4, (1, 2, 3)

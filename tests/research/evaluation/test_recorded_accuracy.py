@@ -76,6 +76,7 @@ def test_the_service_s_own_rule_is_recorded(dpicl: Shell, dataset: Path, signed:
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_recorded_unless_the_rows_are_declared_public(
     dpicl: Shell, dataset: Path, signed: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
         assert "name a file" in dpicl.fails("kb", "ingest", "toys", *neither)
 
 
+@pytest.mark.slow
 def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     create(dpicl)
     toys, labels = tmp_path / "toys.csv", ["red", "red", "Red", "red ", "bleu", "re\u0301d"]

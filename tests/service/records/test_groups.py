@@ -130,6 +130,7 @@ def test_a_bug_would_be_found(fresh: Callable[[], Sharing], monkeypatch, story: 
     is_found(fresh, story, bugs, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_bug_would_be_found_after_a_restore(restorable: Callable[[], Sharing], monkeypatch) -> None:
     story = "join a; join b; a upload ann; b upload ann; back_up; a sign 2; restore; b sign 2; acknowledge"
     is_found(restorable, story, [(restoring.Loss, "_with_groups", lambda _loss, names: names)], monkeypatch)

@@ -88,6 +88,7 @@ def test_every_mechanism_shows_its_own_numbers(described: PlanPreview, calibrate
     assert described.tasks["words"].llm_tokens > described.tasks["reply"].llm_tokens > 100 * 4 * 60
 
 
+@pytest.mark.slow
 def test_it_says_what_the_number_beside_a_label_is(calibrated: CalibratedPlan) -> None:
     def described(mechanism: str) -> tuple[int | None, str]:
         plan = PLAN[: PLAN.index("  reply:")].replace("{type: rnm_gaussian}", mechanism)

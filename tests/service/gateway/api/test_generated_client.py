@@ -27,6 +27,8 @@ from tests.processes import listening
 from tests.service.conftest import serving
 from tests.service.gateway.api.test_api import Api
 
+pytestmark = pytest.mark.slow
+
 NAME = "dpicl_client"
 ROWS = [{"unit_id": f"u{i}", "text": f"ticket {i}", "label": ("Billing", "Technical")[i % 2]} for i in range(40)]
 JSON_LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
