@@ -167,6 +167,7 @@ class History:
         self.here, self.name = here, name
         self.paid: defaultdict[str, set[str]] = defaultdict(set)  # documents of plans, by unit
         self.epsilon: dict[str, int] = {}
+        self.numbers = itertools.count()  # plans may be signed at the same time
         self.planned: list[tuple[int, tuple[object, ...]]] = []
         self.reached = 0
         with here.database.begin() as connection:
@@ -211,7 +212,7 @@ class History:
     @an_operation
     def sign(self, epsilon: int, *cohorts: int) -> None:
         """Draw on some cohorts, or on the newest."""
-        document = document_of(self.name, len(self.epsilon))
+        document = document_of(self.name, next(self.numbers))
         self.epsilon[document] = epsilon
         with suppress(BudgetExceededError, CohortError):
             self.here.ledger.budgets.sign(
