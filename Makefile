@@ -60,7 +60,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # Each process has one thread, and all share bytecode. tests/conftest.py groups the tests.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -p no:langsmith_plugin
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
-	$(PYTEST) -n 5 $(if $(ALL),,-m "not lengthy") $(ARGS)
+	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, model, browser or PostgreSQL, without the slow ones
 	$(PYTEST) -n 3 -m "not slow and not lengthy and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e examples privacy) $(ARGS)
