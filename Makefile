@@ -35,8 +35,9 @@ $(VENV)/.browser: $(VENV)/.installed
 	  || { echo 'the tests need Chromium: apt-get install chromium' >&2; exit 1; }
 	@touch $@
 
-# Checks the alerting rules and runs their tests; only the binary of Debian's package, no service.
-$(BIN)/promtool: $(VENV)/.installed
+# Checks the alerting rules and runs their tests; only the binary of Debian's package, no service. After the browser, since
+# apt-get runs once at a time.
+$(BIN)/promtool: $(VENV)/.installed | $(VENV)/.browser
 	@command -v apt-get > /dev/null || { echo 'the tests need promtool: put it at $(BIN)/promtool' >&2; exit 1; }
 	@if [ $$(id -u) = 0 ]; then apt-get update -qq; fi
 	@folder=$$(mktemp -d) && cd $$folder && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x prometheus_*.deb . \
