@@ -218,7 +218,7 @@ def parse_plan(document: Any) -> Plan:
     try:
         return Plan.model_validate(document)
     except ValidationError as error:
-        raise PlanError(*(_describe(problem) for problem in error.errors())) from None
+        raise PlanError(*(_describe(one) for one in error.errors() if not _of_other_kind(one))) from None
 
 
 def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
@@ -370,6 +370,14 @@ def _check_texts(document: Any) -> None:
                 found += [((*path, name), name), ((*path, name), member)]
 
 
+def _of_other_kind(problem: Mapping[str, Any]) -> bool:
+    """Whether a public text, which is a text or the fields of a question, only fails to be the other of the two."""
+    if problem["loc"][3:4] != ("public_texts",):
+        return False
+    is_fields = isinstance(problem["input"], Mapping)
+    return problem["type"] == "dict_type" or (problem["loc"][5:] == ("str",) and is_fields)
+
+
 def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
     key = ".".join(_path(problem["loc"]))
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -390,6 +398,10 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
             return (key, "must be a list, such as [A, B]")
         case "string_type" if isinstance(problem["input"], bool | int | float | None):
             return (key, f"{json.dumps(problem['input'])} is not a text: quote it")
+        case "string_type":
+            return (key, "must be a text")
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return (key, "must have keys of its own, as in {key: value}")
         case "string_pattern_mismatch" if "topics" in problem["loc"]:
             return (key, "a topic's name has no @, no # and no line break")
         case "string_pattern_mismatch":
@@ -418,4 +430,6 @@ def _path(location: Sequence[str | int]) -> list[str]:
         tags.add(4)
     if location[3:4] == ("topics",) and location[4:5] and location[4] in WAYS:
         tags.add(4)
+    if location[3:4] == ("public_texts",):
+        tags.add(5)
     return [str(part) for place, part in enumerate(location) if place not in tags and part != "[key]"]

@@ -214,6 +214,24 @@ def test_what_label_scores_are_divided_by_is_signed_where_it_is_chosen() -> None
             load_plan(changed(**{f"tasks__topic__{key}": value for key, value in changes.items()}))
 
 
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"public_texts": [1]}, "public_texts.0"),
+        ({"public_texts": [["a"]]}, "public_texts.0"),
+        ({"public_texts": [{"text": 1}]}, "public_texts.0.text"),
+        ({"topics": 3}, "topics"),
+        ({"mechanism": 3}, "mechanism"),
+    ],
+)
+def test_a_value_of_another_type_is_named_once_by_its_key(changes: dict[str, object], key: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        load_plan(changed(**{f"tasks__topic__{name}": value for name, value in changes.items()}))
+    (problem,) = refused.value.problems
+    assert problem.key == f"tasks.topic.{key}"
+    assert "valid" not in problem.message
+
+
 JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_min": 3, "k_max": 8}
 
 
