@@ -218,7 +218,8 @@ def parse_plan(document: Any) -> Plan:
     try:
         return Plan.model_validate(document)
     except ValidationError as error:
-        raise PlanError(*(_describe(one) for one in error.errors() if not _of_other_kind(one))) from None
+        schema = Plan.model_json_schema()  # once: a plan may have thousands of problems
+        raise PlanError(*(_describe(one, schema) for one in error.errors() if not _of_other_kind(one))) from None
 
 
 def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
@@ -378,13 +379,12 @@ def _of_other_kind(problem: Mapping[str, Any]) -> bool:
     return problem["type"] == "dict_type" or (problem["loc"][5:] == ("str",) and is_fields)
 
 
-def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
+def _describe(problem: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, str]:
     key = ".".join(_path(problem["loc"]))
     message = str(problem["msg"]).removeprefix("Value error, ")
     match problem["type"]:
         case "extra_forbidden":
             *parents, unknown = problem["loc"]
-            schema = Plan.model_json_schema()
             return (key, f"unknown key{did_you_mean(str(unknown), _keys(schema, schema['$defs'], parents))}")
         case "missing":
             return (key, "is missing")

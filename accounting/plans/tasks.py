@@ -259,7 +259,7 @@ class ClassifyTask(_Task):
     the same labels, which then answers in its place, at no cost."""
     prior_from: str | None = Field(default=None, exclude_if=is_none)
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
-    probabilities in the posterior, at no cost."""
+    probabilities in the posterior. An answer does not cost more, but the release takes its own share of the budget."""
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
     """Divisor of a language model's label scores, in each slot by itself: the geometric mean of the slot's own
     scores on `public_texts`, or on texts without content. A model favours some labels whatever the question, and all
