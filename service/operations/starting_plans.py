@@ -11,7 +11,7 @@ from exemplar_store import KnowledgeBase
 from service.answering.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.answering.mechanisms.rnm_gaussian import RnmGaussianAdapter
-from service.answering.plans.signing import PLACEHOLDERS
+from service.answering.plans.signing import PLACEHOLDER_ANSWERS, PLACEHOLDERS
 from service.operations.command import command
 from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView, last_engine
@@ -57,7 +57,7 @@ class Offered:
 
 @dataclass(frozen=True)
 class StartingPlan:
-    """A plan that an admin can sign as it is, except for the labels, which must not be read from exemplars.
+    """A plan that an admin can sign as it is, except for what must not be read from exemplars: labels, public answers.
 
     If it has prototypes, exemplars must be stored before it is signed.
 
@@ -75,6 +75,7 @@ class StartingPlan:
         answer: name of the field that holds the answer.
         asked: names of the fields that a question brings.
         labels: all labels, or placeholders.
+        public_answers: placeholders of texts to choose from; none where a language model writes them.
         answers: number of answers.
         nearest: whether slots show the exemplars nearest to the question.
         quote: whether a slot quotes its nearest exemplar.
@@ -95,6 +96,7 @@ class StartingPlan:
     answer: str
     asked: Sequence[str]
     labels: Sequence[str]
+    public_answers: Sequence[str]
     answers: str
     nearest: bool
     quote: bool
@@ -162,6 +164,7 @@ def starting_plan(
         answer=answer,
         asked=asked,
         labels=labels,
+        public_answers=() if reads else PLACEHOLDER_ANSWERS,
         answers=choices["answers"] or str(_ANSWERS[choices["kind"]]),
         nearest=nearest,
         quote=quote,

@@ -31,6 +31,7 @@ from service.records.signed import read_task
 from service.records.topics import topic_list
 
 PLACEHOLDERS = ("first label", "second label")
+PLACEHOLDER_ANSWERS = ("first public answer", "second public answer")
 """The labels of a plan that was begun for an admin, who alone knows the right ones."""
 
 
@@ -94,13 +95,19 @@ def check_finished(plan: Plan) -> None:
     """Whether nothing of a plan is left as it was begun.
 
     Raises:
-        PlanError: labels are, in which no answer would ever fall.
+        PlanError: labels are, in which no answer would ever fall, or public answers are.
     """
     begun = [
         (f"tasks.{name}.labels", f"{label!r} only stands for a label: write those that the exemplars have")
         for name, task in plan.tasks.items()
         for label in getattr(task, "labels", ())
         if label in PLACEHOLDERS
+    ]
+    begun += [
+        (f"tasks.{name}.public_answers", f"{answer!r} only stands for an answer: list answers that are public anyway")
+        for name, task in plan.tasks.items()
+        for answer in getattr(task, "public_answers", ())
+        if answer in PLACEHOLDER_ANSWERS
     ]
     if begun:
         raise PlanError(*begun)

@@ -13,6 +13,7 @@ from accounting.ledger.cohorts import CohortStatus
 from accounting.plans.plan import Plan, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase
 from service.answering.latency import Measured
+from service.answering.mechanisms.adapter import needs_written_texts
 from service.answering.plans.preview import preview
 from service.answering.plans.signing import check_fits
 from service.gateway.dashboard.computing import Computations
@@ -129,6 +130,7 @@ def test_plans_to_start_from_fit_any_knowledge_base(
         assert (task.shots, task.slots) == ((1, "quote") if kind == "recall" else (shots, "model"))
         assert (plan.budget.epsilon, plan.budget.delta) == (0.35, 6.1e-8)
         assert task.query_fields == fields[:1]
+        assert needs_written_texts(task) == (kind != "labels" and engine is MODEL)
 
 
 @pytest.mark.parametrize("response", ["advice", "ward"])
@@ -141,13 +143,19 @@ def test_an_answer_is_taken_for_the_response_and_never_put_into_the_question(res
             assert task.query_fields == ("text",)
 
 
-def test_a_plan_with_placeholders_is_not_offered_for_signing(browser: Browser) -> None:
-    begun = written(browser.get(f"{STUDIO}?kind=labels").text)
+@pytest.mark.parametrize(
+    ("kind", "key", "placeholder"),
+    [("labels", "label.labels", "label"), ("recall", "reply.public_answers", "public answer")],
+)
+def test_a_plan_with_placeholders_is_not_offered_for_signing(
+    browser: Browser, kind: str, key: str, placeholder: str
+) -> None:
+    begun = written(browser.get(f"{STUDIO}?kind={kind}").text)
     page = part(browser, text=begun)
     assert "This plan cannot be signed yet." in page
-    assert "tasks.label.labels 'first label' only stands for a label" in words(page)
+    assert f"tasks.{key} 'first {placeholder}' only stands for" in words(page)
     assert ('id="to-sign"' in page, "in reach" in page) == (False, False)
-    finished = part(browser, text=begun.replace("first label", "red").replace("second label", "blue"))
+    finished = part(browser, text=begun.replace(f"first {placeholder}", "red").replace(f"second {placeholder}", "blue"))
     assert ('id="to-sign"' in finished, "cannot be signed yet" in finished) == (True, False)
 
 
