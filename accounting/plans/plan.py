@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, NamedTuple, Self, cast
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
@@ -218,8 +219,7 @@ def parse_plan(document: Any) -> Plan:
     try:
         return Plan.model_validate(document)
     except ValidationError as error:
-        schema = Plan.model_json_schema()  # once: a plan may have thousands of problems
-        raise PlanError(*(_describe(one, schema) for one in error.errors() if not _of_other_kind(one))) from None
+        raise PlanError(*(_describe(one) for one in error.errors() if not _of_other_kind(one))) from None
 
 
 def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
@@ -379,12 +379,13 @@ def _of_other_kind(problem: Mapping[str, Any]) -> bool:
     return problem["type"] == "dict_type" or (problem["loc"][5:] == ("str",) and is_fields)
 
 
-def _describe(problem: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, str]:
+def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
     key = ".".join(_path(problem["loc"]))
     message = str(problem["msg"]).removeprefix("Value error, ")
     match problem["type"]:
         case "extra_forbidden":
             *parents, unknown = problem["loc"]
+            schema = _schema()
             return (key, f"unknown key{did_you_mean(str(unknown), _keys(schema, schema['$defs'], parents))}")
         case "missing":
             return (key, "is missing")
@@ -407,6 +408,12 @@ def _describe(problem: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[st
         case "string_pattern_mismatch":
             return (key, "names are up to 64 small letters, digits, - and _, beginning with a letter or digit")
     return (key, f"{message[0].lower()}{message[1:]}")
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    """The JSON schema of a plan, which takes longer to make than a plan to check."""
+    return Plan.model_json_schema()
 
 
 def _keys(schema: Mapping[str, Any], parts: Mapping[str, Any], location: Sequence[str | int]) -> list[str]:
