@@ -23,7 +23,7 @@ from service.records.database import open_database
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") and config.pluginmanager.hasplugin("_cov"):
-        # pytest-cov starts one as if here were no worker, then the worker's: no_cover would pause only the second.
+        # pytest-cov starts one as if here were no worker, then the worker's, which alone can be paused.
         config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
@@ -48,11 +48,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist's own looks for the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group tests for ``--dist loadgroup``, by file unless few processes share them, and put the longest groups first.
-
-    With ``--cov=NAME`` only a package's own tests count for it: tracing makes some take half as long again.
-    """
-    counting = tuple(f"tests/{name}" for name in config.getoption("cov_source", None) or ("",))
+    """Group tests for ``--dist loadgroup``, by file unless few processes share them, the longest groups first."""
     groups: dict[str, list[pytest.Item]] = {}
     turns: dict[str, dict[str, int]] = {name: {} for name in SHARED}
     for item in items:
@@ -62,8 +58,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 group = f"{name} {turns[name].setdefault(file, len(turns[name])) % processes}"
         item.add_marker(pytest.mark.xdist_group(group))
         groups.setdefault(group, []).append(item)
-        if not item.nodeid.startswith(counting):
-            item.add_marker("no_cover")
 
     def rank(name: str) -> tuple[bool, ...]:
         marked = (any(item.get_closest_marker(mark) for item in groups[name]) for mark in ("lengthy", "slow"))
@@ -78,6 +72,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         assert all("@" in item.nodeid for item in session.items), "pytest-xdist does not group with this pytest"
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """With ``--cov=NAME``, trace only a package's own tests, with their fixtures: it may take half as long again."""
+    if sources := item.config.getoption("cov_source", None):
+        coverage = item.config.pluginmanager.getplugin("_cov").cov_controller
+        own = True in sources or item.nodeid.startswith(tuple(f"tests/{name}" for name in sources))
+        if own != coverage.started:
+            (coverage.resume if own else coverage.pause)()
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
