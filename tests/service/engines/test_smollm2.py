@@ -35,8 +35,8 @@ QUERY = {"text": "I loved every minute of it."}
 
 
 def test_its_answers_are_those_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing was compiled before, and without a compiler."""
-    for cache in ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR"):
+    """On a machine with empty caches, and without a compiler."""
+    for cache in ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.setenv(cache, str(tmp_path / cache))
     monkeypatch.setenv("CXX", "none")
     config = VllmConfig(
