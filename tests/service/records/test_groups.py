@@ -22,6 +22,7 @@ from tests.service.records.test_cohorts import (
     Steps,
     StepsAndRestores,
     any_history,
+    calibrated,
     in_a_folder_of,
     is_found,
 )
@@ -153,6 +154,7 @@ def test_whoever_signs_at_the_same_time_in_two_knowledge_bases_sees_what_the_oth
     sharing = fresh()
     sharing.join("a")
     sharing.join("b")
+    calibrated()  # once, instead of once in each thread
     with ThreadPoolExecutor(8) as pool:
         for attempt in [pool.submit(sharing.of[which].sign, 1) for which in "abababab"]:
             attempt.result()
