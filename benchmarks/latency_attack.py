@@ -456,8 +456,8 @@ class UnpaddedVoids(Departure):
         super().__init__(grain_s)
         self._fixed_at = 0.0
 
-    def fix(self, times: float = 1.0, waits_s: float = 0.0) -> None:
-        super().fix(times, waits_s)
+    def fix(self, times: float = 1.0) -> None:
+        super().fix(times)
         self._fixed_at = asyncio.get_running_loop().time()
 
     async def wait(self) -> int:

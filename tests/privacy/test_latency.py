@@ -38,7 +38,7 @@ class Stopwatch(Departure):
     taken: list[float] = []
     asked = count(1)
 
-    def fix(self, times: float = 1.0, waits_s: float = 0.0) -> None:
+    def fix(self, times: float = 1.0) -> None:
         self.started = time.process_time()
 
     async def wait(self) -> int:
