@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Errors only: pip warns of much that nobody can change.
+# Errors only: pip warns of much that a contributor cannot change.
 PIP := $(BIN)/pip install -qq --root-user-action ignore --disable-pip-version-check
 # pip installs and compiles one package after another. Two processes share the packages of a lock file, and compileall uses all
 # cores. It leaves out what is hardly ever imported; what is not Python of this version, such as templates, fails and does no harm.
@@ -89,7 +89,7 @@ types: $(VENV)/.installed  ## Static types
 check: ALL := 1
 check: lint types vulnerabilities test  ## What CI runs, except the demo on vLLM and its coverage limit
 
-# What it leaves out is no benchmark.
+# The module left out is not a benchmark.
 BENCHMARKS = $(filter-out benchmarks/simulated_engine.py,$(wildcard benchmarks/*.py))
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done

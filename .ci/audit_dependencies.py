@@ -56,7 +56,7 @@ def audit(locks: list[Path], index: str) -> bool:
                     print(f"acknowledged: {line}: {'; '.join(ACKNOWLEDGED[one] for one in sorted(fitting))}")
                 else:
                     wrong.append(line)
-    wrong += [f"{name}: {id} is acknowledged, and not there any more: remove it" for name, id in sorted(unused)]
+    wrong += [f"{name}: {id} is acknowledged, and no longer there: remove it" for name, id in sorted(unused)]
     if not vouched:
         wrong.append("the index could vouch for nothing: this was no audit")
     if unknown:

@@ -11,7 +11,7 @@ Vector = npt.NDArray[np.floating[Any]]
 Unit = Iterable[tuple[int, Vector]]
 """A unit's texts: of each its label's index and its embedding."""
 
-_NORM_TOLERANCE = 0.01  # what differs more from norm 1 is no embedding
+_NORM_TOLERANCE = 0.01  # a vector whose norm differs more from 1 is not an embedding
 
 
 def is_embedding(vector: object, dimension: int) -> bool:

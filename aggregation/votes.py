@@ -48,7 +48,7 @@ def sum_votes(contributions: Iterable[Contribution | None], labels: int, vote: V
 
 def _on_simplex(contributions: Iterable[Contribution | None], labels: int) -> Contribution:
     """The contributions that are label distributions, each with its sum brought to at most 1, shape (n, labels)."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():  # a warning would tell of private data as an error does
+    with np.errstate(all="ignore"), warnings.catch_warnings():  # a warning would reveal private data as an error does
         warnings.simplefilter("ignore")
         vectors = [vector for c in contributions if (vector := _vector(c, labels)) is not None]
         points = np.array(vectors, dtype=np.float64).reshape(-1, labels)
@@ -62,6 +62,6 @@ def _vector(contribution: Contribution | None, labels: int) -> Contribution | No
         return None
     try:
         vector = np.asarray(contribution, dtype=np.float64)
-    except Exception:  # whatever it is, it is no vector: numbers too large, objects with ideas of their own
+    except Exception:  # not a vector: too large numbers, or objects that cannot be converted
         return None
     return vector if vector.shape == (labels,) else None

@@ -1,4 +1,4 @@
-"""What value iteration is worth to `keyword_joint_em`: wider ranges, or more answers, within the same (ε, δ).
+"""The gain from value iteration for `keyword_joint_em`: wider ranges, or more answers, within the same (ε, δ).
 
 Settings are those of ``budget_comparison.py``. The columns are the range ε that one answer may have by the profile's
 PLD, by RDP, and by value iteration; how many answers value iteration allows with RDP's range; and how long one
@@ -40,7 +40,7 @@ def widest(answers: int, epsilon: float, accountant: str) -> float:
 
 
 def most(width: float, epsilon: float) -> int:
-    """How many answers of a range fit, to within one in 500."""
+    """The number of answers with this range that fit the budget, to within one in 500."""
     fits, too_many = 1, 2
     while _upper(width, too_many) <= epsilon:
         fits, too_many = too_many, 2 * too_many

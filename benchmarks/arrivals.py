@@ -1,8 +1,8 @@
 """A simulated year: people keep arriving, a cohort is opened each quarter, and plans draw on the newest four.
 
-The knowledge base begins with some people, and each month brings a tenth as many. Each quarter opens a cohort for those
-who arrive in it and signs one plan, and each month asks a third of the plan's answers. Everything goes through the
-service's own functions: upload, calibration, ledger, sample, engine, noise.
+The knowledge base begins with a number of people, and a tenth as many arrive each month. Each quarter, a cohort
+is opened for the people who arrive in it, and one plan is signed; each month uses a third of its answers. Everything
+goes through the service's own functions: upload, calibration, ledger, sample, engine, noise.
 
     python benchmarks/arrivals.py DATA/agnews [--people 3500] [--answers 999] [--quick]
 
@@ -45,15 +45,15 @@ Example = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Month:
-    """What one month's questions got.
+    """The answers to one month's questions.
 
     Attributes:
-        plan: version.
-        cohorts: that it draws on.
-        public_size: of these.
-        noise: σ of each label's votes.
-        asked: questions, each answered.
-        right: of them.
+        plan: version of the plan.
+        cohorts: cohorts that the plan draws on.
+        public_size: public size of these cohorts.
+        noise: standard deviation of the noise on each label's votes.
+        asked: number of questions; each was answered.
+        right: number of right answers.
     """
 
     plan: int
@@ -67,8 +67,8 @@ class Month:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="?")
-    parser.add_argument("--people", type=int, default=3500, help="at the beginning")
-    parser.add_argument("--answers", type=int, default=999, help="of each quarter's plan")
+    parser.add_argument("--people", type=int, default=3500, help="number of people at the beginning")
+    parser.add_argument("--answers", type=int, default=999, help="number of answers in each quarter's plan")
     parser.add_argument("--quick", action="store_true", help="made-up tickets: 100 people, 12 answers")
     options = parser.parse_args()
     plan = load_plan(PLAN.read_text())
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def rolling(plan: Plan, answers: int) -> Plan:
-    """A plan to be signed each quarter: a quarter of a cohort's budget, drawn from the newest four."""
+    """The plan to sign each quarter: it takes a quarter of a cohort's budget from each of the newest four cohorts."""
     ((name, task),) = plan.tasks.items()
     budget = plan.budget.model_copy(update={"epsilon": EPSILON / RETAIN, "delta": DELTA / RETAIN})
     tasks = {name: task.model_copy(update={"answers": answers})}
@@ -103,14 +103,14 @@ def rolling(plan: Plan, answers: int) -> Plan:
 async def year(
     services: Services, plan: Plan, exemplars: Sequence[Example], questions: Sequence[Example], people: int
 ) -> list[Month]:
-    """Live through it.
+    """Simulate the year.
 
     Args:
-        services: with an empty database.
+        services: services with an empty database.
         plan: from :func:`rolling`.
-        exemplars: one a person, in the order in which they arrive.
+        exemplars: one exemplar per person, in the order in which the people arrive.
         questions: at least as many as a plan answers, with the right labels.
-        people: how many there are at the beginning; a tenth as many arrive each month.
+        people: number of people at the beginning; a tenth as many arrive each month.
     """
     records, name = services.records, plan.knowledge_base
     ((task, written),) = plan.tasks.items()
@@ -145,7 +145,7 @@ def upload(services: Services, name: str, rows: Iterator[Row]) -> None:
 
 
 def forecast(plan: Plan) -> float:
-    """Answers a month that the cohorts' budgets pay for: each plan takes its ε from the newest ``RETAIN`` cohorts."""
+    """Answers per month that the cohorts' budgets allow: each plan takes its ε from the newest ``RETAIN`` cohorts."""
     (task,) = plan.tasks.values()
     return task.answers * (EPSILON // plan.budget.epsilon) / (RETAIN * MONTHS)
 

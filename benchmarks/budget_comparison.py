@@ -1,4 +1,4 @@
-"""What one answer may spend of a budget: by DP-ICL's stated analysis, by its correction, and by this accountant.
+"""How much of a budget one answer may spend, by DP-ICL's stated analysis, by its correction, and by this accountant.
 
     python benchmarks/budget_comparison.py [--csv F] [--png F] [--quick]
 
@@ -17,14 +17,14 @@ The paper's analysis (its appendix B.3) is Rényi differential privacy at orders
   The known bound for any mechanism is that of Zhu and Wang (ICML 2019): with rate q and whole α the α-th moment is at
   most ``(1-q)^(α-1) (αq-q+1) + Σ_(l>=2) w_l C(α,l) (1-q)^(α-l) q^l e^((l-1) ε(l))``, where ``w_2 = 1`` and
   ``w_l = 3`` beyond: "stated". Without the factor 3 the sum is the binomial expansion of the moment of ``1 - q + q r``
-  itself, when the differing unit is removed: "stated, exact sampling". Where ``1 - q + q e^((α-1) ε(α))``, by joint
-  convexity, is less, it is taken: at small ε the factor 3 alone would eat the budget.
+  itself, when the differing unit is removed: "stated, exact sampling". Where the bound by joint convexity,
+  ``1 - q + q e^((α-1) ε(α))``, is lower, it is used instead: at small ε the factor 3 alone would use up the budget.
 
 "corrected" has exact sampling, and ``α ε²/8`` in place of Theorem 8's ``α ε²/2``: the exponential mechanism has a
-bounded range (Cesar and Rogers, arXiv 2004.07223). The sum is the removal's alone; that the addition does not cost more
-is checked here against the accountant's exact moments in both directions. Moments are log-convex in α, so a straight
-line between whole orders is a bound too. All three convert to ε as the accountant does (Canonne, Kamath and Steinke,
-arXiv 2004.00010), which is kinder to the paper than the older conversions it cites.
+bounded range (Cesar and Rogers, arXiv 2004.07223). The sum covers only the removal of a unit; a check against the
+accountant's exact moments in both directions shows that an addition does not cost more. Moments are log-convex in α, so
+a straight line between whole orders is a bound too. All three convert to ε as the accountant does (Canonne, Kamath and
+Steinke, arXiv 2004.00010), which is kinder to the paper than the older conversions it cites.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Curve = Callable[[float, Array], Array]
 
 @dataclass(frozen=True)
 class Row:
-    """One cell: ``sigma`` is of propose-test-release alone; ``ratio`` is ε per answer over that of "stated"."""
+    """One cell. Only propose-test-release has ``sigma``; ``ratio`` is ε per answer, divided by that of "stated"."""
 
     release: str
     answers: int
@@ -74,19 +74,19 @@ class Row:
 
 
 def two_outcomes(epsilon: float, orders: Array) -> Array:
-    """What any ε-private mechanism may reach, at orders above 1: the second term of Theorem 8."""
+    """The largest divergence of any ε-private mechanism, at orders above 1: the second term of Theorem 8."""
     # The difference of the sinh is 2 cosh((2α-1) ε/2) sinh(ε/2), and sinh(ε) is 2 sinh(ε/2) cosh(ε/2).
     far, near = (2 * orders - 1) * epsilon / 2, epsilon / 2
     return np.asarray((np.logaddexp(far, -far) - np.logaddexp(near, -near)) / (orders - 1))
 
 
 def stated_divergence(epsilon: float, orders: Array) -> Array:
-    """Theorem 8 of DP-ICL."""
+    """The divergence by Theorem 8 of DP-ICL."""
     return np.minimum(orders * epsilon**2 / 2, two_outcomes(epsilon, orders))
 
 
 def corrected_divergence(epsilon: float, orders: Array) -> Array:
-    """The same with what a bounded range allows."""
+    """The divergence by Theorem 8, with the smaller first term that a bounded range allows."""
     return np.minimum(orders * epsilon**2 / 8, two_outcomes(epsilon, orders))
 
 
@@ -129,10 +129,10 @@ def parameters(mechanism: SymmetricProfile) -> tuple[float, float | None]:
 
 
 def compare(numbers: Sequence[int], epsilons: Sequence[float]) -> list[Row]:
-    """Every release, number of answers, total ε and analysis.
+    """Compare the analyses for every release, number of answers and total ε.
 
     Raises:
-        ArithmeticError: "corrected" allows more than the exact moments, so it is no bound.
+        ArithmeticError: "corrected" allows more than the exact moments, so it is not a bound.
     """
     rows = []
     for release in (EM, PTR):
@@ -158,7 +158,7 @@ def compare(numbers: Sequence[int], epsilons: Sequence[float]) -> list[Row]:
 
 
 def table(rows: Sequence[Row], release: str) -> str:
-    """Markdown: a line per setting, a column per analysis, and ratios of their ε per answer."""
+    """A Markdown table: a line per setting, a column per analysis, and ratios of their ε per answer."""
     lines = [f"| answers | ε in all | {' | '.join(ANALYSES)} | RDP / stated | PLD / stated | PLD / stated, exact |"]
     lines.append("|---:|---:|" + "---:|" * (len(ANALYSES) + 3))
     for answers, epsilon in dict.fromkeys((r.answers, r.epsilon) for r in rows):
@@ -174,7 +174,7 @@ def table(rows: Sequence[Row], release: str) -> str:
 
 
 def write_csv(rows: Sequence[Row], file: Path) -> None:
-    """Every row, numbers to four significant digits."""
+    """Write every row, with numbers to four significant digits."""
     names = [field.name for field in fields(Row)]
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -185,7 +185,7 @@ def write_csv(rows: Sequence[Row], file: Path) -> None:
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """ε per answer over the number of answers: a row per release, a column per total ε, a line per analysis."""
+    """Plot ε per answer over the number of answers: a row per release, a column per total ε, a line per analysis."""
     figure = Figure(figsize=(9.6, 5.6), layout="constrained")
     epsilons = list(dict.fromkeys(r.epsilon for r in rows))
     grid = figure.subplots(2, len(epsilons), sharex=True, sharey="row", squeeze=False)
@@ -210,7 +210,7 @@ def plot(rows: Sequence[Row]) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What one answer may spend, by analysis.")
+    parser = argparse.ArgumentParser(description="How much of a budget one answer may spend, by analysis.")
     parser.add_argument("--csv", type=Path, metavar="F", help="write all rows here")
     parser.add_argument("--png", type=Path, metavar="F", help="write the plot here")
     parser.add_argument("--quick", action="store_true", help="one setting")

@@ -1,8 +1,8 @@
 """How long it takes to calibrate a plan of four tasks, against a plain search on dp_accounting's own PLD accountant.
 
 The baseline is ``dp_accounting.calibrate_dp_mechanism`` over ``PLDAccountant`` with its default grid of 1e-4 and a
-noise tolerance of 1e-3. It knows only Gaussians sampled by unit, so the plan compared is four of those; the plan of
-four mechanisms is ours alone.
+noise tolerance of 1e-3. It knows only Gaussians sampled by unit, so the comparison has a plan of four of those. Only
+our own calibration is timed for the plan of four mechanisms.
 
     python benchmarks/calibration.py
     python benchmarks/calibration.py --quick    # one Gaussian instead of four

@@ -2,15 +2,16 @@
 
 Both compute the very same prompts: the knowledge base is sampled by blocks with q = 1, so each query asks all of its
 blocks, and the baseline renders the same blocks and queries. Prefix caching is off on both sides. The baseline gets all
-prompts in one call, tokenized beforehand, once before and once after the service has its turn; the service gets several
-queries at once, and each of them a charge, a sample, a release and two hops between processes.
+prompts in one call, tokenized beforehand, once before and once after the service has its turn. The service gets several
+queries at once, each with a charge, a sample, a release and two hops between processes.
 
     python benchmarks/fan_out.py                                                   # two small models, here
     python benchmarks/fan_out.py --quick                                           # a tiny one, and few exemplars
     python benchmarks/fan_out.py --hidden 4096 --layers 32 --dummy --queries 100   # on a GPU: the shape of a 7B model
 
-With `--sentences` slots write answers together, against `vllm.LLM.generate` writing as many tokens in as many texts,
-and in one, the model without exemplars: the two forward passes of a token. Prompts are cached on both sides.
+With `--sentences`, slots write answers together. The baseline is the two forward passes of a token: `vllm.LLM.generate`
+writes as many tokens in as many texts, and then in one text, as the model without exemplars does. Prompts are cached on
+both sides.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ PLAN: dict[str, Any] = {
             "shots": 4,
             "answers": 2000,
             "sampling": "blocks",
-            "calibrate": "none",  # or a slot asks its public texts besides: without a cache as much work each
+            "calibrate": "none",  # else slots also ask public texts: without a cache, each is as much work
             "mechanism": {"type": "rnm_gaussian", "vote": "soft"},
         }
     },
@@ -74,14 +75,14 @@ PLAN: dict[str, Any] = {
 
 
 def plan(exemplars: int) -> dict:
-    """The plan that asks all blocks of so many exemplars."""
+    """A plan that asks all blocks of the given number of exemplars."""
     team = PLAN["tasks"]["team"]
     return {**PLAN, "tasks": {"team": {**team, "ensemble": exemplars // team["shots"]}}}
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What one side computed, and how fast."""
+    """Work that one side did, and how long it took."""
 
     prompts: int
     tokens: int
@@ -98,7 +99,7 @@ class Speed:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="as of `dpicl serve`; unless given, one with random weights is made")
+    parser.add_argument("--model", help="model, as for `dpicl serve` (default: a new one with random weights)")
     parser.add_argument("--hidden", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
@@ -108,7 +109,7 @@ def main() -> None:
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--exemplars", type=int, default=400)
     parser.add_argument("--quick", action="store_true", help="the smaller model, 8 queries, 80 exemplars")
-    parser.add_argument("--sentences", type=int, metavar="SLOTS", help="so many slots write together")
+    parser.add_argument("--sentences", type=int, metavar="SLOTS", help="number of slots that write together")
     parser.add_argument("--raw", help=argparse.SUPPRESS)  # this script again, as the baseline's process
     arguments = parser.parse_args()
     if arguments.raw:
@@ -145,7 +146,7 @@ def engine_of(arguments: argparse.Namespace, hidden: int, layers: int, folder: P
         "max_model_len": 2048,
         "prefix_caching": bool(arguments.sentences),
         "isolation": arguments.isolation,
-        "timeout_s": 280,  # a slot that abstains makes the service look quick, so none may
+        "timeout_s": 280,  # a slot must not abstain, since that makes the service look fast
     }
 
 
@@ -154,7 +155,7 @@ def compare(arguments: argparse.Namespace, engine: dict[str, Any], number: int, 
     os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/bench.sqlite"
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
     os.environ |= {"DPICL_QUERY_TIMEOUT_S": "290", "DPICL_LEASE_S": "1300"}
-    os.environ["DPICL_LATENCY_UNPADDED"] = "true"  # waiting is no work
+    os.environ["DPICL_LATENCY_UNPADDED"] = "true"  # padding is waiting, not work
     key = fill(folder, arguments.exemplars)
     queries = [f"Where is my parcel number {n}?" for n in range(WARM_UP + number)]
     task = {"engine": engine, "queries": queries, "exemplars": arguments.exemplars}
@@ -169,7 +170,7 @@ def compare(arguments: argparse.Namespace, engine: dict[str, Any], number: int, 
 
 
 def fill(folder: Path, number: int) -> str:
-    """A knowledge base with a signed plan; returns an analyst's key."""
+    """Create a knowledge base with a signed plan; return an analyst's key."""
     rows = (SUPPORT / "tickets.jsonl").read_text(encoding="utf-8").splitlines()[:number]
     exemplars = folder / "exemplars.jsonl"
     exemplars.write_text(
@@ -184,7 +185,7 @@ def fill(folder: Path, number: int) -> str:
 
 
 def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int) -> float:
-    """Seconds from the first question to the last answer."""
+    """Ask the service; return the seconds from the first question to the last answer."""
     config = yaml.safe_load((ROOT / "service" / "serving" / "serve.yaml").read_text())
     application = config["applications"][0]
     application["args"] = {"engine": engine}
@@ -234,7 +235,7 @@ def ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> N
 
 
 def baseline(task: dict) -> dict[str, Any]:
-    """The baseline in a process of its own, so that nothing of it is left when the service starts."""
+    """Run the baseline in a process of its own, so that nothing of it is left when the service starts."""
     command = [sys.executable, __file__, "--raw", json.dumps(task)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -243,7 +244,7 @@ def baseline(task: dict) -> dict[str, Any]:
 
 
 def raw(task: dict) -> None:
-    """Compute the prompts that the service computes, by `vllm.LLM.generate`."""
+    """Compute the prompts that the service computes, with `vllm.LLM.generate`."""
     from service.engines.vllm.isolation import isolate
 
     config = VllmConfig(**task["engine"])
@@ -293,7 +294,7 @@ def raw(task: dict) -> None:
 
 
 def compare_sentences(engine: dict[str, Any], slots: int) -> None:
-    """Slots that write together, against the two forward passes of each of their tokens."""
+    """Compare slots that write together with the two forward passes of each of their tokens."""
     together = asyncio.run(write_together(engine, slots))
     alone = baseline({"engine": engine, "slots": slots})
     print(f"  {slots} slots write {TOKENS} tokens: {slots * TOKENS / together:.0f} tokens/s in {together:.2f} s")
@@ -303,7 +304,7 @@ def compare_sentences(engine: dict[str, Any], slots: int) -> None:
 
 
 async def write_together(engine: dict[str, Any], number: int) -> float:
-    """Seconds of an answer that does not end early, and whose prompts are cached."""
+    """Write an answer that does not end early, with its prompts cached; return the seconds that it takes."""
     from service.engines.factory import open_engine
 
     opened = open_engine(VllmConfig(**engine), Embedder())
@@ -311,7 +312,7 @@ async def write_together(engine: dict[str, Any], number: int) -> float:
     write = module.write
 
     def write_on(*voices: Any, **rules: Any) -> Coroutine[Any, Any, list[int]]:
-        return write(*voices, **{**rules, "measuring": True})  # of slots as they are, not of the largest
+        return write(*voices, **{**rules, "measuring": True})  # full length, but slots as they are
 
     module.write = write_on
     writing = replace(WRITTEN.writing, tokens=TOKENS, longest=TOKENS, top_k=100)
@@ -327,7 +328,7 @@ async def write_together(engine: dict[str, Any], number: int) -> float:
 
 
 def write_alone(task: dict) -> None:
-    """Print how long vLLM takes for as many texts, and for one, whose prompts are cached."""
+    """Print how long vLLM takes to write as many texts, and one text, with cached prompts."""
     from service.engines.vllm.isolation import isolate
 
     config = VllmConfig(**task["engine"])

@@ -39,10 +39,10 @@ work, model = Path(sys.argv[1]), sys.argv[2]
 results = {}
 for file in sorted(work.glob("*.status")):
     status, seconds = map(int, file.read_text().split())
-    said = file.with_suffix(".out").read_text()
+    output = file.with_suffix(".out").read_text()
     table = file.stem.startswith("table_") and status == 0
     results[file.stem] = {"status": status, "seconds": seconds} | (
-        {"rows": json.loads(said)} if table else {"lines": said.splitlines()[-200:]}
+        {"rows": json.loads(output)} if table else {"lines": output.splitlines()[-200:]}
     )
     if status:
         results[file.stem]["errors"] = file.with_suffix(".err").read_text().splitlines()[-50:]

@@ -1,7 +1,7 @@
 """Rows per second of `dpicl kb ingest`, in batches of fixed shapes and one text at a time.
 
-The same tickets are ingested into a new SQLite database, by one thread and by one for each core. The ratio is that of
-processor time, as other work on the machine counts little in it. `DPICL_EMBEDDING_MODEL` names the model.
+The same tickets are ingested into a new SQLite database, by one thread and by one thread per core. The ratio compares
+processor time, since other work on the machine hardly affects it. `DPICL_EMBEDDING_MODEL` names the model.
 
     python benchmarks/ingest.py            # about a minute
     python benchmarks/ingest.py --quick    # 40 rows instead of 900: seconds, most of them imports
@@ -47,7 +47,7 @@ def ingest(rows: list[Row], embed: Embed) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure all."""
+    """Measure ingest and bounded texts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows")
     quick = parser.parse_args().quick
@@ -58,7 +58,7 @@ def main() -> None:
     embedder, parallel = Embedder(), Embedder(threads=cores())
     for warmed in (embedder, parallel):
         warmed.embed(texts[:20])
-        warmed.embed_many(texts)  # every shape is tried out once in a process
+        warmed.embed_many(texts)  # a process tries out every shape once
     print(f"{count} rows; processor time is that of one core")
     for threads, these in ((1, embedder), (cores(), parallel)):
         alone, batches = ingest(rows, these.embed), ingest(rows, these.embed_many)

@@ -1,9 +1,10 @@
 """Does a slot change another's output in vLLM? Every bit of every other output is compared, in every circumstance.
 
-For N slots and each kind of output the same prompts are asked again while one slot is changed, removed, the order is
-reversed, the cache is warm or cold, blocks are kept in it, each prompt is alone, and another query runs beside; their
-tokens and log-probabilities must stay the same bits. At last the same checks are made of texts sampled without seeds,
-as no engine of ours does, and must find it. Exit status 1 if any bit differs, or nothing does without seeds.
+For N slots and each kind of output, the same prompts are asked again: with one slot changed or removed, in reverse
+order, with a warm or cold cache, with blocks kept in it, each prompt alone, and beside another query. Their tokens and
+log-probabilities must stay the same, bit for bit. Finally, the same checks must find differences in texts sampled
+without seeds, which no engine of the service does. The exit status is 1 if any bit differs, or if none does without
+seeds.
 
     python benchmarks/isolation.py                                          # a tiny model, here
     python benchmarks/isolation.py --quick                                  # the same with ten slots only
@@ -74,7 +75,7 @@ KINDS: dict[str, tuple[TaskSpec, float]] = {
 UNSEEDED = "texts, unseeded"
 
 ALONE = 8
-"""Slots that are asked each alone, of however many."""
+"""Number of slots that are also asked alone."""
 
 Seen = dict[tuple[int, ...], tuple[object, ...]]
 
@@ -92,7 +93,7 @@ class Finding:
 
 
 def open_observed(config: VllmConfig) -> Any:
-    """The service's engine, which also notes what each prompt came to, and can be told to sample without seeds."""
+    """Open the service's engine, which here also records each prompt's output, and can sample without seeds."""
     isolation = isolate(config)
     from service.engines.vllm.engine import VllmEngine
     from service.engines.vllm.sessions import SlotSession
@@ -134,7 +135,7 @@ def open_observed(config: VllmConfig) -> Any:
             return output
 
         async def outcome(self, work: Callable[[], Awaitable[object]], cold: bool) -> Seen:
-            """What the prompts of some work came to."""
+            """Do the work, and return the output of each of its prompts."""
             if cold:
                 await self._llm.reset_prefix_cache()
             self.seen = {}
@@ -148,7 +149,7 @@ def open_observed(config: VllmConfig) -> Any:
 
 
 async def check(engine: Any, number: int, kind: str) -> list[Finding]:
-    """All circumstances for ``number`` slots."""
+    """Compare the outputs of ``number`` slots in all circumstances."""
     engine.seeded = kind != UNSEEDED
     task, temperature = KINDS[kind if engine.seeded else "texts, sampled"]
     engine.at(temperature)
@@ -215,7 +216,7 @@ async def check(engine: Any, number: int, kind: str) -> list[Finding]:
 
 
 def make_slots(number: int, size: int, seed: int) -> list[Slot]:
-    """Slots of tickets, none of them twice."""
+    """Slots of tickets, all of them different."""
     rows = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
     drawn = iter(random.Random(seed).sample(rows, number * size))
     return [tuple(Exemplar(next(drawn), None) for _ in range(size)) for _ in range(number)]
@@ -237,7 +238,7 @@ def run(config: VllmConfig, numbers: Sequence[int]) -> Iterator[Finding]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="as of `dpicl serve`; unless given, one with random weights is made")
+    parser.add_argument("--model", help="model, as for `dpicl serve` (default: a new one with random weights)")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
@@ -278,7 +279,7 @@ def main() -> None:
 
 
 def describe(config: VllmConfig) -> str:
-    """What is measured on."""
+    """The software, device and isolation that are measured."""
     isolation = isolate(config)
     import torch
     import vllm

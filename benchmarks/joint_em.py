@@ -1,4 +1,4 @@
-"""What drawing k keywords costs, against the published algorithm of the joint exponential mechanism.
+"""The time to draw k keywords, compared with the published algorithm of the joint exponential mechanism.
 
     python benchmarks/joint_em.py [--quick]
     python benchmarks/joint_em.py --sizes 1000 --k 5 --epsilon 3
@@ -6,10 +6,10 @@
 The baseline, ``published``, is the algorithm of Gillenwater, Joseph, Muñoz Medina and Ribero 2022 (arXiv
 2202.06770) in vectorised numpy: it sorts the k·d entries c₍ᵢ₎ - c₍ⱼ₎, made distinct by small terms, and counts the
 sequences of each entry in log space; its randomness is numpy's, cheaper than a cryptographic generator's. Both
-start from the same array of counts and take turns, so that they meet the same weather. The mean loss of what they
-draw shows that it is the same mechanism: the difference of the two means is given in standard errors. ``release``
-also counts 100 slots' words first. Counts are those of 100 slots that each name 30 words, some words much more
-often than others.
+start from the same array of counts and take turns, so that other work on the machine affects both alike. The mean
+loss of their draws shows that they are the same mechanism: the difference of the two means is given in standard
+errors. ``release`` also counts 100 slots' words first. The counts are those of 100 slots that each name 30 words,
+some words much more often than others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def published(counts: np.ndarray, k: int, rate: float, generator: np.random.Gene
     entries = ((ordered[:k, None] - ordered) + (d * (k - rows) + columns) / (2 * d * k)).ravel()
     ranking = np.argsort(entries)
     row, column = ranking // d + 1, ranking % d + 1
-    choices = column - row + 1  # of words for this row, up to and with this entry
+    choices = column - row + 1  # number of words for this row, up to and including this entry
     started = np.zeros(k, dtype=np.int64)
     started[row[choices == 1] - 1] = np.flatnonzero(choices == 1)
     first = started.max()  # from here on every row has a choice

@@ -1,15 +1,16 @@
-"""Can anything that callers can time tell whether one unit is in the knowledge base?
+"""Does anything that callers can time reveal whether one unit is in the knowledge base?
 
 The same questions are asked of two knowledge bases that differ in one unit, the canary: as many and as large exemplars
 as ingest takes, with replies as long as the embedding model reads. Every answer draws every unit, so the canary is
-always there to be seen. An attacker times answers, a twin of each, /readyz, /metrics, refusals, and voided questions
-beside answers, and trains: one /readyz after the other for as long as an answer, or signing a plan whose release is
-made once, takes. Half of the times choose the best threshold, the other half judge it. Printed are the area under the
-ROC curve (0.5 is chance) and the lower bound on ε that a Clopper-Pearson interval proves at δ = 1e-5, wrong with a
-probability of 1e-6. Latency is promised to cost nothing, so it must be 0: "no distinguisher".
+always there to be seen. An attacker times answers, a twin of each, and /readyz, /metrics, refusals and voided questions
+beside answers. The attacker also times trains: one /readyz after the other for as long as an answer, or the signing of
+a plan with a one-time release, takes. Half of the times choose the best threshold, and the other half judge it. The
+output shows the area under the ROC curve (0.5 is chance) and the lower bound on ε that a Clopper-Pearson interval
+proves at δ = 1e-5, wrong with a probability of 1e-6. The service promises that latency costs nothing, so the bound must
+be 0: "no distinguisher".
 
-In one process private work and requests share an interpreter, which trains see: they are shown there and not judged.
-``--served`` runs the attack on `dpicl serve`, where they are.
+In one process, private work and requests share an interpreter, and trains notice it. So trains are shown there, but not
+judged. ``--served`` runs the attack on `dpicl serve`, where they are judged.
 
 The same attack then meets planted defects that earlier versions had, and must find each of them.
 
@@ -45,7 +46,7 @@ from examples.serving import serving, use_database_in
 from exemplar_store import MAX_UNIT_BYTES, Layout
 from exemplar_store.exemplar import content
 from service.answering.latency import Departure, Measured
-from service.answering.mechanisms.adapter import said
+from service.answering.mechanisms.adapter import text_of
 from service.answering.mechanisms.embedding_mean import NearestCandidate
 from service.answering.plans.signing import sign
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
@@ -117,7 +118,7 @@ TOO_FEW_WORDS = "ranked100"  # a task whose questions are always voided
 
 
 def signed_plan(knowledge_base: str) -> CalibratedPlan:
-    """All tasks; the noise is fixed by hand, for what is timed does not depend on it."""
+    """A plan with all tasks; the noise is fixed by hand, since the times do not depend on it."""
     tasks = {**MECHANISMS, TOO_FEW_WORDS: (GENERATE, "units", "{type: keyword_joint_em, k: 100}", BoundedRange(1.0))}
     text = "".join(
         template.replace("NAME", name).replace("SAMPLING", sampling).replace("MECHANISM", mechanism)
@@ -140,7 +141,7 @@ def by_hand(
 
 
 def exemplars(canary: bool, *, documents: bool = False) -> Iterator[dict[str, str]]:
-    """``documents``: the canary's texts are long, rather than its replies."""
+    """Exemplars of all units; with ``documents``, the canary's texts are long instead of its replies."""
     for i in range(UNITS):
         label = ("billing", "delivery")[i % 2]
         yield {"unit_id": f"u{i}", "text": f"My parcel {i} is late.", "label": label, "response": "We are sorry."}
@@ -160,7 +161,7 @@ def exemplars(canary: bool, *, documents: bool = False) -> Iterator[dict[str, st
 
 @dataclass
 class Grain:
-    """One for all tasks."""
+    """The same grain for all tasks."""
 
     grain_s: float
     report = ()
@@ -197,7 +198,7 @@ class Side:
         return await self.timed(expected, "POST", path, json={"query": question})
 
     async def sign(self) -> float:
-        """Sign a plan like no other whose release is made once."""
+        """Sign a plan that differs from all others, with a one-time release."""
         path = f"/v1/knowledge-bases/{self.knowledge_base}/plans?confirm=worse_than_free"
         headers = {"Authorization": f"Bearer {self.admin}", "Content-Type": "application/yaml"}
         plan = ONCE.replace("KB", self.knowledge_base).replace("NUMBER", str(self.number))
@@ -212,7 +213,7 @@ class World(Side):
 
 
 def fill(records: Records, name: str, embedder: Embedder, canary: bool, *, documents: bool) -> None:
-    """Make a knowledge base, and sign its plan."""
+    """Create a knowledge base, and sign its plan."""
     records.create_knowledge_base(
         name, epsilon=30, delta=1e-3, public_size=UNITS, fields=list(FIELDS), embedded_field="text"
     )
@@ -244,7 +245,7 @@ async def world(file: str, embedder: Embedder, canary: bool, *, documents: bool 
 
 
 async def observe(one: Side, task: str, beside: str, times: dict[str, list[float]], late_s: float) -> None:
-    """Ask one question and time what callers can see of it; ``beside`` is what else is asked meanwhile."""
+    """Ask one question and time what callers can see of it; ``beside`` names the request that is made meanwhile."""
     one.number += 1
     question = f"Where is my parcel number {one.number}, which I sent back?"
     if task == "documents":
@@ -282,23 +283,24 @@ TRAINS: dict[str, Callable[[list[float]], float]] = {
     "train 90 %": lambda train: np.quantile(train, 0.9),
     "train 99 %": lambda train: np.quantile(train, 0.99),
 }
-"""What an attacker makes of one: a number for each answer."""
+"""Statistics that an attacker computes from a train: one number for each answer."""
 BESIDE = ("", "a twin", "/readyz", "/metrics", "a refusal", "a void")
 
 
 Times = dict[str, tuple[list[float], list[float]]]
-"""By what was observed, without and with the canary."""
+"""Times by observation: first without the canary, then with it."""
 
 
 async def attack(embedder: Embedder, task: str, beside: str, answers: int, grain_s: float | None = None) -> Times:
-    """Times in this process. ``grain_s`` replaces what is measured."""
+    """Collect times in this process; ``grain_s`` replaces the measured grain."""
     documents = task == "documents"
     with tempfile.TemporaryDirectory() as folder:
         async with (
             world(f"{folder}/without.sqlite", embedder, False, documents=documents) as without,
             world(f"{folder}/with.sqlite", embedder, True, documents=documents) as with_canary,
         ):
-            # Both measure made-up slots, which tells nothing of the canary; the same grain, so that chance does not.
+            # Both measure made-up slots, so the grain does not depend on the canary. Both then get the same grain, so
+            # that the two do not differ by chance.
             sides = (without, with_canary)
             reports = [one for side in sides for one in side.services.grains.report or ()]
             asked = [one.grain_s for one in reports if one.task.startswith(f"kb.{task}@")]
@@ -309,7 +311,7 @@ async def attack(embedder: Embedder, task: str, beside: str, answers: int, grain
 
 
 async def compare(sides: tuple[Side, Side], task: str, beside: str, answers: int, late_s: float) -> Times:
-    """Times of two sides, taken in turns."""
+    """Collect times of two sides that take turns."""
     both: list[tuple[Side, dict[str, list[float]]]] = [(side, defaultdict(list)) for side in sides]
     for number in range(5 + answers):
         if number == 5:  # the first ones warm up
@@ -337,12 +339,15 @@ class Within(application.Ingress.func_or_class):
 application.Ingress = application.deployment(Within).options(name="Ingress")
 build = application.build
 """
-"""The application with all its private work in the ingress's process: slots on its event loop, releases in a thread."""
+"""An application with all private work in the ingress's process: slots on its event loop, releases in a thread."""
 
 
 @contextlib.contextmanager
 def served(folder: Path, embedder: Embedder, *, planted: bool) -> Iterator[Callable[[str, str, int], Times]]:
-    """`dpicl serve` with both knowledge bases of each sort, as :func:`compare`; ``planted``: as :data:`WITHIN`."""
+    """Run `dpicl serve` with both knowledge bases of each kind, and yield a function that collects their times.
+
+    With ``planted``, the application is that of :data:`WITHIN`.
+    """
     use_database_in(folder)
     os.environ |= {"DPICL_WITNESS_URL": "none", "DPICL_LATENCY_GRAIN_MS": str(SERVED_GRAIN_MS)}
     os.environ["DPICL_METRICS_OPEN"] = "true"
@@ -390,14 +395,14 @@ def judge(zero: Sequence[float], one: Sequence[float]) -> float:
 
 
 def proven(low: np.ndarray, high: np.ndarray, threshold: float, above: bool, error: float) -> float:
-    """The ε that an event proves, which is likelier under ``high``; wrong with a probability of twice ``error``."""
+    """The ε proven by an event that is likelier under ``high``; wrong with a probability of twice ``error``."""
     few, many = [int(np.sum((times > threshold) == above)) for times in (low, high)]
     most = stats.beta.ppf(1 - error, few + 1, low.size - few) if few < low.size else 1.0
     least = stats.beta.ppf(error, many, high.size - many + 1) if many else 0.0
     return max(0.0, float(np.log((least - DELTA) / most))) if least > DELTA else 0.0
 
 
-# What earlier versions did.
+# Planted defects.
 
 
 _bounded = NearestCandidate.embeddings
@@ -406,10 +411,10 @@ _bounded = NearestCandidate.embeddings
 async def embeddings_at_answer_time(self: NearestCandidate, outputs: Sequence[object]) -> list[np.ndarray | None]:
     if self.embedder is None:  # they come with the outputs
         return await _bounded(self, outputs)  # type: ignore[arg-type]
-    texts = list(dict.fromkeys(text for output in outputs if (text := said(output))))  # type: ignore[arg-type]
+    texts = list(dict.fromkeys(text for output in outputs if (text := text_of(output))))  # type: ignore[arg-type]
     embed = self.embedder.embed
     known = dict(zip(texts, await privately(lambda: embed(texts)), strict=True)) if texts else {}
-    return [known.get(text) if (text := said(output)) else None for output in outputs]  # type: ignore[arg-type]
+    return [known.get(text) if (text := text_of(output)) else None for output in outputs]  # type: ignore[arg-type]
 
 
 async def on_the_loop(work: Callable[[], object]) -> object:
@@ -424,7 +429,7 @@ def readiness_that_embeds(embedder: Embedder) -> Callable[[Heartbeat, str], bool
 
 
 def planted(embedder: Embedder) -> dict[str, tuple[str, str, float, list[object]]]:
-    """By name: a task, what shows it, a grain, and the patches that bring it back."""
+    """Defects by name: a task, the observation that shows the defect, a grain, and the patches that plant it."""
     at_answer_time = mock.patch.object(NearestCandidate, "embeddings", embeddings_at_answer_time)
     return {
         "replies embedded at answer time, a grain that does not hide it": ("mean", "answers", 0.001, [at_answer_time]),
@@ -450,7 +455,7 @@ def planted(embedder: Embedder) -> dict[str, tuple[str, str, float, list[object]
 
 
 class UnpaddedVoids(Departure):
-    """Waits only for what was sampled."""
+    """Does not wait for a question that failed before its slots were sampled."""
 
     def __init__(self, grain_s: float) -> None:
         super().__init__(grain_s)
@@ -485,14 +490,14 @@ def main() -> None:
 
 
 def here(embedder: Embedder, answers: int, options: argparse.Namespace) -> bool:
-    """In this process: whether nothing but the planted defects was found, and all of them. Trains are only shown."""
+    """Attack in this process; return whether exactly the planted defects were found. Trains are only shown."""
     found = []
     tasks = [task for task in options.mechanisms if not (options.quick and task == SIGNING)]
     for task in tasks:
         besides = (*BESIDE, A_TRAIN) if not options.quick else ("", "/readyz")
         for beside in besides if task != SIGNING else (A_TRAIN,):
             times = asyncio.run(attack(embedder, task, beside, answers))
-            bounds = say(task, beside, times)
+            bounds = show(task, beside, times)
             found += bounds if beside != A_TRAIN else []
     clean = not any(found)
     print("no distinguisher" if clean else "DISTINGUISHED")
@@ -505,28 +510,32 @@ def here(embedder: Embedder, answers: int, options: argparse.Namespace) -> bool:
                 stack.enter_context(patch)  # type: ignore[arg-type]
             times = asyncio.run(attack(embedder, task, beside, answers, grain_s))
         print(name)
-        caught.append(max(say(task, beside, times)) > 0)
+        caught.append(max(show(task, beside, times)) > 0)
     print("all found" if all(caught) else "NOT ALL FOUND")
     return clean and all(caught)
 
 
 def on_serve(embedder: Embedder, answers: int, tasks: Sequence[str]) -> bool:
-    """On Ray Serve: whether nothing was found as it is, and trains find slots compared in the ingress's process."""
+    """Attack the service on Ray Serve.
+
+    Returns:
+        Whether nothing was found in the service as it is, and trains found slots compared in the ingress's process.
+    """
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), embedder, planted=False) as observed:
-        found = [bound for task in tasks for bound in say(task, A_TRAIN, observed(task, A_TRAIN, answers))]
+        found = [bound for task in tasks for bound in show(task, A_TRAIN, observed(task, A_TRAIN, answers))]
     clean = not any(found)
     print("no distinguisher" if clean else "DISTINGUISHED")
     print("planted: private work in the ingress's process")
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), embedder, planted=True) as observed:
-        caught = max(say("documents", A_TRAIN, observed("documents", A_TRAIN, answers))) > 0
-        if SIGNING in tasks:  # shown, not judged: one unit more is read in half a millisecond
-            say(SIGNING, A_TRAIN, observed(SIGNING, A_TRAIN, answers))
+        caught = max(show("documents", A_TRAIN, observed("documents", A_TRAIN, answers))) > 0
+        if SIGNING in tasks:  # shown, not judged: reading one more unit takes half a millisecond
+            show(SIGNING, A_TRAIN, observed(SIGNING, A_TRAIN, answers))
     print("found" if caught else "NOT FOUND")
     return clean and caught
 
 
-def say(task: str, beside: str, times: Times) -> list[float]:
-    """Print what was observed; the bounds on ε."""
+def show(task: str, beside: str, times: Times) -> list[float]:
+    """Print what was observed; return the bounds on ε."""
     bounds = []
     for what, (zero, one) in times.items():
         if what == (beside or "answers") or (beside == A_TRAIN and what in TRAINS):

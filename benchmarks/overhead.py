@@ -1,10 +1,10 @@
-"""Everything but the engine: what one answer with 100 slots costs in sampling, aggregation and the ledger on SQLite.
+"""The cost of an answer with 100 slots without the engine: sampling, aggregation and the ledger on SQLite.
 
-The engine here answers at once, so what is left is the service's own work. The baseline is what no durable ledger can
-do without: two committed transactions of one row each on the same disk (the charge, and its settlement).
+The engine here answers at once, so what is left is the service's own work. The baseline is the least that a durable
+ledger needs: two committed transactions of one row each on the same disk (the charge, and its settlement).
 
-Then the same application serves over HTTP, in a process of its own. There the processor time of the whole process is
-told, threads and background work included. Its baseline is a request that is let in and asks nothing.
+Then the same application serves over HTTP, in a process of its own. There the figure is the processor time of the whole
+process, including threads and background work. Its baseline is a GET of /healthz, which asks nothing.
 
     python benchmarks/overhead.py [--answers 300] [--units 8000] [--quick]
 """
@@ -105,7 +105,7 @@ def two_commits(folder: Path, repeats: int) -> list[float]:
 
 
 def opened(folder: Path, units: int) -> Services:
-    """A knowledge base with a signed task, in a database of its own."""
+    """Services over a knowledge base with a signed task, in a database of its own."""
     folder.mkdir()
     records = open_records(
         Settings(database_url=f"sqlite:///{folder}/bench.sqlite", development=True, latency_unpadded=True)
@@ -160,7 +160,7 @@ def pipeline(services: Services, answers: int) -> tuple[dict[str, list[float]], 
 
 
 def over_http(folder: Path, answers: int, units: int) -> tuple[float, float]:
-    """Processor milliseconds of the serving process: for each request for its health, and for each answer."""
+    """Processor milliseconds of the serving process, per GET of /healthz and per answer."""
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(folder, units, there))
     server.start()
@@ -171,14 +171,14 @@ def over_http(folder: Path, answers: int, units: int) -> tuple[float, float]:
             process = psutil.Process(server.pid)
 
             def each(request: Callable[[int], httpx.Response], times: int) -> float:
-                request(-1).raise_for_status()  # the first one pays for what others find ready
+                request(-1).raise_for_status()  # the first one pays for what later ones find ready
                 before = process.cpu_times()
                 for number in range(times):
                     request(number).raise_for_status()
                 after = process.cpu_times()
                 return 1000 * (after.user + after.system - before.user - before.system) / times
 
-            # The kernel counts in hundredths of a second, so what takes little is asked often.
+            # The kernel counts in hundredths of a second, so a short request is made many times.
             return each(lambda _: client.get("/healthz"), 20 * answers), each(
                 lambda number: client.post("/v1/tasks/agnews.topic/answers", json={"query": str(number)}), answers
             )
@@ -187,12 +187,12 @@ def over_http(folder: Path, answers: int, units: int) -> tuple[float, float]:
         server.join()
 
 
-def serve(folder: Path, units: int, told: Connection) -> None:
-    """Serve until terminated; tells the address and an analyst's token."""
+def serve(folder: Path, units: int, parent: Connection) -> None:
+    """Send the address and an analyst's token to the parent, then serve until terminated."""
     services = opened(folder, units)
     _, token = services.records.keys.create("benchmark", "analyst")
     listening = socket.create_server(("127.0.0.1", 0))
-    told.send((f"http://127.0.0.1:{listening.getsockname()[1]}", token))
+    parent.send((f"http://127.0.0.1:{listening.getsockname()[1]}", token))
     uvicorn.Server(uvicorn.Config(create_app(services), log_level="error")).run(sockets=[listening])
 
 

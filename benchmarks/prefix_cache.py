@@ -1,9 +1,10 @@
-"""What sampling by blocks spares vLLM: ``sampling: units``, ``sampling: blocks``, and blocks that are read ahead.
+"""How much work blocks spare vLLM: ``sampling: units`` against ``sampling: blocks`` and blocks that are read ahead.
 
-Slots are drawn from a knowledge base on SQLite and asked of the service's engine, as a query does: first the probe,
-then all slots. The cache is emptied, filled by queries until every block has been drawn, and then measured. A block's
-exemplars come in the same order each time it is drawn, else nothing could be cached: this is checked first. Blocks
-that are read ahead are asked in turn with vLLM alone, which is given the prompts of other questions to as many of them.
+Slots are drawn from a knowledge base on SQLite and passed to the service's engine, as in a query: first the probe, then
+all slots. The cache is emptied, filled by queries until every block has been drawn, and then measured. A block's
+exemplars must come in the same order each time it is drawn, otherwise nothing could be cached; this is checked first.
+Queries of blocks that are read ahead take turns with vLLM alone, which gets the prompts of another question to as many
+blocks.
 
     python benchmarks/prefix_cache.py                                     # a tiny model, here
     python benchmarks/prefix_cache.py --quick                             # a tinier one, asked less
@@ -54,7 +55,7 @@ Sample = Callable[[], Sequence[Slot]]
 
 @dataclass(frozen=True)
 class Cost:
-    """What a number of queries cost."""
+    """The cost of a number of queries."""
 
     queries: int
     prompt_tokens: int
@@ -77,7 +78,7 @@ class Cost:
 
 
 def open_counted(config: VllmConfig, **cache: int | None) -> Any:
-    """The service's engine, which also counts the tokens of its prompts and those that the cache spared it."""
+    """Open the service's engine, which here also counts its prompts' tokens and those that were cached."""
     isolation = isolate(config)
     given = {name: value for name, value in cache.items() if value}
     isolation = replace(isolation, arguments={**isolation.arguments, **given})
@@ -106,7 +107,7 @@ def open_counted(config: VllmConfig, **cache: int | None) -> Any:
             self._llm.generate = counted
 
         async def bare(self, name: str, prompts: Sequence[Sequence[int]]) -> None:
-            """These prompts and their labels' log-probabilities by vLLM alone, under a knowledge base's salt."""
+            """Ask vLLM alone for the labels' log-probabilities after these prompts, with a knowledge base's salt."""
 
             async def one(prompt: Sequence[int], wanted: tuple[int, ...]) -> None:
                 given = tokens_input(list(prompt), cache_salt=self._salt(name))
@@ -118,7 +119,7 @@ def open_counted(config: VllmConfig, **cache: int | None) -> Any:
             await asyncio.gather(*(one([*prompt, *part.prefix], part.tokens) for prompt in prompts for part in asked))
 
         def describe_cache(self) -> str:
-            """Its size in tokens, and how many are kept together."""
+            """The cache's size in tokens, and the number of tokens in each piece."""
             cache = self._llm.vllm_config.cache_config
             return f"a cache of {cache.num_gpu_blocks * cache.block_size} tokens in pieces of {cache.block_size}"
 
@@ -128,7 +129,7 @@ def open_counted(config: VllmConfig, **cache: int | None) -> Any:
 
 
 def fill(folder: Path, number: int) -> ExemplarStore:
-    """A knowledge base of tickets, one of each customer; beyond 900 they differ in their first words only."""
+    """Create a knowledge base of tickets, one per customer; those beyond 900 repeat texts after other first words."""
     tickets = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
 
     def rows() -> Iterator[Row]:
@@ -147,7 +148,7 @@ def fill(folder: Path, number: int) -> ExemplarStore:
 
 
 def check_order(sample_blocks: Callable[..., Sequence[Slot]]) -> list[Slot]:
-    """All blocks; stop if they do not come in the same order twice."""
+    """Draw all blocks; exit if their exemplars do not come in the same order the second time."""
     once, again = list(sample_blocks(probability=1.0)), sample_blocks(probability=1.0)
     if any([one.fields for one in a] != [one.fields for one in b] for a, b in zip(once, again, strict=True)):
         sys.exit("a block's exemplars come in another order each time it is drawn")
@@ -155,14 +156,14 @@ def check_order(sample_blocks: Callable[..., Sequence[Slot]]) -> list[Slot]:
 
 
 def ask_about(words: int | None) -> Iterator[str]:
-    """Queries without end, all different: tickets of the file's end, of at most so many words."""
+    """Endless queries, all different: tickets from the end of the file, cut to ``words`` words."""
     tickets = [json.loads(line)["text"].split() for line in TICKETS.read_text(encoding="utf-8").splitlines()[-100:]]
     for number, ticket in enumerate(cycle(tickets)):
         yield " ".join([f"Number {number}.", *ticket[:words]])
 
 
 async def cost(engine: Any, sample: Sample, texts: Iterator[str], warm_up: int, queries: int, clients: int) -> Cost:
-    """Of ``queries`` queries after ``warm_up`` others, ``clients`` at once."""
+    """Measure ``queries`` queries after ``warm_up`` others, ``clients`` at once."""
 
     async def ask(some: Sequence[str]) -> None:
         for text in some:
@@ -187,7 +188,7 @@ async def cost(engine: Any, sample: Sample, texts: Iterator[str], warm_up: int, 
 async def read_ahead(
     engine: Any, sample: Sample, blocks: Sequence[Slot], most: int, texts: Iterator[str], queries: int, pinned: bool
 ) -> str:
-    """Queries of kept blocks, each with one by vLLM alone after it."""
+    """Measure queries of kept blocks, each followed by one to vLLM alone; return a report of the figures."""
     from service.engines.vllm import keeping
 
     if problem := await engine.room(TASK, 60, len(blocks), most):
@@ -214,7 +215,7 @@ async def read_ahead(
         public = engine._tokens[TASK.kind].prompts([render(TASK.prompt, other)])
         await engine.bare(f"questions to {TASK.knowledge_base}", public)
         await engine.bare(TASK.knowledge_base, [prompt for (prompt,), _ in prompts])
-        if number:  # the first has warmed up what both use
+        if number:  # the first one warms up what both use
             own, raw = own + took, raw + time.perf_counter() - started
             slots, question = slots + len(drawn), question + len(drawn) * zero_shot.tokens
             engine.prompt_tokens, engine.cached_tokens = counted
@@ -232,20 +233,20 @@ async def read_ahead(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="as of `dpicl serve`; unless given, one with random weights is made")
+    parser.add_argument("--model", help="model, as for `dpicl serve` (default: a new one with random weights)")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
-    parser.add_argument("--kv-gib", type=int, default=3, help="on a CPU; on a GPU the cache takes what is left")
+    parser.add_argument("--kv-gib", type=int, default=3, help="GiB of cache on a CPU; on a GPU, what is left")
     parser.add_argument("--kept-only", action="store_true", help="only the blocks that are read ahead")
-    parser.add_argument("--unpinned", type=int, help="leave blocks to vLLM's own cache, of so many pieces")
+    parser.add_argument("--unpinned", type=int, help="leave blocks to vLLM's own cache, with this number of pieces")
     parser.add_argument("--block-size", type=int, help="tokens that vLLM caches together")
     parser.add_argument("--exemplars", type=int, default=800)
     parser.add_argument("--ensemble", type=int, default=40)
     parser.add_argument("--shots", type=int, default=4)
-    parser.add_argument("--query-words", type=int, help="cut queries; unless given, they are as long as exemplars")
+    parser.add_argument("--query-words", type=int, help="cut queries to this number of words (default: uncut)")
     parser.add_argument("--queries", type=int, default=20)
     parser.add_argument("--clients", type=int, default=4, help="queries at once")
     parser.add_argument("--quick", action="store_true", help="a tinier model, 160 exemplars, 8 queries of 10 slots")
@@ -258,7 +259,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> None:
-    """Both ways of sampling, with one engine."""
+    """Measure both ways of sampling with one engine."""
     from benchmarks.isolation import describe
 
     store = fill(folder, arguments.exemplars)
@@ -295,7 +296,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
             f"{arguments.model or f'random weights, {arguments.layers} layers of {arguments.hidden}'}; "
             f"{engine.describe_cache()}; the {len(held)} blocks hold {tokens}"
         )
-        # Until of all blocks a tenth is expected to be still undrawn.
+        # After these queries, the expected number of blocks that have not been drawn is 0.1.
         warm_up = math.ceil(math.log(0.1 / blocks) / math.log1p(-probability)) if probability < 1 else 1
         texts = ask_about(arguments.query_words)
         largest = round(1.5 * arguments.ensemble)

@@ -1,7 +1,7 @@
 """Why Serve's `max_ongoing_requests` must never be reached: a burst that its router queues, against one it passes on.
 
-Three replicas call one whose own limit is 64 calls of 0.1 s at a time, either with the same limit in Serve's router or
-with one out of reach. Once the router has had calls rejected it lets what it queued go at two per half second.
+Three replicas call another, which takes 64 calls of 0.1 s at a time. The limit in Serve's router is either the same or
+out of reach. Once the router has had calls rejected, it releases its queue at two calls per half second.
 
     python benchmarks/routing.py            # two to three minutes
     python benchmarks/routing.py --quick    # 150 calls instead of 2,400
@@ -24,7 +24,7 @@ CORES = {"num_cpus": 0.1}
 
 @serve.deployment
 class Called:
-    """Takes its time, for so many at once."""
+    """Takes a fixed time for each call, and a fixed number of calls at once."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -36,7 +36,7 @@ class Called:
 
 @serve.deployment
 class Caller:
-    """Calls many times at once."""
+    """Makes many calls at once."""
 
     def __init__(self, called: serve.handle.DeploymentHandle) -> None:
         self._called = called
@@ -61,7 +61,7 @@ def burst(limit: int, per_caller: int) -> float:
 
 
 def main() -> None:
-    """Measure both."""
+    """Measure both limits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer calls")
     per_caller = QUICK_PER_CALLER if parser.parse_args().quick else PER_CALLER

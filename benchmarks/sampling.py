@@ -1,4 +1,4 @@
-"""What drawing one query's slots costs, against the knowledge base's size and against the sample's.
+"""The cost of drawing one query's slots, by the size of the knowledge base and by the size of the sample.
 
     python benchmarks/sampling.py                       # 10,000, 1,000,000 and 10,000,000 units: about 16 GB of disk
     python benchmarks/sampling.py --no-embeddings       # about 5 GB
@@ -6,11 +6,11 @@
     python benchmarks/sampling.py --quick               # 2,000 and 10,000 units
 
 Builds SQLite databases of encrypted exemplars (one a unit, 200 characters, a 384-dimensional embedding) in a temporary
-folder, times ``ExemplarStore.sample_slots`` and ``sample_blocks`` whole, decryption included, and removes them. The
-knowledge bases take turns, query by query, so that they meet the same weather. "Warm" comes after reading the files
-through once, so that the operating system's cache holds as much of them as memory allows; "cold" drops a file from
-that cache before every query, so that every page comes from the disk. CPU time is the process's own, system calls
-included.
+folder, times ``ExemplarStore.sample_slots`` and ``sample_blocks`` as a whole, including decryption, and removes them.
+The knowledge bases take turns, query by query, so that other work on the machine affects all alike. "Warm" comes after
+reading the files through once, so that the operating system's cache holds as much of them as memory allows; "cold"
+drops a file from that cache before every query, so that every page comes from the disk. CPU time is the process's own,
+including system calls.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DIMENSION = 384
 ENSEMBLE = 100
 MAX_EXEMPLARS = 8
 SHOTS = 4  # units in a block
-VARIETY = 1000  # different exemplars; each row is encrypted by itself all the same
+VARIETY = 1000  # different exemplars; still, each row is encrypted by itself
 
 
 def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
-    """A knowledge base of ``size`` units with one exemplar each, written past the ingest's checks for speed."""
+    """Build a knowledge base of ``size`` units with one exemplar each, bypassing the checks of ingest for speed."""
     engine = open_database(f"sqlite:///{path}")
     metadata.create_all(engine)
     store = ExemplarStore(engine, os.urandom(32))
@@ -52,7 +52,7 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
         keys = store.keyring.of(connection.execute(knowledge_bases.select()).one())
         dimension = DIMENSION if embeddings else 0
         connection.execute(knowledge_bases.update().values(next_position=size, embedding_dimension=dimension))
-    engine.dispose()  # a journal is switched off by the only connection there is
+    engine.dispose()  # only a sole connection can switch off the journal
     packed = list(_exemplars(embeddings))
 
     vectors = rounded(embeddings_of(packed, DIMENSION)) if embeddings else None
@@ -98,7 +98,7 @@ def seconds(store: ExemplarStore, probability: float) -> tuple[float, float]:
 
 
 def seconds_by_blocks(store: ExemplarStore, probability: float) -> tuple[float, float]:
-    """The same, where blocks are drawn."""
+    """Wall-clock and CPU time of one query that draws blocks."""
     blocks = store.get(NAME).public_size // SHOTS
     started, cpu = time.perf_counter(), time.process_time()
     slots = store.sample_blocks(NAME, probability=probability, blocks=blocks, max_exemplars=MAX_EXEMPLARS)
@@ -108,7 +108,7 @@ def seconds_by_blocks(store: ExemplarStore, probability: float) -> tuple[float, 
 
 
 def seconds_by_nearness(store: ExemplarStore, drawn: int, shown: int | None) -> tuple[float, float]:
-    """The same where each slot shows some of what it drew, or all of it, its embeddings included."""
+    """Wall-clock and CPU time of one query whose slots show the nearest of what they drew, or all; with embeddings."""
     size = store.get(NAME).public_size
     nearest = None if shown is None else Nearest(np.ones(DIMENSION), shown)
     drawing = {"ensemble": ENSEMBLE, "max_exemplars": 2 * drawn // ENSEMBLE, "nearest": nearest}

@@ -1,8 +1,8 @@
-"""How fast texts are sanitised, beside a plain program that does what each paper says.
+"""How fast texts are sanitised, compared with a plain program for each paper's mechanism.
 
 Texts have 50 words that the vocabulary knows. A plain program computes a word's distances, weights them, and calls
-``numpy.random.choice``, as the papers' code does; some of theirs keep distances or lists, and so does it. Words and
-vectors are made up: clusters on a sphere of 384 dimensions. Times are of the processor, in milliseconds for a text.
+``numpy.random.choice``, as the papers' code does; where that keeps distances or lists, so does the plain program. Words
+and vectors are made up: clusters on a sphere of 384 dimensions. Times are processor time, in milliseconds per text.
 
     python benchmarks/sanitizing.py            # 11,000 words, then 30,000 to be built: some minutes, 1 GB of disk
     python benchmarks/sanitizing.py --quick    # 1,000 words, then 3,000
@@ -49,7 +49,7 @@ print(time.perf_counter() - began, time.process_time())
 
 
 def made_up(count: int) -> Vocabulary:
-    """Words of letters, in clusters."""
+    """A vocabulary of made-up words, with vectors in clusters."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(count // 10, 384))
     vectors = centres[rng.integers(len(centres), size=count)] + 0.7 * rng.normal(size=(count, 384))
@@ -58,7 +58,7 @@ def made_up(count: int) -> Vocabulary:
 
 
 def plain(words: Vocabulary) -> dict[str, Callable[[int], int]]:
-    """For a word its replacement, as each paper has it."""
+    """Functions that draw a word's replacement, by the mechanism in each paper."""
     rng = np.random.default_rng(1)
     vectors, names = words.vectors, np.arange(len(words))
     lists: dict[int, np.ndarray] = {}
@@ -118,7 +118,7 @@ def plain(words: Vocabulary) -> dict[str, Callable[[int], int]]:
 
 
 def times_ms(work: Callable[[], object], runs: int) -> tuple[float, float]:
-    """Median and 99th percentile."""
+    """Median and 99th percentile of the processor time, in milliseconds."""
     work()
     took = []
     for _ in range(runs):
@@ -129,7 +129,7 @@ def times_ms(work: Callable[[], object], runs: int) -> tuple[float, float]:
 
 
 def compare(words: Vocabulary, runs: int) -> None:
-    """Every mechanism, and the plain programs of the published ones."""
+    """Time every mechanism, and the plain programs of the published ones."""
     rng = np.random.default_rng(2)
     chosen = rng.integers(len(words), size=LENGTH)
     text = " ".join(words.words[x] for x in chosen)
@@ -147,7 +147,7 @@ def compare(words: Vocabulary, runs: int) -> None:
 
 
 def build(count: int) -> None:
-    """From vectors to a sanitiser, in this process; then from the cache, in a new one."""
+    """Build a sanitiser from vectors in this process, then load it from the cache in a new process."""
     with TemporaryDirectory() as name:
         folder, words = Path(name), made_up(count)
         began, worked = time.perf_counter(), time.process_time()

@@ -1,10 +1,10 @@
 """How throughput grows with engine replicas, and where the ingress saturates.
 
-The whole service over HTTP, with an engine that only takes time (`simulated_engine.py`). First 1, 2, 4 and 8 engine
-replicas behind one ingress, as multiples of one replica in the same run. Then an engine that takes no time, so that the
-ingress is what limits: one and two replicas, on SQLite and on PostgreSQL. The processor time of each part says what it
-would do on a processor of its own. Latency is not padded here (`DPICL_LATENCY_UNPADDED=true`): the clients would only
-have to be more to ask for as much.
+The whole service runs over HTTP, with an engine that only takes time (`simulated_engine.py`). First it has 1, 2, 4 and
+8 engine replicas behind one ingress, and the figures are multiples of one replica in the same run. Then the engine
+takes no time, so that the ingress is the limit: it has one and two replicas, on SQLite and on PostgreSQL. The processor
+time of each part shows what the part could do on a processor of its own. Latency is not padded here
+(`DPICL_LATENCY_UNPADDED=true`): padding would only require more clients for the same load.
 
     python benchmarks/scale_out.py [--quick] [--seconds 10] [--clients-per-replica 4] [--replicas 1 2 4 8] [--slots 40]
 """
@@ -43,7 +43,7 @@ UNITS = 2000
 SHOTS = 4
 LATENCY_S = 0.4
 WARM_UP_S = 2.0
-# Whose processor time is counted, by what Ray and PostgreSQL call their processes.
+# Parts whose processor time is counted, by the titles of their processes.
 PARTS = {"ServeReplica:default:Ingress": "ingress", "ProxyActor": "proxy", "Engine": "engine", "postgres": "database"}
 
 
@@ -52,8 +52,8 @@ class Measured:
     """One measurement.
 
     Attributes:
-        rate: answers a second.
-        refused: questions that got another status than 200, per status.
+        rate: answers per second.
+        refused: number of responses by status, for each status but 200.
         cpu_ms: processor time per answer in milliseconds, per part of the service.
     """
 
@@ -100,9 +100,9 @@ def measure_all(options: argparse.Namespace, databases: dict[str, str], postgres
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # More than there are: Ray only counts them, and every replica shall find a place.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
+    # More processors than the machine has: Ray only counts them, and every replica must find a place.
     ray.init("local", num_cpus=16, include_dashboard=False, object_store_memory=2**28, **quiet)
     try:
         serve.start(http_options={"port": port, "request_timeout_s": 300}, proxy_location="HeadOnly")
@@ -115,7 +115,7 @@ def measure_all(options: argparse.Namespace, databases: dict[str, str], postgres
 
 
 def engines(options: argparse.Namespace, url: str, load: Load) -> None:
-    """More and more replicas of an engine that takes time."""
+    """Measure rising numbers of replicas of an engine that takes time."""
     ceiling = options.slots / LATENCY_S / (options.slots + 1)
     print(f"engine replicas; {options.slots} prompts of {LATENCY_S} s at once: at most {ceiling:.2f} answers/s each")
     print(f"{'':14}{'clients':>8}{'answers/s':>11}{'ratio':>7}{'of ceiling':>12}")
@@ -133,7 +133,7 @@ def engines(options: argparse.Namespace, url: str, load: Load) -> None:
 
 
 def ingresses(databases: dict[str, str], loads: dict[str, Load]) -> None:
-    """One and two ingress replicas before an engine that takes no time."""
+    """Measure one and two ingress replicas before an engine that takes no time."""
     print("ingress replicas; the engine takes no time")
     print(f"{'':14}{'clients':>8}{'answers/s':>11}{'ratio':>7}")
     for database, url in databases.items():
@@ -154,7 +154,7 @@ def costs(measured: Measured) -> str:
 
 
 def deploy(url: str, *, latency_s: float, concurrency: int, engines: int, ingresses: int) -> None:
-    """Bring the service to this state; returns when all replicas run."""
+    """Deploy the service with these numbers of replicas; return when all of them run."""
     from ray import serve
 
     from benchmarks.simulated_engine import Simulation, application
@@ -175,7 +175,7 @@ def deploy(url: str, *, latency_s: float, concurrency: int, engines: int, ingres
 
 @dataclass
 class Load:
-    """Clients that ask, each one question after the other, none of them asked before."""
+    """Clients that each ask new questions, one after another."""
 
     port: int
     key: str
@@ -218,14 +218,14 @@ class Load:
         connection.close()
 
     def _processor_seconds(self) -> Counter[str]:
-        """What each part of the service has used of the processors so far."""
+        """Seconds of processor time that each part of the service has used so far."""
         own = psutil.Process()
         family = [*own.children(recursive=True), self.postgres, *self.postgres.children()]
         used: Counter[str] = Counter()
         for process in family:
             try:
                 title, times = " ".join(process.cmdline()), process.cpu_times()
-            except psutil.Error:  # it is gone
+            except psutil.Error:  # it has ended
                 continue
             part = next((part for name, part in PARTS.items() if name in title), "Ray and others")
             used[part] += times.user + times.system
@@ -234,7 +234,7 @@ class Load:
 
 
 def fill(url: str, slots: int) -> str:
-    """A knowledge base with a signed plan; returns an analyst's key."""
+    """Create a knowledge base with a signed plan; return an analyst's key."""
     from accounting.plans.plan import CalibratedPlan, EpsilonRange, TaskNoise, parse_plan
     from accounting.privacy.profiles import Gaussian
     from exemplar_store import Layout
@@ -274,7 +274,7 @@ def fill(url: str, slots: int) -> str:
 
 
 def witness(url: str) -> str:
-    """A database beside the ledger's, as SQLite's is by default; with PostgreSQL it must be named."""
+    """The URL of a witness beside the ledger, as is the default with SQLite; with PostgreSQL it must be given."""
     return f"sqlite:///{os.environ['RAY_TMPDIR']}/witness-{url.partition(':')[0]}.sqlite"
 
 

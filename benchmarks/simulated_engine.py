@@ -1,7 +1,7 @@
-"""An engine that only takes time: how the service scales, without a model to compute.
+"""An engine that only takes time: it shows how the service scales, with no model to compute.
 
-Each prompt takes a fixed time, and so many are under way at once in a replica, as on one accelerator with a full batch.
-A replica's ceiling is therefore known beforehand: ``concurrency / latency_s`` prompts a second.
+Each prompt takes a fixed time, and a replica works on a fixed number of prompts at once, as one accelerator does with a
+full batch. A replica's ceiling is therefore known beforehand: ``concurrency / latency_s`` prompts per second.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from service.serving.application import Beside, EmbedderDeployment, EngineDeploy
 
 @dataclass(frozen=True)
 class Simulation:
-    """How an engine behaves.
+    """Behaviour of a simulated engine.
 
     Attributes:
-        latency_s: of one prompt.
-        concurrency: prompts at once in a replica.
-        journal: a folder in which each replica makes a file when it starts, named by its process id. It notes there
-            which questions' slots it begins to answer, and which it has answered.
+        latency_s: seconds that one prompt takes.
+        concurrency: number of prompts at once in a replica.
+        journal: folder in which each replica creates a file when it starts, named after its process id. The replica
+            notes there which questions' slots it begins to answer, and which it has answered.
     """
 
     latency_s: float
@@ -41,7 +41,7 @@ class Simulation:
 
 
 class SimulatedEngine:
-    """Waits, then says what label the first exemplar of a slot has."""
+    """Waits, then votes for the label of each slot's first exemplar."""
 
     def __init__(self, simulation: Simulation):
         self._latency_s = simulation.latency_s
@@ -105,10 +105,10 @@ def application(
     """The service as :func:`service.serving.application.build` puts it together, with a simulated engine in it.
 
     Args:
-        simulation: the engine.
-        engine: options of its deployment, as Serve takes them.
-        ingress: likewise of the ingress; private work is done where it is.
-        embedder: likewise of the embedder.
+        simulation: behaviour of the engine.
+        engine: options of the engine's deployment, as Serve takes them.
+        ingress: options of the ingress's deployment; private work is placed with the ingress.
+        embedder: options of the embedder's deployment.
     """
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     embeds = EmbedderDeployment.options(**embedder, logging_config=quiet).bind(1)

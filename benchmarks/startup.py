@@ -1,8 +1,8 @@
-"""What it takes `dpicl serve` to be ready, against the least that Ray Serve takes: a bare `ray.init` and an empty app.
+"""How long `dpicl serve` takes to start, against the least that Ray Serve takes: a bare `ray.init` and an empty app.
 
-Both start here, in the same run. For the service, each step by the clock, and the processor time of each process when
-`/readyz` first says 200; steps overlap on several cores, processor time does not lie on a busy machine. `--quick`
-leaves out the second run of each.
+Both start in the same run. For the service, the output shows each step by the clock, and the processor time of each
+process when `/readyz` first returns 200. Steps overlap on several cores; processor time can be trusted even on a busy
+machine. `--quick` leaves out the second run of each.
 
     python benchmarks/startup.py            # a minute and a half on two idle cores
     python benchmarks/startup.py --quick    # half of it
@@ -42,7 +42,7 @@ serve.run(Empty.bind(), route_prefix="/")
 import signal
 signal.pause()
 """
-STEPS = {  # a step is over when this holds, of the processes' names and titles
+STEPS = {  # a step is over when its condition holds for the processes' names and titles
     "imports, key and database checked": lambda names: "gcs_server" in names,
     "Ray's own processes": lambda names: "ray::ServeController" in names or "ray::ProxyActor" in names,
     "Serve's controller and proxy, building the application": lambda names: "ray::ServeReplica" in names,
@@ -61,7 +61,7 @@ def names_of(processes: list[psutil.Process]) -> str:
 
 
 def cpu_of(processes: list[psutil.Process]) -> dict[str, float]:
-    """Processor seconds by what a process is."""
+    """Processor seconds by kind of process."""
     used: dict[str, float] = {}
     for process in processes:
         try:
@@ -77,7 +77,11 @@ def cpu_of(processes: list[psutil.Process]) -> dict[str, float]:
 
 
 def start(script: str, args: list[str], port: int, path: str, folder: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Start, wait until the path answers 200, stop: seconds of each step by the clock, and of processor time."""
+    """Start a script, wait until the path returns 200, and stop it.
+
+    Returns:
+        Seconds of each step by the clock, and processor seconds by kind of process.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -97,7 +101,7 @@ def start(script: str, args: list[str], port: int, path: str, folder: str) -> tu
                 seconds[steps.pop(0)[0]] = now - since
                 since = now
             try:
-                patience = 0.2 if steps else 30  # the proxy keeps callers until there is a replica
+                patience = 0.2 if steps else 30  # the proxy lets callers wait until there is a replica
                 if httpx.get(f"http://127.0.0.1:{port}{path}", timeout=patience).status_code == 200:
                     break
             except httpx.TransportError:
@@ -118,7 +122,7 @@ def free_port() -> int:
 
 
 def main() -> None:
-    """Measure both."""
+    """Measure the service and the empty app."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="each once")
     runs = 1 if parser.parse_args().quick else 2

@@ -1,4 +1,4 @@
-"""The command: each scenario in turn, a table at the end, exit status 1 if anything did not hold."""
+"""Run each scenario in turn, then print a table; exit with 1 if an invariant did not hold."""
 
 import argparse
 import signal
@@ -27,7 +27,7 @@ SCENARIOS = {
 
 
 def run(scenario: Scenario, seed: int, seconds: float | None = None) -> report.Result:
-    """Set a service up, break it, let it recover, stop it, and judge."""
+    """Set up a service, break it, let it recover, stop it, and check the invariants."""
     began = time.monotonic()
     with world(scenario, seed) as this:
         scenario.inflict(this, scenario.seconds if seconds is None else seconds)
@@ -42,12 +42,12 @@ def run(scenario: Scenario, seed: int, seconds: float | None = None) -> report.R
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run the scenarios that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, help="how long the scenario kill lasts (10 unless given)")
+    parser.add_argument("--minutes", type=float, help="duration of the scenario kill (default: 10)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=SCENARIOS, action="append", help="this scenario; may be given again")
-    parser.add_argument("--output", type=Path, default=Path("var/chaos"), help="where chaos.json goes")
+    parser.add_argument("--only", choices=SCENARIOS, action="append", help="run this scenario; may be repeated")
+    parser.add_argument("--output", type=Path, default=Path("var/chaos"), help="folder for chaos.json")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
     results = []

@@ -1,4 +1,4 @@
-"""A language model outside the service, which notes what it was shown and can be told to misbehave."""
+"""A language model outside the service: it records which questions came with exemplars, and misbehaves on demand."""
 
 import asyncio
 import re
@@ -19,11 +19,11 @@ _KEPT = 100
 
 @dataclass
 class Endpoint:
-    """The model, in a thread of its own.
+    """The model, served from a thread of its own.
 
     Attributes:
-        shown: for each question, when it came together with exemplars, in Unix time.
-        behaviour: what it does now.
+        shown: Unix times at which each question came together with exemplars.
+        behaviour: present behaviour; None for :func:`sensible`.
     """
 
     shown: dict[str, list[float]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Endpoint:
         self._loop.run_forever()
 
     def call(self, coroutine) -> None:  # type: ignore[no-untyped-def]
-        """Do something in its thread, and wait for it."""
+        """Run a coroutine in the model's thread, and wait until it ends."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
     async def _open(self) -> None:
@@ -55,7 +55,10 @@ class Endpoint:
 
 
 async def sensible(asked: Asked) -> bytes:
-    """A label; or as a text the whole prompt, for what a model says of exemplars must not get out either."""
+    """Answer with a label, or with a text for a story.
+
+    With exemplars, the text is the whole prompt: exemplars must not leak through the model's answer either.
+    """
     if "Story of" not in asked.prompt:
         return completion("red" if zlib.crc32(asked.prompt.encode()) % 2 else "blue")
     return completion(asked.prompt if EXEMPLAR_CANARY in asked.prompt else "A plain kite.")
@@ -63,7 +66,7 @@ async def sensible(asked: Asked) -> bytes:
 
 @contextmanager
 def modelling() -> Iterator[Endpoint]:
-    """The model until the block ends."""
+    """Serve the model until the block ends."""
     endpoint = Endpoint()
     thread = threading.Thread(target=endpoint.run, name="model", daemon=True)
     thread.start()

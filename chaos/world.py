@@ -1,4 +1,4 @@
-"""A service of the run's own, from an empty folder to none: database, keys, load, and what each fault meets."""
+"""Setup and teardown of the service that a scenario breaks, with its folder, databases, keys, supervisor and load."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ _READY_IN_S = 240.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """A kind of harm and the service it is done to.
+    """A kind of fault, and the service that it breaks.
 
     Attributes:
-        name: on the command line and in the report.
-        inflict: does it, for about so many seconds, then undoes what an outside cause would end (a full disk, say).
-        seconds: for how long, unless told.
-        postgresql: on PostgreSQL, not SQLite.
-        remote: with a language model outside the service, which the run plays.
-        callers: how many ask meanwhile.
-        answers: of each of the two larger tasks.
-        environment: further settings of the service, made for its folder.
-        prepare: what must be there before the service starts, undone after it ended.
+        name: name on the command line and in the report.
+        inflict: function that injects the fault for about the given number of seconds, and then ends conditions that
+            the service cannot end, for example a full disk.
+        seconds: duration, unless the command line sets another.
+        postgresql: whether the ledger is on PostgreSQL instead of SQLite.
+        remote: whether the service asks a language model outside it, which :mod:`chaos.endpoint` plays.
+        callers: number of callers that ask meanwhile.
+        answers: number of answers in each of the two larger tasks.
+        environment: function that returns further settings of the service, given its folder.
+        prepare: function that prepares the world before the service starts, and returns another that undoes this after
+            the service has ended.
     """
 
     name: str
@@ -58,14 +60,14 @@ class Scenario:
 
 @dataclass
 class World:
-    """What a fault may touch.
+    """The running service and its surroundings, which a fault may change.
 
     Attributes:
-        folder: everything that the run writes: ``base`` has the databases, ``ray`` what Ray writes.
-        draw: all chance there is.
-        faults: what was done, and how many seconds later a newly asked question was answered; None: not in time.
+        folder: folder for all files of the run: databases in ``base``, Ray's files in ``ray``.
+        draw: source of all random choices.
+        faults: faults so far, each with the seconds until a newly asked question was answered; None: not in time.
         notes: figures that only this scenario has.
-        wrong: what a fault itself saw and must not have.
+        wrong: failures that the run itself observed.
     """
 
     scenario: Scenario
@@ -84,17 +86,17 @@ class World:
     load: Load = field(init=False)
 
     def note(self, fault: str, began: float, *, within: float = RECOVERS_IN_S) -> None:
-        """Wait until a question asked after ``began`` (monotonic) is answered, and note how long that took."""
+        """Wait until a question asked after ``began`` (monotonic seconds) is answered, and note how long that took."""
         wait_for(lambda: self.load.answered_after(began) is not None, within)
         self.faults.append((fault, self.load.answered_after(began)))
 
 
 @contextmanager
 def world(scenario: Scenario, seed: int) -> Iterator[World]:
-    """A running service with its load, until the block ends; then all is stopped and removed.
+    """Run a service under load until the block ends; then stop and remove everything.
 
     Raises:
-        RuntimeError: the service did not come up.
+        RuntimeError: the service does not start, or does not answer.
     """
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
     folder.chmod(0o711)
@@ -137,7 +139,7 @@ def world(scenario: Scenario, seed: int) -> Iterator[World]:
 
 
 def recover(this: World) -> None:
-    """When nothing is broken any more: the service must answer by itself."""
+    """Wait, after all faults have ended, until the service answers by itself."""
     this.note("the end", time.monotonic())
 
 

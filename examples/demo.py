@@ -27,7 +27,7 @@ from rich.progress import track
 
 from accounting.plans.plan import load_plan
 from examples.brookfern.texts import HOUSE_RULES
-from examples.serving import dpicl, make_key, say, serving, use_database_in
+from examples.serving import dpicl, heading, make_key, serving, use_database_in
 from service.cli.serve import DEFAULT_CONFIG
 
 FOLDER = Path(__file__).parent / "brookfern"
@@ -76,7 +76,7 @@ def tickets_in(folder: Path, number: int | None) -> Path:
 
 def prepare(tickets: Path) -> None:
     """A knowledge base with the tickets, and a signed plan."""
-    say("A private knowledge base with a budget for its lifetime: ε = 8")
+    heading("A private knowledge base with a budget for its lifetime: ε = 8")
     size = ("--epsilon", "8", "--delta", "2e-5", "--public-size", "9000", "--yes")
     fields = [option for name in ("text", "team", "product", "reply") for option in ("--field", name)]
     dpicl("kb", "create", "support", *size, *fields, show=False)
@@ -84,7 +84,7 @@ def prepare(tickets: Path) -> None:
 
     plan = FOLDER / "plan.yaml"
     budget = load_plan(plan.read_text(encoding="utf-8")).budget
-    say(f"A plan spends ε = {budget.epsilon:g} of it, once and for all")
+    heading(f"A plan spends ε = {budget.epsilon:g} of it, once and for all")
     dpicl("plan", "sign", str(plan), "--yes", show=False)
 
 
@@ -102,7 +102,7 @@ def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     questions = every[:number]
     first, *others = questions
 
-    say("Which team answers a ticket? No model knows, but the private tickets tell")
+    heading("Which team answers a ticket? No model knows, but the private tickets show it")
     began = time.monotonic()
     answer = ask(client, "team", first["text"])
     answers = [answer]
@@ -121,24 +121,24 @@ def demonstrate(client: httpx.Client, number: int, started: float) -> None:
     )
     print(f"  Right: {alone} of {number} {WITHOUT}, {right} of {number} {WITH}; {took_s:.1f} s each.")
 
-    say("What do the staff reply? Each team has a house rule that only tickets tell")
+    heading("What do the staff reply? Each team has a house rule that only tickets show")
     print("  With the tickets: the words that their replies share, HOUSE RULES in capitals")
     shown = [questions[at] for at in REPLIES if at < len(questions)] or [first]
     replies = [reply(client, question) for question in shown]
     rules = sum(told for told, _ in replies)
     print(f"  A house rule in {rules} of {len(shown)} replies; the slowest took {max(s for _, s in replies):.1f} s.")
 
-    say("The same question again costs nothing")
+    heading("The same question again costs nothing")
     again = ask(client, "reply", shown[0]["text"])
     show_ticket(shown[0]["text"])
     show(WITH, f"{', '.join(again['keywords']) or '-'} (charged {again['cost']['charged']})")
     if again["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
 
-    say("One topic is used up while others go on: each product's customers pay alone")
+    heading("One topic is used up while others go on: each product's customers pay alone")
     use_up_a_topic(client, [question["text"] for question in every[:3]])
 
-    say("What is left")
+    heading("What is left")
     show_budget(client)
 
 
@@ -173,7 +173,7 @@ def use_up_a_topic(client: httpx.Client, texts: list[str]) -> None:
 
 def keep(client: httpx.Client) -> None:
     """Wait for Ctrl-C."""
-    say("The service goes on running. Ctrl-C stops it")
+    heading("The service goes on running. Ctrl-C stops it")
     print(f"  dashboard  {client.base_url}/admin/")
     print(f"  its key    {make_key('dashboard', 'admin')}")
     print(f"  ask        DPICL_URL={client.base_url} \\")
@@ -188,7 +188,7 @@ def show_budget(client: httpx.Client) -> None:
     for knowledge_base in client.get("/v1/budgets").raise_for_status().json()["knowledge_bases"]:
         answers: dict[str, list[tuple[int, int]]] = {}
         for task in (task for plan in knowledge_base["plans"] for task in plan["tasks"]):
-            if task["left"] is not None:  # else any number, from a release that is made once
+            if task["left"] is not None:  # else any number, from a one-time release
                 name = task["task"].rpartition(".")[2].partition("@")[0]
                 answers.setdefault(name.partition("#")[0], []).append((task["left"], task["answers"]))
         for name, counted in answers.items():

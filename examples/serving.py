@@ -26,7 +26,7 @@ _STOPS_WITHIN_S = 60
 _WIDTH = 80
 
 
-def say(text: str) -> None:
+def heading(text: str) -> None:
     print(f"\n── {text}", flush=True)
 
 
@@ -75,7 +75,7 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
     """
     key = os.environ["DPICL_API_KEY"] = make_key("demo", "analyst")
     url = f"http://127.0.0.1:{_free_port()}"
-    say(f"The service on {what}, at {url}")
+    heading(f"The service on {what}, at {url}")
     began = time.monotonic()
     log = folder / "serve.log"
     with log.open("wb") as sink:
@@ -93,7 +93,7 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
     finally:
         server.send_signal(signal.SIGINT)
         status = server.wait(timeout=_STOPS_WITHIN_S)
-    say(f"Stopped cleanly (exit status {status})")
+    heading(f"Stopped cleanly (exit status {status})")
     if status != 0:
         sys.exit(status)
 

@@ -498,7 +498,7 @@ class ExemplarStore:
                 stored = read_exemplars(connection, row.id, positions)
                 owners = np.array([position for position, _tag, _payload in stored], np.int64)
                 kept = [np.flatnonzero(owners == position) for position in positions]
-                # Who was forgotten, or of whom nothing opens, is nobody's slot.
+                # A unit that was forgotten, or of which no exemplar can be decrypted, fills no slot.
                 yield from filter(None, _fill(row, keys, dict(enumerate(stored)), kept, embeddings=True))
 
     def _read(self) -> sa.Connection:

@@ -123,7 +123,7 @@ class Settings(EmbeddingSettings):
         return secret
 
     @model_validator(mode="after")
-    def _says_one_thing_of_latency(self) -> Settings:
+    def _latency_is_set_once(self) -> Settings:
         if self.latency_unpadded and self.latency_grain_ms is not None:
             raise ValueError(
                 "DPICL_LATENCY_UNPADDED=true and DPICL_LATENCY_GRAIN_MS exclude each other: unset one of them"

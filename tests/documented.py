@@ -1,4 +1,4 @@
-"""What the documentation shows, and running it as a reader would."""
+"""The blocks that the documentation shows, and a way to run them as a reader would."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 SOURCES = DOCS.with_name("docs_src")
-"""What pages show and tests execute: a folder for each page."""
+"""The files that pages show and tests execute, in a folder for each page."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -17,13 +17,16 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def reader() -> dict[str, str]:
-    """The environment of somebody who has installed the service and set nothing."""
+    """The environment of a reader who has installed the service and set no variable."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DPICL_")}
     return {**environment, "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
 
 
 def run(commands: str, folder: Path, environment: dict[str, str] | None = None) -> str:
-    """What a reader's commands print, in one shell in this folder. None may fail; what they left running is ended."""
+    """Run a reader's commands in one shell in this folder, and return their output.
+
+    No command may fail. Processes that the commands leave running are ended.
+    """
     stop = "trap 'jobs -p | xargs -r kill; wait' EXIT\n"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-m", "-c", stop + commands],

@@ -15,11 +15,11 @@ from aggregation import keyword_joint_em
 ALPHA = 1e-9
 
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-"""Of a law that the sampler draws by itself; other tests show that either database hands out what was drawn."""
+"""For laws of the sampler alone; other tests show that both kinds of database return the exemplars that it draws."""
 
 
 def p_value(counts: np.ndarray, runs: int, probabilities: np.ndarray | float) -> float:
-    """Of the hypothesis that every count is Binomial(runs, its probability)."""
+    """The p-value of the hypothesis that every count is Binomial(runs, its probability)."""
     counts = np.asarray(counts)
     one_sided = np.minimum(
         stats.binom.cdf(counts, runs, probabilities), stats.binom.sf(counts - 1, runs, probabilities)
@@ -28,6 +28,6 @@ def p_value(counts: np.ndarray, runs: int, probabilities: np.ndarray | float) ->
 
 
 def probability_of_top_k(mechanism: keyword_joint_em.JointExponentialMechanism, counts: list[int]) -> float:
-    """That a true top k is released, in order: each such sequence has weight 1 of those that the sampler sums."""
+    """The probability that a true top k is released, in order: such a sequence has weight 1 in the sampler's sum."""
     _, reach = mechanism._rank(np.array(counts))
     return keyword_joint_em._sequences(reach)[0] / float(sum(mechanism._weights(reach)))

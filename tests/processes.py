@@ -1,4 +1,4 @@
-"""What tests with several processes, or with a server beside them, need."""
+"""Helpers for tests with several processes, or with a server beside them."""
 
 import multiprocessing
 import socket
@@ -13,11 +13,11 @@ import uvicorn
 
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(["tests.service.conftest"])
-"""Other processes at no cost: each is forked from one that has imported the service, and has opened nothing."""
+"""A context for processes that start fast: each is forked from one that has imported the service and opened nothing."""
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of this machine on which nobody listens."""
+    """Ports of this machine on which no process listens."""
     probes = [socket.socket() for _ in range(number)]
     try:
         for probe in probes:
@@ -29,7 +29,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether it came true in time."""
+    """Whether the condition comes true within the given number of seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -39,7 +39,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def answers(url: str, timeout: float = 20) -> bool:
-    """Whether a service says at this address, within so many seconds, that all is well."""
+    """Whether a service answers this address with status 200 within the timeout, in seconds."""
     try:
         return httpx.get(url, timeout=timeout).status_code == 200
     except httpx.HTTPError:
@@ -48,7 +48,7 @@ def answers(url: str, timeout: float = 20) -> bool:
 
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
-    """An application on a port of this machine, in a thread, until the block ends: its address."""
+    """Run an application on a port of this machine, in a thread, until the block ends, and yield its address."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

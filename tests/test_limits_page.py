@@ -1,4 +1,4 @@
-"""The page of limits states what the code has."""
+"""The page of limits states the limits of the code."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The page of modules is what the docstrings say."""
+"""The page of modules shows the current docstrings."""
 
 import runpy
 from pathlib import Path

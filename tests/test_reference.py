@@ -1,4 +1,4 @@
-"""The pages of docs/reference are what the code says."""
+"""The pages of docs/reference show the current code."""
 
 import importlib
 from pathlib import Path

@@ -405,7 +405,7 @@ class Budgets:
             row = connection.execute(row_of, named if version is None else {**named, "of_version": version}).first()
             if row is None:
                 raise _unknown(connection, task_address, knowledge_base)
-            # A plan never changes, and its digest says which one it is, whatever a restore does to numbers.
+            # A plan never changes, and its digest identifies it, even after a restore changed numbers.
             which = (row.plan_id, row.digest)
             if which not in self._plans_read:
                 self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)

@@ -221,7 +221,7 @@ def acknowledge(
             happened += [one for name in loss.ended for one in restoring.end(name, by)]
             spent, lost = restoring.spend_topics(loss.regrouped)
             happened += lost
-            # Whoever joins a group holds this lock: they have finished, or find it closed.
+            # A request that joins a group holds this lock: it has finished, or finds the group closed.
             connection.execute(sa.select(groups).where(groups.c.name.in_(loss.closed)).with_for_update(key_share=True))
             restored = events.LedgerRestored(
                 by=by,
@@ -280,7 +280,7 @@ class _Restoring:
             case events.ChargeVoided(charge=charge) if give_back(self._connection, charge, self._now):
                 pass  # made before the backup
             case events.KeyCreated(key=key):
-                # Its secret is lost, so it is of no use. The trail says that it was there, for the charges it made.
+                # Its secret is lost, so it is of no use. The trail still shows it, for the charges that it made.
                 return [happened, events.KeyRevoked(key=key, by="")]
             case _:
                 return []
@@ -291,7 +291,7 @@ class _Restoring:
 
         Call it when all else is brought back, since that adds tasks and cohorts.
         """
-        # Whoever signs a plan or opens a cohort holds this lock: they have finished, or find it archived.
+        # A request that signs a plan or opens a cohort holds this lock: it has finished, or finds it archived.
         self._connection.execute(budget_of(name).with_for_update(key_share=True))
         every = tasks.c.plan_id.in_(sa.select(plans.c.id).where(plans.c.knowledge_base == name))
         self._connection.execute(sa.update(tasks).where(every).values(charged=tasks.c.answers))
@@ -322,7 +322,7 @@ class _Restoring:
         row = {
             "id": charged.charge,
             "task_id": self._task(charged.task),
-            "query_digest": charged.charge.encode(),  # no query's: the trail does not say what was asked
+            "query_digest": charged.charge.encode(),  # no query's digest: the trail does not record what was asked
             "key_id": charged.key,
             "state": "lost",
             "created_at": at,

@@ -106,7 +106,7 @@ groups = sa.Table(
     sa.Column("epsilon", ExactDecimal, nullable=False),
     sa.Column("delta", ExactDecimal, nullable=False),
     sa.Column("opened_at", UtcDateTime, nullable=False),
-    comment="Groups of knowledge bases, each with one budget for whoever is in several of them.",
+    comment="Groups of knowledge bases, each with one budget for the units that are in several of them.",
 )
 
 group_members = sa.Table(
@@ -115,7 +115,7 @@ group_members = sa.Table(
     sa.Column("knowledge_base", sa.ForeignKey(budgets.c.knowledge_base), primary_key=True),
     sa.Column("group", sa.ForeignKey(groups.c.name), nullable=False),
     sa.Column("joined_at", UtcDateTime, nullable=False),
-    comment="Which group a knowledge base is in, for ever.",
+    comment="The group of a knowledge base, permanently.",
 )
 
 plans = sa.Table(
@@ -138,7 +138,7 @@ plans = sa.Table(
         comment="numbers of the cohorts that are charged, and drawn on, with commas between",
     ),
     sa.UniqueConstraint("knowledge_base", "version"),
-    comment="Signed plans: each promises part of its knowledge base's budget, for ever.",
+    comment="Signed plans: each permanently promises part of its knowledge base's budget.",
 )
 
 tasks = sa.Table(
@@ -221,7 +221,7 @@ refusals = sa.Table(
     sa.Column("reason", sa.String(100), primary_key=True),
     sa.Column("times", sa.BigInteger, nullable=False),
     sa.Column("last_at", UtcDateTime, nullable=False),
-    sa.Column("audited_times", sa.BigInteger, nullable=False, comment="how many of them the audit trail tells of"),
+    sa.Column("audited_times", sa.BigInteger, nullable=False, comment="how many of them the audit trail records"),
     sa.Column("audited_at", UtcDateTime, nullable=False),
     comment="Queries refused without a charge, counted.",
 )

@@ -160,7 +160,7 @@ def restores(connection: sa.Connection) -> list[LedgerRestored]:
 _ACTORS = ("key", "by", "signed_by")
 
 
-def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bool]:
+def _has_field(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bool]:
     """Whether a body has this field. Bodies are canonical JSON with quotes escaped, so a search of the text works."""
     written = f"{canonical(name)}:{canonical(value)}"
     return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
@@ -168,7 +168,7 @@ def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bo
 
 def uploads(connection: sa.Connection, knowledge_base: str) -> int:
     """The number of uploads of exemplars that were begun to the knowledge base of this name."""
-    begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, _says("knowledge_base", knowledge_base))
+    begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, _has_field("knowledge_base", knowledge_base))
     return int(connection.execute(sa.select(sa.func.count()).where(begun)).scalar_one())
 
 
@@ -236,10 +236,10 @@ class AuditTrail:
             query = query.where(audit_events.c.kind.in_(kinds))
         if knowledge_base is not None:
             query = query.where(
-                _says("knowledge_base", knowledge_base) | _says("task", f"{knowledge_base}.", begins=True)
+                _has_field("knowledge_base", knowledge_base) | _has_field("task", f"{knowledge_base}.", begins=True)
             )
         if by is not None:
-            query = query.where(sa.or_(sa.false(), *(_says(as_, one) for one in by for as_ in _ACTORS)))
+            query = query.where(sa.or_(sa.false(), *(_has_field(as_, one) for one in by for as_ in _ACTORS)))
         if since is not None:
             query = query.where(audit_events.c.at >= since)
         if until is not None:

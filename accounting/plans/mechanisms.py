@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from accounting.plans.labels import check_distinct
 from accounting.plans.releases import Each, Once, OnceBySlots, Releases
-from accounting.plans.strict import Strict, is_none
+from accounting.plans.strict import Strict, is_unset
 from accounting.privacy import calibration
 from accounting.privacy.calibration import VOTES, AnyFamily
 from accounting.privacy.profiles import ProposeTestRelease
@@ -141,13 +141,13 @@ class Calibration(Strict):
     ``dpicl eval`` shows how often labels are right beside their scores, and ``dpicl eval --fit`` fits all of this.
     """
 
-    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_unset)
     """Number of labelled public rows that the parameters were fitted to, as `dpicl eval --fit` writes it: answers then
     carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
     prior: float = Field(default=1.0, ge=0, le=10)
     """Weight of zero-shot's log-probabilities: 0 ignores them, 1 takes them as they are."""
-    decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=is_none)
+    decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=is_unset)
     """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 8 for
     hard votes and 17 for soft ones, over the square root of the number of labels."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
@@ -175,11 +175,11 @@ class RnmGaussianMechanism(LabelMechanism):
     type: Literal["rnm_gaussian"]
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
-    prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=is_none)
+    prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=is_unset)
     """For `argmax`: number of votes that the public zero-shot probabilities count for; costs nothing. 0 unless set."""
     decide: Literal["posterior", "argmax"] = Field(default="posterior", exclude_if=lambda decide: decide == "argmax")
     """Rule that chooses the label. A plan that sets `prior_weight` and not this means `argmax`, once the only rule."""
-    calibration: Calibration | None = Field(default=Calibration(), exclude_if=is_none)
+    calibration: Calibration | None = Field(default=Calibration(), exclude_if=is_unset)
     """For `posterior`: the parameters of its model."""
 
     @model_validator(mode="before")
@@ -259,7 +259,7 @@ class PrototypesMechanism(OnceLabelMechanism):
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
     """Certainty of an answer about the nearest prototype: the lower, the surer. It changes no label, only scores."""
-    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_none)
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_unset)
     """Number of labelled public rows that the temperature was fitted to, as `dpicl eval --fit` writes it: answers then
     carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
 
@@ -381,7 +381,7 @@ class TokenEnsembleMechanism(TextMechanism):
     type: Literal["token_ensemble"]
     tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
     """Number of an answer's tokens that the slots influence. An answer is charged for all, however short it is."""
-    max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=is_none)
+    max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=is_unset)
     """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
     clip: float = Field(default=2.0, ge=0.01, le=_LARGEST_CLIP)
     """Largest change of a token's log-probability by one slot, in nats; up to 20 where the budget allows for it."""
@@ -398,21 +398,21 @@ class TokenEnsembleMechanism(TextMechanism):
     )
     """Texts that no answer contains, in upper case or lower, inside a longer word or not: a token that would complete
     one is not among those to draw from. They are public and cost nothing."""
-    regex: str | None = Field(default=None, min_length=1, max_length=2000, exclude_if=is_none)
+    regex: str | None = Field(default=None, min_length=1, max_length=2000, exclude_if=is_unset)
     """A regular expression that whole answers match. It is public and costs nothing, nor does a token that it leaves no
     choice of. An answer that reaches its greatest length before is cut off there."""
-    json_schema: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
+    json_schema: dict[str, Any] | None = Field(default=None, exclude_if=is_unset)
     """A JSON schema that whole answers follow, like `regex`, without whitespace between their parts."""
-    after: KeywordPtrMechanism | None = Field(default=None, exclude_if=is_none)
+    after: KeywordPtrMechanism | None = Field(default=None, exclude_if=is_unset)
     """Words that the same slots agree on, released first and named to all who write, in every prompt, as
     `prompt.keywords` has it. If none stand out, the answer is written without them."""
     after_share: float = Field(default=0.3, gt=0, lt=1)
     """For `after`: share of an answer's cost that goes to the words; the tokens get the rest."""
     topics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=100)], ...] | None = Field(
-        default=None, min_length=1, max_length=100, strict=False, exclude_if=is_none
+        default=None, min_length=1, max_length=100, strict=False, exclude_if=is_unset
     )
     """For `release: once`: topics of the texts, values of the one field that `prompt.query` asks for. Public."""
-    texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=is_none)
+    texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=is_unset)
     """For `release: once`: number of texts on each topic. A unit influences those of one topic."""
     shown: int = Field(default=4, ge=1, le=100, exclude_if=lambda shown: shown == 4)
     """For `release: once`: number of texts that are shown with a question, those that resemble it most; all those of

@@ -17,7 +17,7 @@ from accounting.ledger.entries import by_task, entry
 from accounting.ledger.errors import did_you_mean
 from accounting.plans import plain_yaml
 from accounting.plans.mechanisms import MECHANISMS, types_of
-from accounting.plans.strict import Strict, is_none
+from accounting.plans.strict import Strict, is_unset
 from accounting.plans.tasks import ClassifyTask, Task, placeholders
 from accounting.plans.topics import WAYS
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantName, compare, get_accountant
@@ -79,10 +79,10 @@ class Plan(Strict):
     budget: Budget
     accountant: AccountantName = "pld"
     """Accountant whose bound has to keep the budget. Unless it is written, pld or rdp, whichever needs less noise."""
-    cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_none)
+    cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_unset)
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
     that are not closed when it is prepared for signing; a signed plan names them."""
-    retain: int | None = Field(default=None, ge=1, exclude_if=is_none)
+    retain: int | None = Field(default=None, ge=1, exclude_if=is_unset)
     """Number of the newest cohorts to draw on, of those that are not closed."""
     tasks: dict[Name, Task] = Field(min_length=1, max_length=100)
 
@@ -122,7 +122,7 @@ class TaskNoise(Strict):
     sampling_probability: float
     mechanism: Profile = Field(union_mode="left_to_right")
     """The profile of one answer before sampling; its parameters are those of the release."""
-    topics: dict[str, float] | None = Field(default=None, exclude_if=is_none)
+    topics: dict[str, float] | None = Field(default=None, exclude_if=is_unset)
     """The sampling probability on each topic, of which ``sampling_probability`` is the largest; None: there are none.
     """
 

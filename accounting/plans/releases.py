@@ -31,7 +31,7 @@ class Releases(ABC):
     refusal: str
     compares_exemplars: ClassVar[bool] = True
 
-    def check(self, settings: Mapping[str, Any]) -> None:  # noqa: B027  (nothing, unless it says otherwise)
+    def check(self, settings: Mapping[str, Any]) -> None:  # noqa: B027  (nothing to check by default)
         """Check that a task's settings fit.
 
         Raises:
@@ -48,7 +48,7 @@ class Releases(ABC):
         """
 
     @abstractmethod
-    def told(self, answers: int) -> int | None:
+    def shown(self, answers: int) -> int | None:
         """A number of answers as people see it; None: any number."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Each(Releases):
         return drawn / public_size  # above 1 if the knowledge base is too small
 
     @override
-    def told(self, answers: int) -> int | None:
+    def shown(self, answers: int) -> int | None:
         return answers
 
     @override
@@ -116,7 +116,7 @@ class Once(Releases):
         return 1.0  # all units are read
 
     @override
-    def told(self, answers: int) -> int | None:
+    def shown(self, answers: int) -> int | None:
         return None
 
     @override

@@ -11,6 +11,6 @@ class Strict(BaseModel):
     )
 
 
-def is_none(value: object) -> bool:
+def is_unset(value: object) -> bool:
     """Whether a field is left out of what is signed: with ``exclude_if``."""
     return value is None

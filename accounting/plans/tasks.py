@@ -11,7 +11,7 @@ from typing_extensions import override
 from accounting.plans.labels import check_distinct
 from accounting.plans.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
 from accounting.plans.releases import ONE, REFUSE, Once, Releases
-from accounting.plans.strict import Strict, is_none
+from accounting.plans.strict import Strict, is_unset
 from accounting.plans.topics import Topics, TopicsByField
 
 KEYWORDS = "keywords"
@@ -77,7 +77,7 @@ class _Task(Strict):
     unless the mechanism deals all units to some."""
     shots: int = Field(ge=1, le=1000)
     """Exemplars that a slot expects to show. With `order: nearest` it shows no more than these."""
-    drawn: int | None = Field(default=None, ge=1, le=10_000, exclude_if=is_none)
+    drawn: int | None = Field(default=None, ge=1, le=10_000, exclude_if=is_unset)
     """Exemplars that a slot expects to draw, with `order: nearest`: it shows those that are nearest to the question.
     As many as `shots` unless set. More of them cost as much as more shots would."""
     order: Literal["random", "nearest"] = Field(default="random", exclude_if=lambda order: order == "random")
@@ -97,7 +97,7 @@ class _Task(Strict):
     """Most exemplars a slot keeps of what it has drawn, by lot; twice as many as it expects unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
     """Share of the task in the plan's budget, relative to the other tasks' shares."""
-    slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=is_none)
+    slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=is_unset)
     """The most tokens that a slot's exemplars have in a language model's prompt; the slot leaves out those that do not
     fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
     it a little above what as many exemplars as there are shots have."""
@@ -106,7 +106,7 @@ class _Task(Strict):
     """Whether a question that comes with earlier turns of a conversation is refused, or a language model rewrites it as
     one question that stands alone. The model sees the caller's turns and no exemplar; the rewritten question is the one
     that is charged. For tasks whose questions have one field."""
-    topics: Topics | None = Field(default=None, exclude_if=is_none)
+    topics: Topics | None = Field(default=None, exclude_if=is_unset)
     """Public parts of the units, each of which gives `answers` of its own, drawn from its units alone. All of them
     together cost what the dearest costs."""
 
@@ -251,16 +251,16 @@ class ClassifyTask(_Task):
     label_field: str = "label"
     """The exemplars' field that holds the label."""
     mechanism: Annotated[LabelMechanism, Registered(LabelMechanism)]
-    abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=is_none)
+    abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=is_unset)
     """Answers whose label has a lower score than this are shown as abstentions; they are charged like any other. Where
     the mechanism was fitted, the score is the label's probability."""
     when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
     """The fallback when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
     the same labels, which then answers in its place, at no cost."""
-    prior_from: str | None = Field(default=None, exclude_if=is_none)
+    prior_from: str | None = Field(default=None, exclude_if=is_unset)
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
     probabilities in the posterior. An answer does not cost more, but the release takes its own share of the budget."""
-    calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
+    calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_unset)
     """Divisor of a language model's label scores, in each slot by itself: the geometric mean of the slot's own
     scores on `public_texts`, or on texts without content. A model favours some labels whatever the question, and all
     slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""

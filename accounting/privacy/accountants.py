@@ -78,7 +78,7 @@ def require_agreement(found: Mapping[str, EpsilonBounds]) -> None:
         for other, others in found.items():
             if its.upper < others.lower:
                 raise AccountantsDisagreeError(
-                    f"{one} says that epsilon is at most {its.upper:.6g}, {other} that it is at least "
+                    f"{one} bounds epsilon by {its.upper:.6g}, {other} finds at least "
                     f"{others.lower:.6g}; do not use this plan, and report it"
                 )
     if "pld" in found and "prv" in found:
@@ -86,7 +86,7 @@ def require_agreement(found: Mapping[str, EpsilonBounds]) -> None:
         apart = max(prv.lower - pld, pld - prv.upper)
         if apart > _PRV_PLD_TOLERANCE * pld:
             raise AccountantsDisagreeError(
-                f"pld says epsilon {pld:.6g} and prv {prv.lower:.6g} to {prv.upper:.6g}, more than "
+                f"pld finds epsilon {pld:.6g} and prv {prv.lower:.6g} to {prv.upper:.6g}, more than "
                 f"{_PRV_PLD_TOLERANCE:.0%} apart; do not use this plan, and report it"
             )
 
@@ -111,6 +111,6 @@ def _require_inverse(events: Sequence[Event], delta: float, upper: float) -> Non
         back = PldAccountant().delta(events, upper)
         if back > _INVERSE_TOLERANCE * delta:
             raise AccountantsDisagreeError(
-                f"pld says that epsilon is at most {upper:.6g} at a delta of {delta:.3g}, and that delta is {back:.3g} "
+                f"pld finds an epsilon of at most {upper:.6g} at a delta of {delta:.3g}, and a delta of {back:.3g} "
                 "at that epsilon; do not use this plan, and report it"
             )

@@ -57,7 +57,7 @@ _ROUNDING = 1e-13  # of logarithms of moments
 _MAX_NODES = 3000
 _REACH = 12.0  # standard deviations of a Gaussian beyond which its mass is below 1e-32
 
-# An order whose series does not converge counts as infinite and so is never chosen: no news for anybody.
+# An order whose series does not converge counts as infinite and so is never chosen: not worth a warning.
 logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
 
 

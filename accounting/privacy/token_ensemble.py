@@ -58,7 +58,7 @@ class TokenEnsembleProfile(SymmetricProfile):
 
     @override
     def upper_delta(self, epsilon: Array) -> Array:
-        if self.epsilon * self.tokens > LARGEST_LOSS:  # of no use to anybody: ranges add up
+        if self.epsilon * self.tokens > LARGEST_LOSS:  # too large to be of use: ranges add up
             return BoundedRange(self.epsilon * self.tokens).upper_delta(epsilon)
         found = composed(self.epsilon, self.tokens).upper(np.minimum(epsilon, LARGEST_LOSS))
         return np.asarray(np.where(epsilon < self.epsilon * self.tokens, found, 0.0))

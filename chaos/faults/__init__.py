@@ -1,1 +1,1 @@
-"""One kind of harm a file; each says how by its ``SCENARIO``."""
+"""Faults, one kind per module; each module defines its scenarios."""

@@ -1,4 +1,4 @@
-"""PostgreSQL crashes and comes back, under load: once at once, then after longer and longer."""
+"""PostgreSQL crashes under load and comes back: at once, then after longer and longer pauses."""
 
 import time
 
@@ -8,7 +8,7 @@ _DOWN_S = (0.0, 3.0, 12.0)
 
 
 def inflict(world: World, seconds: float) -> None:
-    """Stop without a checkpoint and start again, until the time is over."""
+    """Stop PostgreSQL without a checkpoint and start it again, until the time is up."""
     assert world.postgres is not None
     ends = time.monotonic() + seconds
     for down in _DOWN_S * 10:

@@ -1,4 +1,4 @@
-"""Disks that are full: SQLite's, the spool's of uploads, and PostgreSQL's."""
+"""Full disks: SQLite's, the upload spool's, and PostgreSQL's."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ _FULL_S = 8.0
 
 
 def _small_disks(database_mib: int) -> Callable[[World], Callable[[], None]]:
-    """Small file systems for the databases and for temporary files; needs root, as mounting does."""
+    """Preparation that mounts small file systems for the databases and for temporary files; mounting needs root."""
 
     def mount(world: World) -> Callable[[], None]:
         sizes = {world.folder / "base": database_mib, world.folder / "tmp": 8}
@@ -37,7 +37,7 @@ def _small_disks(database_mib: int) -> Callable[[World], Callable[[], None]]:
 
 
 def inflict(world: World, seconds: float) -> None:
-    """Fill the database's disk, several times; then the spool's, with an upload that does not fit."""
+    """Fill the database's disk several times, then the spool's disk, with an upload that does not fit."""
     ends = time.monotonic() + seconds
     while True:
         _fill(world.folder / "base" / "ballast")
@@ -60,7 +60,7 @@ def _fill(ballast: Path) -> None:
 
 
 def _upload(world: World) -> str:
-    """More than the spool's disk holds: refused as a failure, and nothing of it is stored."""
+    """Upload more than the spool's disk holds: the service must report a failure, and store none of it."""
     rows = "".join(row.replace("It flies", "x" * 10_000) + "\n" for row in toys.rows(range(500, 2500)).splitlines())
     headers = {"Authorization": f"Bearer {world.tokens['admin']}", "Content-Type": "application/x-ndjson"}
     address = f"{world.url}/v1/knowledge-bases/toys/exemplars"

@@ -47,7 +47,7 @@ _BEHAVIOURS: dict[str, Behaviour] = {
 
 
 def inflict(world: World, seconds: float) -> None:
-    """Each way of misbehaving for its share of the time."""
+    """Make the model misbehave in each way, for an equal share of the time."""
     assert world.endpoint is not None
     for name, behaviour in _BEHAVIOURS.items():
         world.endpoint.behaviour = behaviour

@@ -22,13 +22,14 @@ _TITLES = {
     "dpicl serve": "dpicl serve",
 }
 _POSTGRES = ("postgres backend", "postmaster")
-_AGAIN_S = 1.0  # until PostgreSQL is started again by what would be its own supervisor
+_AGAIN_S = 1.0  # pause before PostgreSQL is started again, as its own supervisor would do
 
 
 def inflict(world: World, seconds: float) -> None:
-    """Kill until the time is over: every kind of process once, in random order, then every kind again.
+    """Kill processes until the time is up: one of each kind, in random order, then one of each kind again.
 
-    Three times of four the next kill waits until questions are answered again, else it hits a service on its way up.
+    In three cases out of four, the next kill waits until the service answers again. Otherwise it hits a service that is
+    starting.
     """
     ends = time.monotonic() + seconds
     kinds: list[str] = []
@@ -43,7 +44,7 @@ def inflict(world: World, seconds: float) -> None:
 
 
 def kill(world: World, kind: str) -> str:
-    """Kill one process of a kind; says which, or nothing if there is none just now."""
+    """Kill one process of a kind; return the kind, or an empty string if no such process runs."""
     if kind in _TITLES:
         found = world.supervisor.processes(_TITLES[kind])
     else:
@@ -60,7 +61,7 @@ def kill(world: World, kind: str) -> str:
 
 
 def start_again(world: World) -> None:
-    """Start PostgreSQL once what is left of the old one has gone: it refuses to while the old one's children live."""
+    """Start PostgreSQL as soon as it can start: it refuses to while children of the old postmaster live."""
     assert world.postgres is not None
     for _ in range(20):
         time.sleep(_AGAIN_S)
@@ -71,7 +72,7 @@ def start_again(world: World) -> None:
 
 
 def _serves(process: psutil.Process) -> bool:
-    """Whether it is one of PostgreSQL's backends that serve a connection."""
+    """Whether this is a PostgreSQL backend that serves a connection."""
     with suppress(psutil.NoSuchProcess):
         return "postgres chaos" in " ".join(process.cmdline())
     return False

@@ -1,4 +1,4 @@
-"""Bodies and requests that are too large, of the wrong shape, or no HTTP at all: each is refused, none is a failure."""
+"""Requests that are too large, malformed, or not HTTP at all: the service refuses each, and none makes it fail."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ _CUT_WAIT_S = 0.3
 
 
 def inflict(world: World, seconds: float) -> None:
-    """Every case, then cases cut and mixed at random, until the time is over."""
+    """Send every case, then every case again, whole or cut short at random, until the time is up."""
     ends = time.monotonic() + seconds
     statuses: Counter[str] = Counter()
     while time.monotonic() < ends and statuses.total() < _MOST_REQUESTS:
@@ -36,7 +36,7 @@ def inflict(world: World, seconds: float) -> None:
 
 
 def send(world: World, request: bytes, wait_s: float = _WAIT_S) -> bytes:
-    """The reply to bytes on a connection of their own; empty if there is none."""
+    """Send bytes on a new connection; return the reply, empty if there is none."""
     address = httpx.URL(world.url)
     reply = b""
     with suppress(OSError), socket.create_connection((address.host, address.port or 80), timeout=wait_s) as connection:

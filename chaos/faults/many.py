@@ -19,7 +19,7 @@ _EXPECTED = {200, 402, 429, 503}
 
 
 def inflict(world: World, _seconds: float, callers: int = CALLERS) -> None:
-    """Ask 500 questions ten times each, all at once; or that of fewer callers."""
+    """Ask 500 questions, all at once: each by ten of 5,000 callers, or by fewer if there are fewer callers."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     began = time.monotonic()

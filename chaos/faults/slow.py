@@ -1,4 +1,4 @@
-"""Clients that take their time: headers and bodies a byte at a time, and readers that do not read."""
+"""Slow clients: some send headers or bodies a byte at a time, others do not read the response."""
 
 import socket
 import time

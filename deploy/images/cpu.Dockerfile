@@ -2,7 +2,7 @@
 #
 #   docker build -f deploy/images/cpu.Dockerfile -t dp-icl:0.1.0 .
 #
-# The lock names PyTorch's CPU build. Where pip has to be told of an index that holds it, hand it your configuration as a
+# The lock names PyTorch's CPU build. Where pip needs an index that holds it, hand your pip configuration over as a
 # secret, which stays out of the image: --secret id=pip,src=pip.conf
 #
 # Pinned by tag. The digest could not be looked up where this was written: add it (@sha256:...) when you mirror the image.
@@ -22,7 +22,7 @@ COPY sanitization sanitization
 COPY service service
 RUN pip install --no-deps --no-build-isolation . && pip check
 
-# What is in the environment, for whoever asks later: docker run --rm IMAGE cat /opt/dp-icl/sbom.json
+# The packages of the environment, to look up later: docker run --rm IMAGE cat /opt/dp-icl/sbom.json
 FROM build AS sbom
 COPY requirements-sbom.lock ./
 RUN python -m venv /opt/sbom
@@ -39,7 +39,7 @@ LABEL org.opencontainers.image.title="dp-icl" \
 RUN install -d -o 10001 -g 10001 /var/lib/dp-icl
 COPY --from=build /opt/dp-icl /opt/dp-icl
 COPY --from=sbom /src/sbom.json /opt/dp-icl/sbom.json
-# RAY_...: service/serving/local_ray.py says what each is for. USER: the audit trail's name for 10001, which has none.
+# RAY_...: service/serving/local_ray.py explains each. USER: the audit trail's name for 10001, which has none.
 # Caches go to /tmp: with a read-only root file system, only /tmp (Ray, caches) and /var/lib/dp-icl (SQLite) are written.
 ENV PATH=/opt/dp-icl/bin:$PATH \
     HOME=/tmp \

@@ -1,5 +1,5 @@
 # The service with vLLM for NVIDIA GPUs. CUDA's libraries come with the locked wheels, the driver from the host's NVIDIA
-# container toolkit. Weights are no part of the image: mount them (see deploy/overlays/gpu).
+# container toolkit. The image contains no weights: mount them (see deploy/overlays/gpu).
 #
 #   docker build -f deploy/images/gpu.Dockerfile -t dp-icl-gpu:0.1.0 .
 #
@@ -22,7 +22,7 @@ COPY sanitization sanitization
 COPY service service
 RUN pip install --no-deps --no-build-isolation . && pip check
 
-# What is in the environment, for whoever asks later: docker run --rm IMAGE cat /opt/dp-icl/sbom.json
+# The packages of the environment, to look up later: docker run --rm IMAGE cat /opt/dp-icl/sbom.json
 FROM build AS sbom
 COPY requirements-sbom.lock ./
 RUN python -m venv /opt/sbom
@@ -44,7 +44,7 @@ RUN apt-get update \
     && install -d -o 10001 -g 10001 /var/lib/dp-icl
 COPY --from=build /opt/dp-icl /opt/dp-icl
 COPY --from=sbom /src/sbom.json /opt/dp-icl/sbom.json
-# RAY_...: service/serving/local_ray.py says what each is for. USER: the audit trail's name for 10001, which has none.
+# RAY_...: service/serving/local_ray.py explains each. USER: the audit trail's name for 10001, which has none.
 # Caches go to /tmp: with a read-only root file system, only /tmp (Ray, caches) and /var/lib/dp-icl (SQLite) are written.
 ENV PATH=/opt/dp-icl/bin:$PATH \
     HOME=/tmp \

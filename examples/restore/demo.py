@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from examples.restore.world import PROMPT, World, train_model, write
-from examples.serving import dpicl, say, serving, use_database_in
+from examples.serving import dpicl, heading, serving, use_database_in
 from sanitization.restore.client import Mode, RestoreClient
 from service.cli.serve import DEFAULT_CONFIG
 
@@ -29,16 +29,16 @@ MODES: tuple[Mode, Mode] = ("steer", "text")
 def main(folder: Path = FOLDER) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     world = World()
-    say("A made-up clinic: what patients report is private, and all but decides their illness")
+    heading("A made-up clinic: what patients report is private, and all but decides their illness")
     test = world.patients(4000, 9)
     for what, redacted in (("whole", False), ("redacted", True)):
         print(f"  the best possible guess from {what} texts: {world.best_guesses(test, redacted=redacted):.1%}")
     model = folder / "model"
     if not (model / "model.safetensors").exists():
-        say("A small language model learns to tell illnesses from texts")
+        heading("A small language model learns to recognise illnesses in texts")
         train_model(model, world.patients(5000, 1))
 
-    say("Restoration vectors, a book of profiles, and a report with controls")
+    heading("Restoration vectors, a book of profiles, and a report with controls")
     write(folder / "patients.jsonl", world.patients(4000, 2))
     (folder / "train.yaml").write_text(yaml.safe_dump(settings(world), sort_keys=False))
     dpicl("restore", "train", str(folder / "train.yaml"), "--job", str(folder / "job"))
@@ -64,7 +64,7 @@ def settings(world: World) -> dict[str, object]:
 def serve(folder: Path, job: Path, model: Path, world: World) -> None:
     use_database_in(folder)
     os.environ["DPICL_RESTORE_BUNDLES"] = str(folder / "bundles")
-    say("The bundle is signed and published; that is refused unless profiles beat their controls")
+    heading("The bundle is signed and published; that is refused unless profiles beat their controls")
     key_file = folder / "key.pem"
     key_file.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     dpicl("restore", "publish", str(job), "--signing-key", str(key_file))
@@ -79,7 +79,7 @@ def serve(folder: Path, job: Path, model: Path, world: World) -> None:
 
 
 def ask(url: str, ledger: Path, world: World) -> None:
-    say(f"{ASKED} new patients ask with ε = {EPSILON:g}: the redacted text and one random number leave")
+    heading(f"{ASKED} new patients ask with ε = {EPSILON:g}: the redacted text and one random number leave")
     key = os.environ["DPICL_API_KEY"]
     steering, filling = (
         RestoreClient(url, key, bundle="clinic@1", epsilon=EPSILON, ledger=ledger, budget=EPSILON * ASKED, mode=mode)

@@ -166,7 +166,7 @@ def evaluate(
     as_signed = read_task(signed)[1] if signed else None
     data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, text.model_dump(), as_signed)
     evaluator = evaluator_of(data, noise.mechanism)
-    # Bad rows are told before much time is spent.
+    # Bad rows are reported before much time is spent.
     title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
     answers = [signed.answers] if signed else noise.answers or evaluator.answers
     epsilons = [plan.budget.epsilon] if signed else noise.epsilon or _EPSILONS

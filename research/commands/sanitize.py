@@ -108,7 +108,7 @@ class TextAttackOptions(Options):
                 base_url=self.endpoint,
                 model=self.model,
                 isolation="best_effort",
-                request_timeout_s=600,  # nobody waits for an answer, and a model on a CPU writes long ones slowly
+                request_timeout_s=600,  # no caller waits for the answer, and a model on a CPU writes long ones slowly
             )
             guessers["chat model"] = ChatModel(config)
         return guessers
@@ -200,17 +200,24 @@ def _attack_texts(
         print_json({"texts": len(texts.texts), "clean_accuracy": clean, "attacks": attacked})
         return
 
-    def said(share: sanitised_texts.Share | None, scale: float = 100, digits: int = 0) -> str:
+    def percent(share: sanitised_texts.Share | None, scale: float = 100, digits: int = 0) -> str:
         return "" if share is None else f"{scale * share.value:.{digits}f} ± {scale * share.error:.{digits or 1}f}"
 
     print_table(
-        f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {said(clean)} %" if clean else ""),
+        f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {percent(clean)} %" if clean else ""),
         ["ε", "mechanism", "cosine of texts", "accuracy, %", "Bayes, %", "Bayes with context, %"]
         + [f"{who}, % (answered)" for who in guessers],
         [
             (
-                *(f"{value:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context)),
-                *(f"{said(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
+                *(
+                    f"{value:g}",
+                    name,
+                    percent(m.cosine, 1, 2),
+                    percent(m.accuracy),
+                    percent(m.bayes),
+                    percent(m.context),
+                ),
+                *(f"{percent(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
             )
             for value, name, m in results
         ],

@@ -42,8 +42,8 @@ def train(
 def _show(report: dict[str, Any]) -> None:
     """Print a report for people: every figure beside what it must be compared with."""
     controls = report["controls"]
-    rows = [(said, f"{controls[name]:.1%}") for name, said in CONTROLS.items()]
-    print_table(f"Answers right, {report['rows']['test']:,} people of nobody's training", ["what", "right"], rows)
+    rows = [(control, f"{controls[name]:.1%}") for name, control in CONTROLS.items()]
+    print_table(f"Answers right, {report['rows']['test']:,} people held out of training", ["what", "right"], rows)
     print_table(
         f"At equal true ε ({report['profiles']} profiles are best at {report['chosen_for_epsilon']:g})",
         ["ε", "mechanism", "right, steered", "right, as text", "attacker learns the answer"],

@@ -155,7 +155,7 @@ def read(config: TrainConfig) -> Split:
         try:
             row = DataRow.model_validate_json(line)
             if row.answer not in config.options:
-                raise ValueError(f"{row.answer!r} is no option")
+                raise ValueError(f"{row.answer!r} is not an option")
             taken.append(redact(row.text, row.spans, config.placeholder))
         except ValidationError as error:
             first = error.errors()[0]

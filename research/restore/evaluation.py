@@ -115,7 +115,7 @@ class Evaluation:
     def _cell(self, release: ReleasedQueries, as_text: float | None) -> Cell:
         guessed = attack(release, self._prior, self.train.answers)
         steered = self._right(self._steer(release.directions))
-        # Whoever runs the model sees its answers, too.
+        # The operator of the model sees its answers, too.
         attacker = max(float((guessed == self.data.answers).mean()), steered, as_text or 0.0)
         return Cell(release.name, release.epsilon, steered, as_text, attacker)
 

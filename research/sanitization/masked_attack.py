@@ -30,7 +30,7 @@ class MaskedModel:
                 raise ValueError("its tokenizer has no mask")
             self._model = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()
         except (OSError, ValueError) as error:
-            raise ValueError(f"{folder} is no masked language model: {error}") from error
+            raise ValueError(f"{folder} is not a masked language model: {error}") from error
         self._longest = min(self._tokenizer.model_max_length, self._model.config.max_position_embeddings - 2)
 
     def __call__(self, texts: Sequence[Sequence[Token]]) -> list[list[str | None]]:
@@ -62,5 +62,5 @@ class MaskedModel:
         with torch.inference_mode():
             scores = self._model(**pieces).logits[torch.arange(len(masked)), hidden.int().argmax(dim=1)]
         words = [str(self._tokenizer.decode([piece])).strip() for piece in scores.argmax(dim=1).tolist()]
-        # A mask that was cut off is no guess.
+        # A mask that was cut off yields no guess.
         return [word if seen else None for word, seen in zip(words, hidden.any(dim=1).tolist(), strict=True)]

@@ -108,13 +108,13 @@ def main() -> None:
             [calibrate(one, own, base) for one, base in zip(each, zero, strict=True)]
             for each, own in zip(asked[:-1], public[texts][:-1], strict=True)
         ]
-        tell(method, truth, np.array(zero), np.array(slots))
+        report(method, truth, np.array(zero), np.array(slots))
     summed = asked[:-1].sum(axis=0)
     earlier = summed / summed.mean(axis=0)
     print(f"{'earlier votes':28} {'':10} {'':9} {'':6} {share(earlier.argmax(axis=1) == truth)}")
 
 
-def tell(method: str, truth: np.ndarray, zero: np.ndarray, slots: np.ndarray) -> None:
+def report(method: str, truth: np.ndarray, zero: np.ndarray, slots: np.ndarray) -> None:
     labels = slots.shape[2]
     hard = np.array([np.bincount(votes, minlength=labels) for votes in slots.argmax(axis=2).T])
     figures = (

@@ -38,7 +38,7 @@ from examples.brookfern.texts import HOUSE_RULES
 from research.evaluation.dataset import Dataset
 from research.evaluation.evaluator import noise_of
 from research.studies import products
-from research.studies.nearest import DRAWS, EPSILONS, remembered, told
+from research.studies.nearest import DRAWS, EPSILONS, remembered, show_progress
 from service.answering.mechanisms.adapter import adapter_of, words_of
 from service.answering.mechanisms.keyword_joint_em import KeywordJointEmAdapter, public_domain
 from service.engines.configs import NearestExemplarConfig
@@ -152,8 +152,8 @@ def lines(way: Way, engine: Any, embedder: Embedder, out: Path, numbers: Sequenc
     """Lines of the table: the share of slots, then of answers by number and ε, that have the fact."""
     (name,) = way.plan.tasks
     data, embed = Dataset(way.folder, way.plan, name, way.field, way.unit), embedder.embed_many
-    with asyncio.Runner() as runner, data.filled(remembered(out / "embeddings", embed), told) as store:
-        asked = runner.run(data.ask(store, engine, embedder.embed, progress=told))
+    with asyncio.Runner() as runner, data.filled(remembered(out / "embeddings", embed), show_progress) as store:
+        asked = runner.run(data.ask(store, engine, embedder.embed, progress=show_progress))
     said = [[words_of(output) for output in row.outputs] for row in asked]
     facts = [set(row.answer.lower().split()) for row in asked]
 

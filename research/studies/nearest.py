@@ -171,14 +171,17 @@ def measure(
     plan = load_plan((HERE / its.plan).read_text(encoding="utf-8"))
     (task,) = plan.tasks
     base = Dataset(data / name, plan, task, its.field, its.unit, rows)
-    with asyncio.Runner() as runner, base.filled(remembered(out / "embeddings", embedder.embed_many), told) as store:
+    with (
+        asyncio.Runner() as runner,
+        base.filled(remembered(out / "embeddings", embedder.embed_many), show_progress) as store,
+    ):
         for way in missing:
             if way.drawn * ensemble > 1.1 * base.public_size:
                 print(f"{name}: too few training rows for {way}", flush=True)
                 continue
             these = replace(base, plan=way.of(plan, ensemble))
-            asked = runner.run(these.ask(store, engine, embedder.embed, progress=told))
-            given, progress = Pass(asked, store, engine, embedder, runner.run), partial(told, "results")
+            asked = runner.run(these.ask(store, engine, embedder.embed, progress=show_progress))
+            given, progress = Pass(asked, store, engine, embedder, runner.run), partial(show_progress, "results")
             grid, scores = Grid(EPSILONS, ANSWERS, DRAWS), list[LabelScores | TextScores]()
             if isinstance(these.task, GenerateTask):
                 scores += TextEvaluator(these, [json.dumps(EXTRACTS["mechanism"])]).evaluate(given, grid, progress)
@@ -190,7 +193,7 @@ def measure(
             print(name, way, *scores, sep="\n  ", flush=True)
 
 
-def told(stage: str, done: int, total: int) -> None:
+def show_progress(stage: str, done: int, total: int) -> None:
     """Progress, now and then."""
     if done == total or done % 20 == 0:
         print(f"  {stage} {done} / {total}", flush=True)

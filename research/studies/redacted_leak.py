@@ -76,7 +76,7 @@ def read(file: Path) -> list[RedactedQuestion]:
 
 if __name__ == "__main__":
     told = measure(*(read(Path(name)) for name in sys.argv[1:3]))
-    print("what somebody knows                       answers guessed right")
+    print("what an attacker knows                    answers guessed right")
     print(f"nothing                                   {told.commonest:.1%}")
     print(f"the options                               {told.commonest_option:.1%}")
     print(f"the redacted text                         {told.text:.1%}")

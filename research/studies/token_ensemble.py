@@ -110,7 +110,7 @@ def training(base: Path) -> tuple[int, str]:
     return len(read_records(str(file))), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-async def said(
+async def measured_answers(
     name: str, bases: Sequence[Path], condition: str, kept: KeptEngine, questions: int, until: float
 ) -> list[MeasuredAnswer]:
     """Answers to a set's first questions: those that are kept, and others until this time."""
@@ -190,7 +190,7 @@ async def run(arguments: argparse.Namespace) -> None:
             print("| condition | ε, C, λ | questions | facts | ROUGE-1 | ROUGE-L | perplexity | fallback | s |")
             print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
             for condition in arguments.condition or conditions:
-                if answers := await said(name, bases, condition, kept, arguments.questions, until):
+                if answers := await measured_answers(name, bases, condition, kept, arguments.questions, until):
                     spent = cost(name, condition, training(bases[0])[0]) if ":" in condition else ""
                     print(
                         "|", " | ".join([condition, spent, *figures(name, answers, arguments.model)]), "|", flush=True

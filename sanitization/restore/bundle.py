@@ -239,7 +239,7 @@ def publish(
         for name, content in {**files, MANIFEST: said, SIGNATURE: signature.model_dump_json().encode()}.items():
             (folder / name).write_bytes(content)
         folder.chmod(0o755)
-        os.rename(folder, parent / str(version))  # refused if somebody else was quicker
+        os.rename(folder, parent / str(version))  # refused if another process published this version first
     except OSError:
         shutil.rmtree(folder)
         raise

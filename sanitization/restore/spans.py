@@ -139,7 +139,7 @@ def _is_left(span: str, kept: str) -> bool:
     """
     span, kept = (unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", text)) for text in (span, kept))
     words = _words(span)
-    if not words:  # it shows nothing, so it tells nothing
+    if not words:  # nothing visible, so it reveals nothing
         return False
     pattern = _BOUNDARY + words + _BOUNDARY
     if len(span) >= _SHORTEST_STEM and regex.match(_CAPITAL, span):

@@ -41,7 +41,7 @@ from service.answering.draw import draw_signed
 from service.answering.kept_blocks import KeptBlocks
 from service.answering.latency import Departure, Grains, Measured
 from service.answering.mechanisms.adapter import score_of, scores_of
-from service.answering.once.made import MadeOnce
+from service.answering.once.made import FromOneRelease
 from service.answering.once.making import NotMadeError, settle
 from service.answering.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.answering.stages import Stages
@@ -193,7 +193,7 @@ class Answering:
     _running: set[asyncio.Task[Answer | InFlight]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self._made = MadeOnce(self.ledger, self.store, self.stages, self.public_grain_s)
+        self._made = FromOneRelease(self.ledger, self.store, self.stages, self.public_grain_s)
         self._rewriting = Rewriting(self.stages, self.public_grain_s)
 
     async def answer(
@@ -331,7 +331,7 @@ class Answering:
     async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
         task, noise = read_task(signed)
-        # Public, and it fails where exemplars could not be read: under another encryption key, say.
+        # Public, and it fails where exemplars could not be read, for instance under another encryption key.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
         try:

@@ -78,7 +78,7 @@ def draw(
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     if task.sampling == "blocks":
-        # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
+        # As many blocks as let each expect the task's shots: at least the ensemble, or the plan would be refused.
         blocks = public_size // task.shots
         sample = partial(store.sample_blocks, blocks=blocks, most=blocks if probability == 1.0 else task.most_slots)
     else:

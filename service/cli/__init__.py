@@ -67,7 +67,7 @@ def _explain(error: Exception) -> str | None:
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        return "; ".join(_said(problem, error.title) for problem in error.errors())
+        return "; ".join(_in_words(problem, error.title) for problem in error.errors())
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) not in _OURS:
         return str(MissingExtraError(f"this command needs {name}, which is not installed", _EXTRAS.get(name, "server")))
     if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
@@ -84,6 +84,6 @@ def _explain(error: Exception) -> str | None:
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 
 
-def _said(problem: Mapping[str, Any], title: str) -> str:
+def _in_words(problem: Mapping[str, Any], title: str) -> str:
     said = problem["msg"].removeprefix("Value error, ")
     return f"{'.'.join(map(str, problem['loc'])) or title}: {said}"

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from service.cli.gathering import Options
-from service.cli.output import Json, Task, print_json, say, state_folder
+from service.cli.output import Json, Task, print_json, print_text, state_folder
 from service.cli.reading import TextFormat
 from service.engines.retry_after import retry_after_s
 from service.sources.typed import read_fields
@@ -101,29 +101,29 @@ def ask(
     if json:
         print_json(answer)
         return
-    say(_said(answer) or "(abstained)", "bold")
+    print_text(_output(answer) or "(abstained)", "bold")
     if "probability" in answer:
-        say(f"probability {answer['probability']:.2f}")
+        print_text(f"probability {answer['probability']:.2f}")
     if "score" in answer:
-        say(f"score {answer['score']:.2f} (not a probability: the plan was fitted to no labelled rows)")
+        print_text(f"score {answer['score']:.2f} (not a probability: the plan was fitted to no labelled rows)")
     if answer.get("keywords"):
-        say(f"keywords: {', '.join(answer['keywords'])}")
+        print_text(f"keywords: {', '.join(answer['keywords'])}")
     if "method" in answer:
-        say(answer["method"], "dim")
+        print_text(answer["method"], "dim")
     on = f" on the topic {answer['topic']}" if "topic" in answer else ""
-    say(f"{_cost(answer['cost'])} of {answer['task'].partition('#')[0]}{on}", "dim")
-    if _first_told(service.url, notice := answer["engine"]["notice"]):
-        say(notice, "dim")
+    print_text(f"{_cost(answer['cost'])} of {answer['task'].partition('#')[0]}{on}", "dim")
+    if _first_shown(service.url, notice := answer["engine"]["notice"]):
+        print_text(notice, "dim")
 
 
-def _first_told(url: str, notice: str) -> bool:
+def _first_shown(url: str, notice: str) -> bool:
     """Whether the user sees this notice of this address for the first time; a file records it."""
-    told = state_folder() / "told" / hashlib.sha256(f"{url}\n{notice}".encode()).hexdigest()
-    if told.exists():
+    shown = state_folder() / "shown" / hashlib.sha256(f"{url}\n{notice}".encode()).hexdigest()
+    if shown.exists():
         return False
-    with suppress(OSError):  # who cannot be remembered is told again
-        told.parent.mkdir(parents=True, exist_ok=True)
-        told.touch()
+    with suppress(OSError):  # a notice that cannot be recorded is shown again
+        shown.parent.mkdir(parents=True, exist_ok=True)
+        shown.touch()
     return True
 
 
@@ -166,7 +166,7 @@ def batch(
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
             costs.append(answer["cost"])
             topical |= "topic" in answer
-            said = {**answer, "answer": _said(answer), "release": answer["id"]}
+            said = {**answer, "answer": _output(answer), "release": answer["id"]}
             kept = {called: said[name] for name, called in written.items() if name in said}
             sink.write(json_module.dumps({**row, **kept}, default=str) + "\n")
             sink.flush()
@@ -194,7 +194,7 @@ def _names(columns: Collection[str]) -> dict[str, str]:
     return names
 
 
-def _said(answer: dict[str, Any]) -> str | None:
+def _output(answer: dict[str, Any]) -> str | None:
     """The label or the text, as fitted to the question if it was; None for an abstention."""
     return answer.get("label", answer.get("realigned", answer.get("text")))
 

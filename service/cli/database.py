@@ -82,7 +82,7 @@ def status(json: Json = False) -> None:
     elif loss is None:
         typer.echo(f"The ledger has all that was witnessed ({number} events).")
     else:
-        _tell(loss)
+        _print_loss(loss)
         typer.echo("If nothing newer can be restored, `dpicl ledger acknowledge` charges what was lost.")
     if loss is not None:
         raise typer.Exit(1)
@@ -99,7 +99,7 @@ def acknowledge_(yes: Yes = False) -> None:
     if loss is None:
         typer.echo("Nothing to acknowledge: the ledger has all that was witnessed.")
         return
-    _tell(loss)
+    _print_loss(loss)
     agreed("This cannot be undone. Continue from here?", yes=yes)
     acknowledge(opened.database, witness, loss, by=who(), outside=bring_back)
     typer.echo("Acknowledged: the ledger answers again.")
@@ -141,7 +141,7 @@ def _counts(loss: Loss) -> dict[str, int]:
     return dict(sorted((counts | {events.AnswerCharged.kind: len(loss.charges)}).items()))
 
 
-def _tell(loss: Loss) -> None:
+def _print_loss(loss: Loss) -> None:
     """Print the lost events, and the steps that they require of an admin."""
     if loss.witnessed is None:
         typer.echo("The witness never saw this ledger: it is new or was lost, or the ledger is a copy of another.")

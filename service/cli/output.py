@@ -185,7 +185,7 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
-def say(text: object, style: str = "") -> None:
+def print_text(text: object, style: str = "") -> None:
     """Print a text for people as it is, perhaps in bold or a colour."""
     Console().print(text, style=style, markup=False, highlight=False)
 

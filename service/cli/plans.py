@@ -117,7 +117,7 @@ def preview_(
     if details:
         _print_details(result)
     else:
-        output.say("Noise, every accountant and alternatives: --details")
+        output.print_text("Noise, every accountant and alternatives: --details")
     if opened:
         output.print_engine(result.engine.model_dump() if result.engine else None)
     if plot_file:
@@ -213,27 +213,27 @@ def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) ->
 def _print(result: PlanResult) -> None:
     described = result.preview
     takes = f"ε = {described.epsilon:g} and δ = {described.delta:g} in all, with {described.public_size:,} exemplars"
-    output.say(f"{described.knowledge_base}: {takes}", "bold")
-    output.say("ε limits how much all answers together reveal of one person; δ is the chance that it fails to.")
+    output.print_text(f"{described.knowledge_base}: {takes}", "bold")
+    output.print_text("ε limits how much all answers together reveal of one person; δ is the chance that it fails to.")
     for name, task in described.tasks.items():
-        output.say(f"{name}: {task.gives}")
+        output.print_text(f"{name}: {task.gives}")
         if task.warning:
-            output.say(f"Warning: {task.warning}", "bold red")
+            output.print_text(f"Warning: {task.warning}", "bold red")
         if task.remedies:
-            output.say(f"What helps: {task.remedies}.")
+            output.print_text(f"What helps: {task.remedies}.")
     if result.exceeds:
-        output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
+        output.print_text(f"It cannot be signed: {result.exceeds}.", "bold red")
     rows = [(name, *_short_row(task)) for name, task in described.tasks.items()]
     output.print_table("", ["task", "answers", "needed", "engine calls", "prompt tokens"], rows)
 
 
 def _print_proposals(proposals: Sequence[Proposal]) -> None:
     if proposals:
-        output.say("Better for the same budget", "bold")
+        output.print_text("Better for the same budget", "bold")
     for proposal in proposals:
-        output.say(f"{proposal.task}: {proposal.why}")
+        output.print_text(f"{proposal.task}: {proposal.why}")
         for where, text in proposal.pasted:
-            output.say(where)
+            output.print_text(where)
             typer.echo(indent(text, "    "))
 
 
@@ -261,7 +261,7 @@ def _print_details(result: PlanResult) -> None:
             output.print_table(f"Topics of {name}", ["topic", "public size", "q", "drawn an answer", "ε"], drawn)
             for topic, its in task.topics.items():
                 if its.texts:
-                    output.say(f"Public texts on {topic}: {' | '.join(its.texts)}")
+                    output.print_text(f"Public texts on {topic}: {' | '.join(its.texts)}")
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
@@ -274,11 +274,11 @@ def _print_labels(name: str, counts: LabelCounts) -> None:
     Console().print(f"[bold]{name}[/bold]: {known:,} of {known + unknown:,} rows have one of the plan's labels")
     typer.echo(f"  {output.counted(counts.labels)}")
     if missing := [label for label, count in counts.labels.items() if not count]:
-        output.say(f"  No row has {', '.join(missing)}.", "bold red")
+        output.print_text(f"  No row has {', '.join(missing)}.", "bold red")
     if unknown:
         more = f", and {len(counts.others) - len(others)} others" if len(counts.others) > len(others) else ""
         count = "1 row has none of them, and counts" if unknown == 1 else f"{unknown:,} rows have none, and count"
-        output.say(f"  {count} for nothing: {output.counted(others)}{more}", "bold red")
+        output.print_text(f"  {count} for nothing: {output.counted(others)}{more}", "bold red")
 
 
 def _short_row(task: TaskPreview) -> tuple[object, ...]:

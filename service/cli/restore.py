@@ -11,7 +11,7 @@ import typer
 from service.cli.ask import Service
 from service.cli.gathering import Commands
 from service.cli.lazy import LazyGroup, Place
-from service.cli.output import Json, actor, create_database, print_json, records, say, state_folder
+from service.cli.output import Json, actor, create_database, print_json, print_text, records, state_folder
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
@@ -76,7 +76,7 @@ def ask(
     if json:
         print_json({"answer": answer.text, "redacted": answer.redacted, "spent": cost.spent, "budget": cost.budget})
         return
-    say(answer.text, "bold")
+    print_text(answer.text, "bold")
     typer.echo(f"Sent: {answer.redacted}\nε spent: {cost.spent:g} of {cost.budget:g}", err=True)
 
 
@@ -128,6 +128,6 @@ def publish(
 def leak(controls: dict[str, float]) -> str:
     """A sentence on the answers that are known without asking."""
     return (
-        f"the redacted text alone tells {controls['redacted_attacker']:.1%} of answers, and the commonest one is right "
-        f"for {controls['option_prior']:.1%}"
+        f"the redacted text alone reveals {controls['redacted_attacker']:.1%} of answers, and the commonest one is "
+        f"right for {controls['option_prior']:.1%}"
     )

@@ -109,7 +109,7 @@ def serve(
             _run(schema)
             return
         data = stack.enter_context(_made_up_data(language_model=model is not None))
-        _run(schema, lambda: say_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
+        _run(schema, lambda: print_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
 
 
 def _require_engines(schema: ServeDeploySchema) -> None:
@@ -144,7 +144,7 @@ def _made_up_data(*, language_model: bool) -> Iterator[Synthetic]:
         yield data
 
 
-def say_how_to_ask(data: Synthetic, url: str) -> None:
+def print_how_to_ask(data: Synthetic, url: str) -> None:
     """Print commands for a newcomer to paste."""
     typer.echo(
         _HOW_TO_ASK.format(
@@ -170,7 +170,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from service.serving.application import ApplicationArgs
 
     configure_logs()
-    opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
+    opened = open_records(Settings())  # reports what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     if opened.settings.oidc_issuer is not None:
         from service.gateway.dashboard.app import open_provider
@@ -216,7 +216,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         names = [app.name for app in schema.applications]
         if up := _wait_until_running(names, stop):
             for served in names:
-                _say_latencies(served)
+                _print_latencies(served)
             typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
             when_running()
             stop.wait()
@@ -230,7 +230,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         ray.shutdown()
 
 
-def _say_latencies(application: str) -> None:
+def _print_latencies(application: str) -> None:
     """Print every task's latency grain.
 
     Raises:

@@ -195,10 +195,10 @@ def engine_of(config: Path | None) -> EngineConfig:
 
 def _print(task: str, trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     budget = calibrated.plan.budget
-    output.say(f"{task} on {trial.supplied} public exemplars; nothing was charged", "bold")
+    output.print_text(f"{task} on {trial.supplied} public exemplars; nothing was charged", "bold")
     rows = [
-        ("without noise", _said(trial.consensus.answer)),
-        (f"one answer at ε = {budget.epsilon:g}, δ = {budget.delta:g} of the plan", _said(trial.answer)),
+        ("without noise", _in_words(trial.consensus.answer)),
+        (f"one answer at ε = {budget.epsilon:g}, δ = {budget.delta:g} of the plan", _in_words(trial.answer)),
         ("draws of noise that gave the first", f"{trial.agreeing} of {trial.repeats}"),
     ]
     if trial.fallbacks is not None:
@@ -206,16 +206,16 @@ def _print(task: str, trial: Trial, calibrated: CalibratedPlan, took_s: float) -
     rows.append(("slots that answered (others were empty or abstained)", f"{trial.answered} of {trial.slots}"))
     output.print_table("", ["", "answer"], rows)
     support = [(answer, f"{value:.3g}") for answer, value in trial.consensus.support.items()]
-    output.print_table("What the slots say", ["", trial.consensus.measure], support)
-    output.say(f"Note: {trial.caution}.")
-    output.say(f"Engine: {trial.engine.name}. {trial.engine.notice}")
-    output.say(f"Took {took_s:.2f} s on an idle engine.")
+    output.print_table("Outputs of the slots", ["", trial.consensus.measure], support)
+    output.print_text(f"Note: {trial.caution}.")
+    output.print_text(f"Engine: {trial.engine.name}. {trial.engine.notice}")
+    output.print_text(f"Took {took_s:.2f} s on an idle engine.")
 
 
-def _said(answer: Any) -> str:
-    said: str = answer["label"] if "label" in answer else answer["text"]
+def _in_words(answer: Any) -> str:
+    text: str = answer["label"] if "label" in answer else answer["text"]
     if "score" in answer:
-        said += f" (score {answer['score']:.2f})"
+        text += f" (score {answer['score']:.2f})"
     if "probability" in answer:
-        said += f" (probability {answer['probability']:.2f})"
-    return f"{said}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else said
+        text += f" (probability {answer['probability']:.2f})"
+    return f"{text}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else text

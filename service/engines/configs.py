@@ -142,7 +142,7 @@ class OpenAiCompatibleConfig(_LanguageModel):
     @model_validator(mode="after")
     def _sanitises_for_what_needs_it(self) -> OpenAiCompatibleConfig:
         if self.sanitize is None and (self.exemplars == "local" or self.realign):
-            raise ValueError("exemplars: local and realign need sanitize, which says how questions leave")
+            raise ValueError("exemplars: local and realign need sanitize, which sets how questions leave")
         return self
 
     @field_validator("extra_body")

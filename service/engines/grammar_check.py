@@ -36,7 +36,7 @@ def grammar_problem(kind: str, written: str | dict[str, Any] | None) -> str:
 def _is_installed() -> bool:
     try:
         return find_spec("xgrammar") is not None
-    except ValueError:  # it is loaded, and says not where it is from
+    except ValueError:  # it is loaded, without a spec
         return False
 
 

@@ -39,7 +39,7 @@ PATH = "/mcp"
 INSTRUCTIONS = """\
 Answers come from private examples under differential privacy: they are noisy, and each takes one from a limited number.
 Call `tasks` first, then `ask` with one whole question. A question that was asked before has the same answer, free.
-An error that says not to call again stays an error: report it to the user instead of asking in other words."""
+An error that advises against calling again stays an error: report it to the user instead of asking in other words."""
 
 
 class KeyToken(AccessToken):

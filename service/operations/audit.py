@@ -8,7 +8,7 @@ from accounting.ledger import events as kinds
 from accounting.ledger.trail import AuditEvent
 from accounting.replay.trail import Progress, Report
 from service.operations.command import command
-from service.operations.keys import told_apart
+from service.operations.keys import distinct_names
 from service.operations.roles import Actor, Right
 from service.records import replaying
 from service.records.records import Records
@@ -76,7 +76,7 @@ class EventInWords(NamedTuple):
 def filters(_actor: Actor, records: Records) -> TrailFilters:
     """Values by which events can be filtered."""
     keys = records.keys.list()
-    shown = told_apart({key.id: key.name for key in keys})
+    shown = distinct_names({key.id: key.name for key in keys})
     return TrailFilters(
         [(kind, particulars.title) for kind, particulars in kinds.KINDS.items()],
         [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],

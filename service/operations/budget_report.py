@@ -171,9 +171,9 @@ def _task(records: Records, task: TaskStatus, releases: Releases) -> TaskBudget:
     return TaskBudget(
         task=task.address,
         topic=task.topic,
-        answers=releases.told(task.answers),
+        answers=releases.shown(task.answers),
         spent=task.charged,
-        left=releases.told(task.left),
+        left=releases.shown(task.left),
         lost=task.states["lost"],
         one_release=releases.one_release(task.states),
     )

@@ -243,7 +243,7 @@ def called(actor: str, names: Mapping[str, str]) -> str:
     return f"{names[actor]} ({actor})" if actor in names else actor
 
 
-def told_apart(names: Mapping[str, str]) -> dict[str, str]:
+def distinct_names(names: Mapping[str, str]) -> dict[str, str]:
     """Distinct names of keys, by id: their own, with the id added to a name that several keys have."""
     times = Counter(names.values())
     return {key: name if times[name] == 1 else called(key, names) for key, name in names.items()}

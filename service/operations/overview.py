@@ -16,7 +16,7 @@ from service.operations.attention import Matter, matters, newest
 from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.operations.command import command
 from service.operations.forecast import HISTORY, Course, Forecast, course, forecast, week
-from service.operations.keys import told_apart
+from service.operations.keys import distinct_names
 from service.operations.plans import names
 from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView, last_engine
@@ -134,7 +134,7 @@ def read(actor: Actor, records: Records) -> Overview:
     now = datetime.now(UTC)
     summaries = sorted(summarise(records, now), key=_pressing)
     trouble = records.witness.trouble if records.witness else None
-    called = told_apart(names(actor, records))
+    called = distinct_names(names(actor, records))
     return Overview(summaries, called, last_engine(records.database), str(trouble) if trouble else None, now)
 
 

@@ -78,7 +78,7 @@ def agreement(task: Task, noise: TaskNoise, public_size: int) -> Agreement:
     slots = [round(i * voices / steps) for i in range(steps + 1)]
     return Agreement(
         outlook.outcome,
-        outlook.in_words(task.releases.told(task.answers), voices),
+        outlook.in_words(task.releases.shown(task.answers), voices),
         outlook.slots_mean,
         voices,
         outlook.needed if outlook.needed <= voices else None,

@@ -100,8 +100,8 @@ class TaskView(BaseModel):
             abstain_below=task.abstain_below if isinstance(task, ClassifyTask) else None,
             earlier_turns=None if task.earlier_turns == "refuse" else task.earlier_turns,
             fitted_to=task.mechanism.fitted if isinstance(task, ClassifyTask) else None,
-            answers=task.releases.told(task.answers),
-            answers_left=task.releases.told(answers_left),
+            answers=task.releases.shown(task.answers),
+            answers_left=task.releases.shown(answers_left),
             topics=topics,
         )
 

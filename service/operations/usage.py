@@ -9,7 +9,7 @@ from typing import Literal
 from accounting.ledger.history import Fallbacks, History, Use, midnight
 from accounting.ledger.refusals import Refusal
 from service.operations.command import command
-from service.operations.keys import told_apart
+from service.operations.keys import distinct_names
 from service.operations.plans import names
 from service.operations.roles import Actor, Right
 from service.records.records import Records
@@ -55,7 +55,7 @@ def read(actor: Actor, records: Records, name: str, by: Literal["task", "key"] =
     """The usage of a knowledge base, its charges by task or by key."""
     today, history = datetime.now(UTC).date(), History(records.database)
     spent = history.usage(knowledge_base=name, since=midnight(_last_days(today)[0]))
-    called = told_apart(names(actor, records))
+    called = distinct_names(names(actor, records))
 
     def named(use: Use) -> str:
         return called.get(use.key_id, use.key_id) if by == "key" else use.task.split(".", 1)[-1]

@@ -175,7 +175,7 @@ class ApiKeys:
             return None
         # Written at most once a minute, so that authenticating does not turn every request into a write.
         if row.last_used_at is None or now - row.last_used_at >= USE_NOTED_EVERY:
-            # A busy database is no reason to refuse a valid key.
+            # A valid key is accepted even if the database is busy.
             with suppress(sa.exc.OperationalError), self._database.begin() as connection:
                 connection.execute(sa.update(api_keys).where(api_keys.c.id == row.id).values(last_used_at=now))
         return _read(row)

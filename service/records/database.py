@@ -173,6 +173,8 @@ def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
             cursor.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > deadline:  # a full disk, say, is no reason to wait
+            if (
+                not is_busy(error) or time.monotonic() > deadline
+            ):  # for instance a full disk, which waiting does not mend
                 raise
             time.sleep(0.02)

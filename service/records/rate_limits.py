@@ -55,7 +55,7 @@ class RateLimits:
         interval = 60 / per_minute
         capacity = interval * (max(1, round(per_minute)) if burst is None else burst)
         now = self._clock()
-        # Nobody uses up more than a burst: what lies far beyond was written while a clock was wrong.
+        # No caller uses up more than a burst: a time far beyond was written while a clock was wrong.
         used = sa.and_(rate_limits.c.free_at > now, rate_limits.c.free_at <= now + capacity + CLOCKS_DIFFER_S)
         with self._database.begin() as connection:
             begins = sa.case((used, rate_limits.c.free_at), else_=now)

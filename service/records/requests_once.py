@@ -129,7 +129,7 @@ class RequestsOnce:
             if all(isinstance(one, ExemplarsIngested | UploadEnded) for one in happened):
                 return
             if not connection.execute(_of(attempt).values(done=True)).rowcount:
-                raise InProgressError("this request took so long that it was begun anew; that one is to be answered")
+                raise InProgressError("this request took too long and was begun anew; the newer one will be answered")
 
         return note
 

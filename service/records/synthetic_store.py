@@ -12,7 +12,7 @@ KEY = b"dp-icl: made-up data, published!"
 KEY_BASE64 = base64.b64encode(KEY).decode()
 """The key as ``DPICL_ENCRYPTION_KEY`` has it."""
 
-NOTICE = "MADE-UP DATA (dpicl serve --synthetic): nobody's tickets, and nothing here is confidential."
+NOTICE = "MADE-UP DATA (dpicl serve --synthetic): tickets of no real person, nothing here is confidential."
 
 
 class SyntheticUploadError(RefusalError, ExemplarStoreError):

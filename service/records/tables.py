@@ -103,7 +103,7 @@ text_costs = sa.Table(
     sa.Column("texts", sa.BigInteger, nullable=False),
     sa.Column("words", sa.BigInteger, nullable=False, comment="drawn, each at its epsilon"),
     sa.Column("epsilon", sa.Float, nullable=False),
-    comment="What sanitised texts have cost whoever they are about.",
+    comment="ε spent on sanitised texts, by the person they are about.",
 )
 
 sanitized_texts = sa.Table(

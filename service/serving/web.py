@@ -58,7 +58,7 @@ DESCRIPTION = """
 Answers from an LLM informed by private examples, under differential privacy.
 
 Each answer charges a budget that cannot be overspent. A repeated query is answered for free.
-Errors are problem details (RFC 9457); a 402 says which budget is exhausted.
+Errors are problem details (RFC 9457); a 402 names the exhausted budget.
 """
 
 

@@ -1,4 +1,4 @@
-"""Lifetime budgets that are opened, plans that are signed, and whether the books balance."""
+"""Helpers that open lifetime budgets, sign plans, and check that the books balance."""
 
 import itertools
 import json
@@ -35,13 +35,13 @@ def signed(
     by: str = "root",
     **options: Any,
 ) -> SignedPlan:
-    """A signed plan; unless given, its document is like no other."""
+    """Sign a plan; unless a document is given, it has a unique one."""
     document = json.dumps({"noise": next(_NOISES)}) if document is None else document
     granted = {"epsilon": epsilon, "delta": delta, "accountant": "pld", "tasks": tasks}
     return ledger.budgets.sign(knowledge_base, **granted, document=document, signed_by=by, **options)
 
 
 def wrong(database: sa.Engine) -> list[str]:
-    """What does not add up in the tables."""
+    """List what does not add up in the tables."""
     with database.connect() as connection:
         return violations(connection)

@@ -57,7 +57,7 @@ def test_what_the_model_writes_alone_is_not_paid_for() -> None:
 
 
 @pytest.mark.slow
-def test_a_release_of_everybody_may_cost_more_than_an_answer_of_a_sample() -> None:
+def test_a_release_of_every_unit_may_cost_more_than_an_answer_of_a_sample() -> None:
     large = texts(mechanism={"weight": 10, "tokens": 40}, ensemble=2).replace("epsilon: 1.0", "epsilon: 12.0")
     assert calibrate_plan(load_plan(large), 1000).noise["reviews"].mechanism.mu > 1
 
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_refused(changes: dict, problem: str) -> None:
         load_plan(texts(**changes))
 
 
-def test_the_template_is_for_releases_that_are_made_once() -> None:
+def test_the_template_is_for_one_time_releases() -> None:
     each = texts(release="each", answers=5, mechanism={"topics": None, "texts": None})
     with pytest.raises(PlanError, match=r"prompt\.written: "):
         load_plan(each)

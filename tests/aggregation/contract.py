@@ -1,4 +1,4 @@
-"""What must hold of every mechanism: suites of tests that the tests of each mechanism inherit."""
+"""Tests of what must hold for every mechanism; the tests of each mechanism inherit them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 
 class MechanismContract(ABC):
-    """A subclass names a mechanism, and the statistic that is all it reads of its contributions.
+    """A subclass names a mechanism, and the only statistic that the mechanism reads of its contributions.
 
     Attributes:
         mechanism: mechanism with usual parameters.
         wrong: changes of its parameters, each of which is refused.
         contributions: strategy of a slot's or a unit's contribution, usable or not.
-        usable: some that count.
-        unusable: some that count as nothing.
+        usable: contributions that count.
+        unusable: contributions that count as nothing.
         squared: squares of the largest changes of the statistic, when a contribution is removed or added, and when it
             is replaced; units are not replaced. They are whole numbers or fractions, so they are exact.
-        worst: pairs of lists of contributions, neighbours that reach the largest of these changes.
-        others: strategy of the contributions beside those that change; by default, a few of any.
+        worst: pairs of neighbouring lists of contributions that reach the largest of these changes.
+        others: strategy of the contributions beside those that change; by default, a few of any kind.
         euclidean: whether changes are measured in the L2 norm, else by the coordinate that moves the most.
     """
 
@@ -42,17 +42,17 @@ class MechanismContract(ABC):
 
     @abstractmethod
     def statistic(self, contributions: Sequence[Any]) -> np.ndarray:
-        """Whole numbers."""
+        """The statistic, as whole numbers."""
 
     @abstractmethod
     def release(self, mechanism: Any, contributions: Sequence[Any]) -> Any: ...
 
     @abstractmethod
     def is_public(self, released: Any) -> bool:
-        """Whether a release is one of those that anybody expects."""
+        """Whether a release is a possible output, as public parameters alone define them."""
 
     def moved(self, before: Sequence[Any], after: Sequence[Any]) -> int:
-        """The square of the change."""
+        """The square of the change of the statistic."""
         pairs = zip(self.statistic(before).ravel().tolist(), self.statistic(after).ravel().tolist(), strict=True)
         squares = [(int(one) - int(other)) ** 2 for one, other in pairs]
         return sum(squares) if self.euclidean else max(squares)
@@ -68,7 +68,7 @@ class MechanismContract(ABC):
                 setattr(self.mechanism, field.name, None)
 
     def test_a_contribution_moves_the_statistic_by_at_most_the_sensitivity(self) -> None:
-        """And it does not matter in which order they come."""
+        """The order of the contributions does not matter either."""
 
         some = st.lists(self.contributions, max_size=4) if self.others is None else self.others
 
@@ -83,31 +83,31 @@ class MechanismContract(ABC):
         check()
 
     def test_the_sensitivity_is_reached(self) -> None:
-        """But for what is rounded towards zero."""
+        """It is reached except for rounding towards zero."""
         for before, after in self.worst:
             assert self.moved(before, after) > (1 - 1e-9) * max(self.squared.values())
 
-    def test_what_is_unusable_abstains(self) -> None:
-        """Neither an error nor a warning tells of private data."""
-        for unusable in self.unusable:  # not parameters: pytest itself cannot bear them all
+    def test_unusable_contributions_abstain(self) -> None:
+        """No error and no warning reveals private data."""
+        for unusable in self.unusable:  # not parametrized: pytest itself fails with some
             with np.errstate(all="raise"), warnings.catch_warnings():
                 warnings.simplefilter("error")
                 assert self.moved([unusable, *self.usable], self.usable) == 0
         assert self.moved([], self.usable) > 0
 
-    def test_a_release_is_made_whoever_contributes(self) -> None:
+    def test_a_release_is_made_from_any_contributions(self) -> None:
         for contributions in ([], self.unusable, self.usable):
             assert self.is_public(self.release(self.mechanism, contributions))
 
 
 class PlanningContract(ABC):
-    """Of mechanisms that state beforehand how much agreement a release takes.
+    """Tests of mechanisms that state beforehand how much agreement a release takes.
 
     Attributes:
         mechanism: mechanism with usual parameters.
-        noisier: the same with more noise.
+        noisier: the same mechanism with more noise.
         refused: probabilities that no agreement reaches.
-        step: the least difference of two agreements.
+        step: the least difference between two agreements.
     """
 
     mechanism: Any
@@ -117,13 +117,13 @@ class PlanningContract(ABC):
 
     @abstractmethod
     def required(self, mechanism: Any, *probability: float) -> float:
-        """The mechanism's own default unless a probability is given."""
+        """The required agreement, for the mechanism's default probability unless one is given."""
 
     @abstractmethod
     def probability(self, mechanism: Any, agreement: float) -> float: ...
 
     @pytest.mark.parametrize("probability", [0.6, 0.95, 0.999])
-    def test_what_is_required_is_just_enough(self, probability: float) -> None:
+    def test_the_required_agreement_is_just_enough(self, probability: float) -> None:
         for mechanism in (self.mechanism, self.noisier):
             required = self.required(mechanism, probability)
             assert self.probability(mechanism, required) >= probability - 1e-9

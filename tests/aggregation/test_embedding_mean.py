@@ -251,7 +251,7 @@ class TestEmbeddingMean(MechanismContract, PlanningContract):
 
 
 class TestCentredEmbeddingMean(TestEmbeddingMean):
-    """With a radius that no double holds."""
+    """A centred sum whose radius no double holds exactly."""
 
     mechanism = EmbeddingMean(1.0, 1 / 3, True, 9)
     noisier = EmbeddingMean(3.0, 1 / 3, True, 9)

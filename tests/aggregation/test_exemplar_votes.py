@@ -23,7 +23,7 @@ units = st.lists(texts, max_size=8)
 
 
 def ballots(before: list, after: list) -> Counter[int]:
-    """By how much the votes of so many candidates moved, in votes; those that did not are left out."""
+    """For each number of votes, how many candidates moved by it; candidates that did not move are left out."""
     moved = VOTES.votes(after) - VOTES.votes(before)
     assert (moved % ONE == 0).all()
     return Counter(int(abs(one)) // ONE for one in moved if one)
@@ -74,8 +74,8 @@ def test_a_unit_votes_for_the_nearest_candidate_of_its_label(unit: list, vote: i
 
 
 @pytest.mark.parametrize("others", [0, 1, 2, 3])
-def test_a_tie_goes_to_the_first_candidate_whoever_else_has_voted(others: int) -> None:
-    """Else one unit would turn the votes of all after it."""
+def test_a_tie_goes_to_the_first_candidate_however_other_units_vote(others: int) -> None:
+    """Otherwise one unit could change the votes of all units after it."""
     twins = ExemplarVotes(1.0, np.array([EAST, EAST, NORTH]), [0, 0, 0])
     between = (EAST + NORTH) / np.sqrt(2)
     assert from_fixed_point(twins.votes([[(0, EAST)]] * others + [[(0, EAST)]])).tolist() == [others + 1.0, 0.0, 0.0]

@@ -19,7 +19,7 @@ from tests.laws import ALPHA, p_value, probability_of_top_k
 TRIALS = 2_000
 DOMAIN = tuple("abcde")
 NAMED = [{"a"}] * 3 + [{"b", "c", "d"}] * 2
-"""One slot that names the first and the last word, or all others, decides who leads whom."""
+"""One slot that names the first and the last word, or all others, decides which word leads."""
 
 SMALL = [
     ((3, 1, 0), 1),
@@ -55,7 +55,7 @@ def law(counts: Sequence[int], k: int, rate: float) -> dict[tuple[int, ...], Fra
 
 
 def probabilities(counts: Sequence[int], k: int, rate: float) -> np.ndarray:
-    """The same in floating point, in the order of ``itertools.permutations``."""
+    """The same law in floating point, in the order of ``itertools.permutations``."""
     weight = np.exp(-rate * np.array(list(losses(counts, k).values())))
     return weight / weight.sum()
 
@@ -123,7 +123,7 @@ def test_drawn_sequences_have_the_law_of_the_definition(counts, k) -> None:
 
 
 def test_another_epsilon_is_noticed_by_that_test() -> None:
-    """It escapes with probability 2e-15."""
+    """The test misses it with probability 2e-15."""
     assert against((1, 5, 3, 3, 2), 2, epsilon=1.0, claimed=3.0) < ALPHA
 
 
@@ -135,7 +135,7 @@ def span(one: Sequence[int], other: Sequence[int], k: int, rate: float) -> float
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_the_bound_on_the_range_is_reached(k: int) -> None:
-    """And so half the divisor, which a sensitivity of 1 would allow, costs twice the ε."""
+    """So half the divisor, which a sensitivity of 1 would allow, would cost twice the ε."""
     epsilon = 1.3
     # One slot stops naming the leader and the last word, and starts naming all others.
     before, after = [4, 2, 2, 2, 1], [3, 3, 3, 3, 0]
@@ -149,7 +149,7 @@ def test_release_gives_the_words_of_the_domain_in_order_of_their_votes() -> None
 
 
 class Hostile:
-    """Whatever is asked of it, it fails; ``__class__`` too."""
+    """An object whose every use raises an error, even reading its ``__class__``."""
 
     @property
     def __class__(self):

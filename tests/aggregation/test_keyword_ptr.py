@@ -62,7 +62,7 @@ def test_a_gap_above_two_fixes_the_top_words(before, after, others) -> None:
 
 
 def test_equal_counts_are_ordered_by_the_words_whichever_slot_named_them_first() -> None:
-    """A guard, no part of the proof: where words tie, the gap is 0, so δ₀ pays for any set of them."""
+    """A guard that is not part of the proof: where words tie, the gap is 0, so δ₀ pays for any set of them."""
     slots = [{"c"}, {"a"}, {"d"}, {"b"}, {"d"}]
     for named in itertools.permutations(slots):
         assert top_words(count_words(named), 3) == ["d", "a", "b"]
@@ -101,7 +101,7 @@ def test_an_unsafe_gap_passes_with_probability_delta0(delta0: float) -> None:
 
 
 def test_the_threshold_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an unsafe gap would pass a little more often than δ₀ allows."""
+    """Otherwise an unsafe gap would pass a little more often than δ₀ allows."""
     tester = mechanism()
     for noisy, passes in ((tester.threshold, False), (tester.threshold * (1 + 1e-11), True)):
         monkeypatch.setattr(module, "add_gaussian_noise", lambda *_, noisy=noisy: np.array([math.floor(noisy * ONE)]))

@@ -67,7 +67,7 @@ def test_stop_words_are_stored_as_texts_bring_them() -> None:
 @settings(max_examples=500)
 @given(st.one_of(st.text(), difficult, st.binary().map(lambda b: b.decode("utf-8", "surrogateescape"))))
 def test_any_text_gives_words_that_stay_what_they_are(text: str) -> None:
-    """Never an error, and a released word, read again, is the same keyword: domains and outputs meet."""
+    """No text is an error, and a released word, read again, is the same keyword, so domains and outputs match."""
     words = keywords(text)
     for word in words:
         assert keywords(word) == {word}
@@ -78,7 +78,7 @@ def test_any_text_gives_words_that_stay_what_they_are(text: str) -> None:
 
 @given(st.one_of(st.text(), difficult))
 def test_case_makes_no_difference(text: str) -> None:
-    """In a normalised text: elsewhere folding may turn an iota below, out of its place, into a letter too early."""
+    """This holds for normalised texts: in others, folding may turn a misplaced iota below into a letter too early."""
     assert keywords(unicodedata.normalize("NFKC", text).casefold()) == keywords(text)
 
 
@@ -90,5 +90,5 @@ NO_SETS = [None, set(), ["a"], "a", {"a": 1}, {"a", 1}, {b"a"}, 7]
 
 
 @pytest.mark.parametrize("contribution", NO_SETS)
-def test_what_is_no_set_of_words_abstains(contribution: object) -> None:
+def test_a_contribution_that_is_not_a_set_of_words_abstains(contribution: object) -> None:
     assert count_words([contribution, {"a"}]) == {"a": 1}  # type: ignore[list-item]

@@ -35,6 +35,6 @@ NO_NOISE = [0.0, -1.0, 0.001, math.inf, math.nan]
 
 
 @pytest.mark.parametrize("wrong", NO_NOISE)
-def test_noise_that_is_none_is_refused(wrong: float) -> None:
+def test_invalid_noise_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="sigma"):
         add_gaussian_noise(np.zeros(2, dtype=np.int64), wrong)

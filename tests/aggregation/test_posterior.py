@@ -27,14 +27,14 @@ def smoothed(zero_shot: np.ndarray) -> np.ndarray:
 
 
 def belief(zero_shot: np.ndarray, sigma: float, n: float, c: PosteriorParameters) -> np.ndarray:
-    """What is thought of the labels before any vote: less of zero-shot, the less noise there is."""
+    """Probabilities of the labels before any vote: the less noise there is, the less zero-shot counts."""
     variance = n**2 * c.lead / c.decisiveness
     heard = c.echo * variance / (variance + sigma**2)
     return special.softmax((1 - heard) * c.prior * np.log(smoothed(zero_shot)) + np.log(c.weights or 1))
 
 
 def densities(labels: int, c: PosteriorParameters) -> tuple[Density, Density]:
-    """Those of a label's share if it is wrong, and if it is right."""
+    """Densities of a label's share of the votes if it is wrong, and if it is right."""
     power = c.decisiveness / math.log(50)
     shape = power / (c.lead * labels)
     wrong, right = (stats.gamma(k, scale=1 / labels / shape) for k in (shape, shape + power))
@@ -42,7 +42,7 @@ def densities(labels: int, c: PosteriorParameters) -> tuple[Density, Density]:
 
 
 def laws(labels: int, c: PosteriorParameters) -> list[np.ndarray]:
-    """The same, of multiples of 1 %."""
+    """The same two laws, on multiples of 1 %."""
     found = [density(SHARES) for density in densities(labels, c)]
     return [law / law.sum() for law in found]
 
@@ -50,7 +50,7 @@ def laws(labels: int, c: PosteriorParameters) -> list[np.ndarray]:
 def by_enumeration(
     noisy: np.ndarray, zero_shot: np.ndarray, sigma: float, slots: int, c: PosteriorParameters
 ) -> np.ndarray:
-    """Bayes' rule as the model is written: the likelihood of all labels' votes, for each that may be right."""
+    """Bayes' rule as the model is written: the likelihood of all labels' votes, for each label that may be right."""
     n = expected_voters(float(noisy.sum()), sigma * math.sqrt(len(noisy)), slots)
     found, (wrong, right) = belief(zero_shot, sigma, n, c), laws(len(noisy), c)
     for label in range(len(noisy)):
@@ -70,7 +70,7 @@ def test_it_is_bayes_rule_in_the_model(sigma: float, echo: float, weights: tuple
 
 
 @pytest.mark.parametrize("sigma", [1.0, 5.0, 20.0])
-def test_shares_that_are_no_multiples_of_a_percent_change_little(sigma: float) -> None:
+def test_shares_that_are_not_multiples_of_a_percent_change_little(sigma: float) -> None:
     noisy, found = np.array([25.0, 60.0, 15.0]), belief(ZERO_SHOT, sigma, 100.0, CALIBRATION)
     wrong, right = densities(3, CALIBRATION)
 
@@ -84,7 +84,7 @@ def test_shares_that_are_no_multiples_of_a_percent_change_little(sigma: float) -
 
 
 def test_a_label_that_weighs_twice_as_much_has_twice_the_odds() -> None:
-    """Whatever zero-shot and votes say; the lead that it takes is that of equal labels."""
+    """This holds whatever zero-shot and the votes are; the lead to take is that of labels of equal weight."""
     weighed = replace(CALIBRATION, weights=(1.0, 2.0, 1.0))
     for sigma in (0.1, 5.0, 1e4):
         both = [LabelPosterior(sigma, 20, c) for c in (CALIBRATION, weighed)]
@@ -99,7 +99,7 @@ def test_a_label_that_weighs_twice_as_much_has_twice_the_odds() -> None:
 def test_slots_that_agree_overrule_zero_shot_that_is_sure(
     sure: float, labels: int, calibration: PosteriorParameters
 ) -> None:
-    """As sure as language models are."""
+    """Zero-shot is as sure as language models are."""
     zero_shot = np.full(labels, (1 - sure) / (labels - 1))
     zero_shot[0] = sure
     for sigma in (0.01, 0.3, 1.0, 3.0):
@@ -120,14 +120,14 @@ def test_more_votes_for_a_label_never_lower_its_probability(sigma: float, labels
     zero_shot[0] = sure
     for calibration, label in itertools.product((HARD, SOFT), (0, 1)):
         posterior = LabelPosterior(sigma, 100, calibration)
-        # Of as many that vote, from another label, and from all others alike.
+        # The number of votes is fixed: they move from one other label, or from all others alike.
         other = 1 - label
         for give in (np.eye(labels)[other], (1 - np.eye(labels)[label]) / (labels - 1)):
             votes = np.arange(101.0)[:, None]
             found = posterior.probabilities((100 - votes) * give + votes * np.eye(labels)[label], zero_shot)[:, label]
             assert (np.diff(found) > -1e-12).all()
             assert found[-1] > found[0]
-        # Its own alone, noise included.
+        # Only the label's own votes change, noise included.
         noisy = np.full((401, labels), 10.0)
         noisy[:, label] = np.linspace(-200, 200, 401)
         found = np.exp(posterior.log_probabilities(noisy, zero_shot, np.full((401, 1), 100.0)))[:, label]
@@ -172,7 +172,7 @@ def test_expected_voters_against_quadrature(most: int, share_of_noise: float) ->
 
 
 def test_extreme_values_give_probabilities() -> None:
-    """Nothing that noise, however unlikely, can make of the votes fails or warns: warnings are errors here."""
+    """However unlikely the noise, its votes cause no error and no warning; warnings are errors here."""
     for sigma, slots, size, zero_shot in itertools.product(
         (0.01, 1.0, 1e6), (1, 10_000), (0.0, 1.0, 1e4, 1e9), ([1.0, 0.0], [0.5, 0.5])
     ):

@@ -39,7 +39,7 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_one() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float64, (6, 40), elements=st.floats(-1, 1)).filter(lambda a: (np.linalg.norm(a, axis=1) > 0.1).all()))
-def test_so_does_a_unit_of_many_labels_in_many_dimensions(vectors: np.ndarray) -> None:
+def test_a_unit_of_many_labels_in_many_dimensions_moves_a_sum_by_at_most_one(vectors: np.ndarray) -> None:
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert moved([], [list(enumerate(vectors))], PrototypeSums(1.0, 6, 40)) <= ONE**2
 
@@ -64,7 +64,7 @@ class TestPrototypeSums(MechanismContract):
 
 
 def test_what_a_unit_contributes() -> None:
-    """The sum of its texts at each label, as long as 1 at most, the whole and not each label."""
+    """A unit contributes the sums of its texts at each label; all labels together have a norm of at most 1."""
     half = math.sqrt(0.5)
     for unit, matrix in [
         ([(0, EAST)], [[1, 0], [0, 0]]),
@@ -77,11 +77,11 @@ def test_what_a_unit_contributes() -> None:
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_what_is_no_embedding_is_passed_over(name: str) -> None:
+def test_an_invalid_embedding_is_passed_over(name: str) -> None:
     assert (SUMS.sum([[(0, UNUSABLE[name]), (1, EAST)]]) == SUMS.sum([[(1, EAST)]])).all()
 
 
-def test_what_integers_hold_is_not_exceeded() -> None:
+def test_sums_do_not_exceed_what_integers_hold() -> None:
     """A coordinate stops at its largest value, and one more unit still moves the sum by at most 1."""
     limit = 2**62
 

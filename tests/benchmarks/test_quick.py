@@ -1,6 +1,6 @@
 """Benchmarks still run: ``--quick`` ends well, prints its figures, and leaves no process behind.
 
-What the figures are is not judged: that takes an idle machine and the whole benchmark.
+The figures themselves are not judged: that takes an idle machine and the whole benchmark.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PR_SET_CHILD_SUBREAPER = 36
-# Far more than any takes on an idle machine.
+# Far more time than any benchmark takes on an idle machine.
 PATIENCE_S = 900
 N = r"([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)"
-# What each prints, every group a figure. A new benchmark needs its own here.
+# The output of each benchmark; every group is a figure. A new benchmark needs an entry here.
 PRINTS = {
     "adaptive_gain": [rf"^ *{N} +{N} +{N} +{N} +{N} \({N}%\) +{N} \({N}%\) +{N}$"],
     "arrivals": [
@@ -54,7 +54,7 @@ BY_HAND = {"fan_out", "isolation", "latency_attack", "prefix_cache", "routing", 
 
 @pytest.fixture
 def left_behind() -> Iterator[set[psutil.Process]]:
-    """What outlives its parent becomes a child of this process, daemons too; yields what was there before."""
+    """Processes that outlive their parents, daemons too, become children of this one; yields the earlier children."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, os.strerror(ctypes.get_errno())
     before = set(psutil.Process().children(recursive=True))
@@ -65,7 +65,7 @@ def left_behind() -> Iterator[set[psutil.Process]]:
 
 
 def survivors(before: set[psutil.Process]) -> list[str]:
-    """Command lines of what still runs, after half a minute to end in."""
+    """Command lines of the processes that still run after half a minute."""
     _, alive = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=30)
     return [" ".join(process.cmdline()) for process in alive]
 
@@ -81,7 +81,7 @@ def test_a_quick_run_prints_its_figures(name: str, left_behind: set[psutil.Proce
     output = tmp_path / "output"
     with output.open("wb") as file:
         command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--quick"]
-        # A terminal's width and colours are not what is looked at.
+        # The width and colours of a terminal are not tested.
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, timeout=PATIENCE_S)
     text = output.read_text(encoding="utf-8")

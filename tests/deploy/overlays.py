@@ -1,4 +1,4 @@
-"""The overlays as `kubectl kustomize` renders them, and the Dockerfiles, read: what the tests here look at."""
+"""The overlays as `kubectl kustomize` renders them, and the Dockerfiles as text, for the tests here."""
 
 import re
 import shlex
@@ -48,7 +48,7 @@ def parse(manifests: str) -> Objects:
 
 
 def with_components(folder: Path, overlay: str, *components: str) -> Objects:
-    """An overlay with components, as somebody would write it beside ours."""
+    """An overlay with components, as an operator would write it beside the repository's own."""
     shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
     mine = folder / "deploy" / "overlays" / "mine"
     mine.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def rendered(overlay: str) -> Objects:
 
 @contextmanager
 def planted(overlay: str) -> Iterator[Objects]:
-    """The overlay's objects, to be spoilt: until the block ends, every test sees them so."""
+    """The overlay's objects, for a test to spoil: until the block ends, every test sees the changes."""
     _planted[overlay] = parse(_rendered(overlay))
     try:
         yield _planted[overlay]
@@ -89,7 +89,7 @@ def pods(overlay: str) -> dict[str, dict[str, Any]]:
 
 
 def containers(template: dict[str, Any]) -> list[dict[str, Any]]:
-    """A pod's containers, those that run first before the others."""
+    """A pod's containers, init containers first."""
     return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
 
 
@@ -115,7 +115,7 @@ def serve_config(overlay: str) -> dict[str, Any]:
 
 
 def instructions(image: Path) -> list[tuple[str, str]]:
-    """What a Dockerfile says, comments left out and continued lines joined: (keyword, rest)."""
+    """A Dockerfile's instructions as (keyword, rest), without comments and with continued lines joined."""
     lines = [line for line in image.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines())]
@@ -132,6 +132,6 @@ def stages(image: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def environment(image: Path) -> dict[str, str]:
-    """What the image's last stage sets."""
+    """The environment variables that the image's last stage sets."""
     pairs = [pair for word, rest in stages(image)[""] if word == "ENV" for pair in shlex.split(rest)]
     return dict(pair.split("=", 1) for pair in pairs)

@@ -1,4 +1,4 @@
-"""Rules and dashboards, and what their PromQL names."""
+"""Rules and dashboards, and the metrics and labels in their PromQL."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _PROMTOOL = ROOT / ".venv" / "bin" / "promtool"
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What promtool prints; the test fails if it is not content."""
+    """The output of promtool, which must find no fault."""
     if not _PROMTOOL.is_file():
         pytest.fail(f"there is no promtool: run `make {_PROMTOOL.relative_to(ROOT)}`")
     done = subprocess.run([_PROMTOOL, *arguments], capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def queries(dashboard: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Selected:
-    """A metric as a query names it: the labels it asks for, each with its operator and value."""
+    """A metric in a query, with the labels it selects by, each with its operator and value."""
 
     metric: str
     matchers: tuple[tuple[str, str, str], ...]
@@ -72,7 +72,7 @@ def grouped(query: str) -> set[str]:
 
 
 def all_queries() -> list[str]:
-    """Of rules and dashboards."""
+    """The queries of all rules and dashboards."""
     return [rule["expr"] for rule in _RULES] + [query for file in DASHBOARDS for query in queries(file)]
 
 

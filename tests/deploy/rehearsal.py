@@ -27,11 +27,11 @@ READY = "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/read
 
 @dataclass
 class Stage:
-    """Where a stage's commands run: its root, the folder in it, and what `ENV` and this machine set."""
+    """Where a stage's commands run: its root, the folder in it, and the variables of `ENV` and of this machine."""
 
     root: Path
     directory: str = "/"
-    settings: list[str] = field(default_factory=lambda: [f"HOME=/root {PATH}", *_of_pip()])
+    settings: list[str] = field(default_factory=lambda: [f"HOME=/root {PATH}", *_pip_settings()])
 
 
 def script(image: Path, folder: Path) -> list[str]:
@@ -68,8 +68,8 @@ def _instruction(word: str, rest: str, stage: Stage, done: dict[str, Stage]) -> 
     return []
 
 
-def _of_pip() -> list[str]:
-    """How this machine reaches its index, which Docker's secret would tell."""
+def _pip_settings() -> list[str]:
+    """Variables with which pip reaches this machine's index; in Docker, a secret holds them."""
     return [f"{name}={shlex.quote(value)}" for name, value in os.environ.items() if name.startswith("PIP_")]
 
 

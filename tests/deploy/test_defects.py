@@ -22,7 +22,7 @@ def cluster(objects: Objects) -> dict[str, Any]:
 
 
 def pod(objects: Objects, group: int | None = None) -> dict[str, Any]:
-    """The head's pod, or that of a group of workers: 0 answers questions, 1 is the engine's."""
+    """The head's pod, or that of a group of workers: group 0 answers questions, group 1 runs the engine."""
     this = cluster(objects)["headGroupSpec"] if group is None else cluster(objects)["workerGroupSpecs"][group]
     return this["template"]["spec"]
 
@@ -73,7 +73,7 @@ DEFECTS: dict[Callable[..., None], dict[str, Defect]] = {
         ),
         "service of the world": lambda o: o["Service", "dp-icl"]["spec"].update(type="LoadBalancer"),
     },
-    test_pods.test_pods_may_do_nothing_they_need_not: {
+    test_pods.test_pods_have_no_needless_rights: {
         "root": lambda o: pod(o, 1)["securityContext"].update(runAsUser=0),
         "writable root": lambda o: pod(o, 0)["initContainers"][0]["securityContext"].update(
             readOnlyRootFilesystem=False
@@ -101,13 +101,13 @@ DEFECTS: dict[Callable[..., None], dict[str, Defect]] = {
         "race with the migration": lambda o: pod(o, 0).pop("initContainers"),
         "pods migrate": lambda o: drop_env(o, "DPICL_MIGRATE"),
     },
-    test_pods.test_every_pod_of_ray_is_asked_whether_it_is_well: {
+    test_pods.test_every_pod_of_ray_is_probed: {
         "ready without a replica": lambda o: container(o, 0)["readinessProbe"]["httpGet"].update(path="/healthz"),
-        "nobody asks whether it lives": lambda o: container(o, 1).pop("livenessProbe"),
+        "no probe of its life": lambda o: container(o, 1).pop("livenessProbe"),
     },
     test_pods.test_a_drain_leaves_service_pods: {
         "a drain takes all": lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"].update(minAvailable=0),
-        "budget for nobody": lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"]["selector"]["matchLabels"].update(
+        "budget for no pod": lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"]["selector"]["matchLabels"].update(
             tier="web"
         ),
     },
@@ -131,7 +131,7 @@ DEFECTS: dict[Callable[..., None], dict[str, Defect]] = {
     },
     test_schemas.test_serve_takes_the_config: {
         "misspelt key of Serve": lambda o: config(o, "num_replicas: 1", "num_replica: 1"),
-        "engine that is none": lambda o: config(o, "tensor_parallel_size: 2", "tensor_parallel: 2"),
+        "unknown option of the engine": lambda o: config(o, "tensor_parallel_size: 2", "tensor_parallel: 2"),
     },
     test_schemas.test_serve_writes_no_times: {
         "times in a log": lambda o: config(o, "enable_access_log: false", "enable_access_log: true"),
@@ -142,7 +142,7 @@ DEFECTS: dict[Callable[..., None], dict[str, Defect]] = {
     },
     test_kustomize.test_everything_is_in_one_namespace_that_is_restricted: {
         "another namespace": lambda o: o["Service", "dp-icl"]["metadata"].update(namespace="default"),
-        "pods that may do anything": lambda o: o["Namespace", "dp-icl"]["metadata"]["labels"].clear(),
+        "pods with all rights": lambda o: o["Namespace", "dp-icl"]["metadata"]["labels"].clear(),
     },
 }
 
@@ -187,8 +187,8 @@ OF_PRODUCTION: dict[Callable[..., None], dict[str, Defect]] = {
         "a time without a unit": lambda o: rule(o, "dp-icl")["timeouts"].update(request="300"),
     },
     test_kustomize.test_production_is_watched: {
-        "metrics that nobody may read": lambda o: o.pop(("ExternalSecret", "dp-icl-metrics-key")),
-        "http for everybody": lambda o: policy(o, "http")["ingress"][0].update({"from": [{"namespaceSelector": {}}]}),
+        "metrics without a key to read them": lambda o: o.pop(("ExternalSecret", "dp-icl-metrics-key")),
+        "http for all pods": lambda o: policy(o, "http")["ingress"][0].update({"from": [{"namespaceSelector": {}}]}),
     },
 }
 

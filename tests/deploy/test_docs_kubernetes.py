@@ -1,4 +1,4 @@
-"""docs/kubernetes.md: its ``bash`` blocks are executed; of the others, for a cluster or Docker, what can be told."""
+"""docs/kubernetes.md: its ``bash`` blocks are executed; the others, for a cluster or Docker, are read and checked."""
 
 import base64
 import re
@@ -43,7 +43,7 @@ def test_the_blocks_for_here_run_as_written(tmp_path: Path):
 
 
 def brings_public_texts(before: Objects, after: Objects, folder: Path) -> None:
-    """To service pods alone, as a file that the service can read; under another name when its texts change."""
+    """Check that service pods alone get the texts, in a file that the service can read, named by their hash."""
     (added,) = after.keys() - before.keys()
     assert added[0] == "ConfigMap"
     assert re.fullmatch(r"dp-icl-public-texts-\w{10}", added[1])
@@ -65,7 +65,7 @@ def brings_public_texts(before: Objects, after: Objects, folder: Path) -> None:
 
 
 def workers(objects: Objects) -> list[dict[str, Any]]:
-    """The pods of the groups of workers: that which answers questions, and the engine's."""
+    """The pods of the two groups of workers: the one that answers questions, and the engine's."""
     return [
         one["template"]["spec"]
         for one in objects["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"]
@@ -73,7 +73,7 @@ def workers(objects: Objects) -> list[dict[str, Any]]:
 
 
 def references(objects: Any) -> set[tuple[str, str]]:
-    """Secrets that these manifests name, with their entry."""
+    """The secrets that these manifests name, each with its entry."""
     if isinstance(objects, list):
         return {found for one in objects for found in references(one)}
     if not isinstance(objects, dict):
@@ -89,7 +89,7 @@ def references(objects: Any) -> set[tuple[str, str]]:
 
 
 def test_the_secrets_of_the_page_are_those_of_the_manifests():
-    """`kubectl create` tells without a cluster what it would make."""
+    """`kubectl create` shows without a cluster what it would make."""
     made = set()
     for command in commands():
         if "create secret" not in command:

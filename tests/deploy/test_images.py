@@ -1,4 +1,4 @@
-"""The Dockerfiles, read as text: there is no Docker here. Each keeps what an operator is promised of the images."""
+"""The Dockerfiles, read as text, since there is no Docker here. Each keeps what the docs promise of the images."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def test_bases_are_pinned_and_the_same(image: Path):
 
 
 @each_image
-def test_whatever_is_copied_is_there_and_not_ignored(image: Path):
+def test_copied_files_exist_and_are_not_ignored(image: Path):
     sources = [path for rest in all_of(image, "COPY") if "--from=" not in rest for path in rest.split()[:-1]]
     assert {"pyproject.toml", "service", "accounting", "aggregation", "exemplar_store", "sanitization"} <= set(sources)
     for source in sources:
@@ -77,7 +77,7 @@ def test_the_linter_finds_nothing(image: Path):
     linter = Path(sys.executable).parent / "hadolint"
     done = subprocess.run([linter, image], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
-    # One rule, at one place, with its reason above.
+    # One rule is ignored, at one place, with its reason above.
     ignored_rules = re.findall(r"hadolint +ignore=(.*)\n(.*)", image.read_text())
     assert ignored_rules == ([("DL3008", "RUN apt-get update \\")] if image.stem == "gpu" else [])
 
@@ -88,19 +88,19 @@ def test_packages_come_from_the_lock_alone(image: Path):
     assert f"--no-deps --require-hashes -r {LOCKS[image.stem]}" in of_the_image
     assert "--no-deps --no-build-isolation . " in ours
     assert f"--no-deps --require-hashes -r {SBOM_LOCK}" in of_the_sbom
-    # What writes the SBOM stays out of the image.
+    # The program that writes the SBOM stays out of the image.
     copied = [rest for word, rest in stages(image)[""] if word == "COPY"]
     assert copied == ["--from=build /opt/dp-icl /opt/dp-icl", "--from=sbom /src/sbom.json /opt/dp-icl/sbom.json"]
 
 
-def test_the_sbom_is_written_by_what_is_tested():
+def test_the_sbom_is_written_by_tested_packages():
     tested = pins("requirements.lock")
     assert {name: version for name, version in pins(SBOM_LOCK).items() if tested[name] != version} == {}
 
 
 @each_image
 def test_the_sbom_names_every_locked_package(image: Path, tmp_path: Path):
-    """The image's own command, on the environment of these tests: it holds all that the CPU image's does, and more."""
+    """The image's own command runs on the environment of these tests, which holds all of the CPU image's packages."""
     (command,) = [rest for rest in all_of(image, "RUN") if "cyclonedx-py" in rest]
     here = {"/opt/sbom/bin/cyclonedx-py": f"{sys.executable} -m cyclonedx_py", "/opt/dp-icl/bin/python": sys.executable}
     for there, instead in here.items():
@@ -121,7 +121,7 @@ def test_locks_have_hashes_no_address_and_nothing_for_development_or_evaluation(
     extras = project["optional-dependencies"]
     unwanted = configuration["dependency-groups"]["dev"] + extras["research"]
     development = {re.match(r"[\w-]+", name)[0] for name in unwanted}  # type: ignore[index]
-    # Ray itself asks for jsonschema, vLLM for OpenAI's client, and the embedding model's package for its library.
+    # Ray itself needs jsonschema, vLLM needs OpenAI's client, and the embedding model's package needs its library.
     assert pins(lock).keys() & development <= {"jsonschema", "openai", "sentence-transformers"}
     needed = {
         re.match(r"[\w.-]+", name)[0].lower().replace(".", "-") for name in project["dependencies"] + extras["server"]
@@ -130,7 +130,7 @@ def test_locks_have_hashes_no_address_and_nothing_for_development_or_evaluation(
 
 
 @pytest.mark.parametrize("lock", sorted(file.name for file in ROOT.glob("requirements*.lock")))
-def test_locks_say_why_each_package_is_there(lock: str):
+def test_locks_state_why_each_package_is_there(lock: str):
     for package in re.split(r"^(?=\S)", (ROOT / lock).read_text(), flags=re.MULTILINE)[1:]:
         assert re.search(r"^    # via \S", package, re.MULTILINE), package
 

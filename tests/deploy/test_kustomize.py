@@ -1,4 +1,4 @@
-"""What each overlay is for, and that everything lies in a namespace that is restricted."""
+"""The purpose of each overlay, and the restricted namespace that holds everything."""
 
 import json
 from typing import Any

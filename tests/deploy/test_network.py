@@ -1,4 +1,4 @@
-"""Who reaches whom: network policies, the Service, TLS and Ray's token."""
+"""Which pods reach which: network policies, the Service, TLS and Ray's token."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tests.deploy.overlays import component, each_overlay, groups, pods, ray_ser
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Whether a label selector, of the kinds used here, takes these labels."""
+    """Whether a label selector, of the kinds used here, matches these labels."""
     assert selector.keys() <= {"matchLabels", "matchExpressions"}
     assert all(one["operator"] == "In" for one in selector.get("matchExpressions", []))
     return all(labels.get(k) == v for k, v in selector.get("matchLabels", {}).items()) and all(
@@ -21,14 +21,14 @@ def labels_of(overlay: str, name: str) -> dict[str, str]:
 
 
 def policies(overlay: str, name: str, direction: str) -> list[dict[str, Any]]:
-    """The network policies that hold for a pod's traffic in one direction."""
+    """The network policies for a pod's traffic in one direction."""
     all_policies = [one["spec"] for (kind, _), one in rendered(overlay).items() if kind == "NetworkPolicy"]
     labels = labels_of(overlay, name)
     return [p for p in all_policies if direction in p["policyTypes"] and selects(p["podSelector"], labels)]
 
 
 def doors(overlay: str, name: str) -> set[int]:
-    """Ports of a pod that others than Ray's own pods and KubeRay's operator reach."""
+    """Ports of a pod that are open to others than Ray's own pods and KubeRay's operator."""
     found = set()
     for policy in policies(overlay, name, "Ingress"):
         for rule in policy.get("ingress", []):

@@ -1,5 +1,7 @@
-"""Rules, dashboards and runbooks are whole, and agree with each other. Whether they name metrics that the service tells
-is asked where it is scraped (tests/service/serving/test_metrics.py)."""
+"""Rules, dashboards and runbooks are complete, and agree with each other.
+
+tests/service/serving/test_metrics.py scrapes the service, and checks that it has the metrics that they name.
+"""
 
 import json
 import re
@@ -37,14 +39,14 @@ def test_each_alert_fires_when_it_should_and_only_then():
         expected = [one for case in test["promql_expr_test"] for one in case["exp_samples"]]
         assert any(alert in one["labels"] for one in expected)
         series = [one["series"] for one in test["input_series"]]
-        if alert != "DpiclNotScraped":  # which is silent before it fires
-            # The good job tells of all that the bad one does, and keeps the alert silent.
+        if alert != "DpiclNotScraped":  # it has no good job, but must be silent before it fires
+            # The good job has all metrics of the bad one, and keeps the alert silent.
             good, bad = ({name.split("{")[0] for name in series if f'="{which}"' in name} for which in ("good", "bad"))
             assert bad <= good
             assert not any('="good"' in one["labels"] for one in expected if "alertname" in one["labels"])
 
 
-def test_each_alert_says_how_bad_it_is_and_leads_to_its_runbook():
+def test_each_alert_has_a_severity_and_leads_to_its_runbook():
     for name, alert in ALERTS.items():
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
         assert alert["annotations"]["summary"]
@@ -60,7 +62,7 @@ def test_each_alert_has_its_runbook_and_each_runbook_its_alert():
 
 
 def parse(words: list[str]) -> None:
-    """Read a command line as the command would, without running it; one that only names a command may lack the rest."""
+    """Parse a command line as the command would, without running it; a command's bare name needs no arguments."""
     command = typer.main.get_command(app)
     while hasattr(command, "commands"):
         name = words.pop(0)
@@ -91,7 +93,7 @@ def dashboard(file: Path) -> dict[str, Any]:
 def test_dashboards_are_what_grafana_imports(file: Path):
     board = dashboard(file)
     assert {"title", "uid", "schemaVersion", "templating", "time"} <= board.keys()
-    assert "id" not in board  # Grafana gives one
+    assert "id" not in board  # Grafana assigns one
     panels = board["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken = set()
@@ -121,7 +123,7 @@ def test_what_dashboards_ask_is_promql(file: Path, tmp_path: Path):
     promtool("check", "rules", tmp_path / "rules.yaml")
 
 
-@pytest.mark.parametrize("overlay", ["local", "gpu"])  # production has it of its own
+@pytest.mark.parametrize("overlay", ["local", "gpu"])  # production includes it
 def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
     objects = with_components(tmp_path, overlay, "observability")
     assert objects["PrometheusRule", "dp-icl"]["spec"] == yaml.safe_load(RULES.read_text())
@@ -134,7 +136,7 @@ def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
     assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
-    # Its name is the job that the rules ask for; the secret is the one that the docs make.
+    # Its name is the job that the rules query; the secret is the one that the docs create.
     assert service["metadata"]["name"] == "dp-icl"
     secret = endpoint["authorization"]["credentials"]
     page = (ROOT / "docs" / "kubernetes.md").read_text()
@@ -144,7 +146,7 @@ def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
 
 
 def made(folder: Path, *options: str) -> dict[str, str]:
-    """What `make alerts` makes of a copy of our rules."""
+    """The files that `make alerts` writes from a copy of the rules."""
     for name in ("rules.yaml", "prometheus-rule.yaml"):
         shutil.copy(FOLDER / name, folder)
     subprocess.run(["make", "alerts", f"RULES={folder}", *options], cwd=ROOT, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""What the overlays' pods may do, hold, ask for, and how they are asked whether they are well."""
+"""The rights, contents and resources of the overlays' pods, and the probes of their health."""
 
 import json
 from pathlib import Path
@@ -24,13 +24,13 @@ OF_THE_LEDGER = {"DPICL_DATABASE_URL": "dp-icl-database", "DPICL_WITNESS_URL": "
 
 
 @each_overlay
-def test_pods_may_do_nothing_they_need_not(overlay: str):
+def test_pods_have_no_needless_rights(overlay: str):
     for name, template in pods(overlay).items():
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] == 10001
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        # Ray's autoscaler alone speaks to Kubernetes.
+        # Only Ray's autoscaler calls Kubernetes.
         autoscales = name == "head" and "enableInTreeAutoscaling" in ray_service(overlay)["rayClusterConfig"]
         assert spec["automountServiceAccountToken"] is autoscales
         assert ("ServiceAccount", spec["serviceAccountName"]) in rendered(overlay)
@@ -63,7 +63,7 @@ def test_the_encryption_key_is_a_reference_and_only_where_questions_are_answered
                 assert "DPICL_ENCRYPTION_KEY_FILE" not in settings(container)
                 continue
             file = Path(settings(container)["DPICL_ENCRYPTION_KEY_FILE"]["value"])
-            # The folder, not one file: while keys change, the secret holds the next one beside the key.
+            # The folder is mounted, not one file: while keys change, the secret holds the next one beside the key.
             assert mounts == [{"name": "encryption-key", "mountPath": str(file.parent), "readOnly": True}]
             assert "items" not in secrets["dp-icl-encryption-key"]["secret"]
         assert secrets.keys() == ({"dp-icl-encryption-key"} if component(template) == "service" else set())
@@ -116,12 +116,12 @@ def test_pods_wait_for_the_migration(overlay: str):
 
 
 @each_overlay
-def test_every_pod_of_ray_is_asked_whether_it_is_well(overlay: str):
-    """By HTTP, for which the image needs no program; KubeRay's own probes would call wget."""
+def test_every_pod_of_ray_is_probed(overlay: str):
+    """Probes use HTTP, for which the image needs no program; KubeRay's own probes would call wget."""
     for name, group in groups(overlay).items():
         (container,) = group["template"]["spec"]["containers"]
         raylet = {"path": "/api/local_raylet_healthz", "port": 52365}
-        # Ray's operator hands the Serve config to a head that is ready: it cannot wait for the service.
+        # KubeRay's operator gives the Serve config to a head that is ready, so the head cannot wait for the service.
         ready = {"head": {"path": "/api/gcs_healthz", "port": 8265}, "service": {"path": "/readyz", "port": 8000}}
         assert container["livenessProbe"]["httpGet"] == raylet
         assert container["readinessProbe"]["httpGet"] == ready.get(name, raylet)
@@ -133,7 +133,7 @@ def test_every_pod_of_ray_is_asked_whether_it_is_well(overlay: str):
 
 @each_overlay
 def test_a_drain_leaves_service_pods(overlay: str):
-    """But in `local`, whose only pod could then never leave its node."""
+    """The exception is `local`, whose only pod could then never leave its node."""
     budgets = [one["spec"] for (kind, _), one in rendered(overlay).items() if kind == "PodDisruptionBudget"]
     if overlay == "local":
         assert budgets == []
@@ -170,7 +170,7 @@ def test_replicas_fit_the_pods(overlay: str):
     # Weights are read from where they are mounted.
     assert Path(arguments["model"]).parts[1] == "models"
     assert "/models" in {mount["mountPath"] for mount in container["volumeMounts"]}
-    # Only service pods have what replicas that open the database ask for.
+    # Only service pods have the resource that replicas need to open the database.
     needed = [deployments[name]["ray_actor_options"]["resources"]["ledger"] for name in ("Ingress", "PrivateWork")]
     assert json.loads(json.loads(service["rayStartParams"]["resources"]))["ledger"] >= sum(needed) > max(needed)
     assert "resources" not in engine["rayStartParams"]

@@ -1,4 +1,4 @@
-"""The rehearsal of an image leaves nothing out. It is too long to run here: `make images`."""
+"""The rehearsal of an image leaves nothing out. It takes too long to run here; `make images` runs it."""
 
 import re
 import subprocess

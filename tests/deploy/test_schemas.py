@@ -1,4 +1,4 @@
-"""Every overlay is what Kubernetes, KubeRay and Ray Serve take: unknown fields are refused."""
+"""Kubernetes, KubeRay and Ray Serve accept every overlay; unknown fields are refused."""
 
 import re
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_serve_takes_the_config(overlay: str, tmp_path: Path):
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """What is at the ends of a config, by path; an entry of a list is named, not counted."""
+    """The values of a config by path, in which an entry of a list is named, not numbered."""
     if isinstance(value, list):
         value = {one["name"]: one for one in value}
     if not isinstance(value, dict):
@@ -84,14 +84,14 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
-    """Where two configs differ, without the name of the application."""
+    """The paths at which two configs differ, without the name of the application."""
     mine, theirs = leaves(one), leaves(other)
     paths = mine.keys() | theirs.keys()
     return {path.removeprefix("/applications/dp-icl/") for path in paths if mine.get(path) != theirs.get(path)}
 
 
 def test_serve_configs_differ_where_they_must():
-    """Kustomize patches no text, so each is written out; a change of one that the others lack is noticed here."""
+    """Kustomize does not patch text, so each config is written out. A change of only one of them is noticed here."""
     packaged = yaml.safe_load((ROOT / "service" / "serving" / "serve.yaml").read_text())
     local, gpu, production = map(serve_config, ("local", "gpu", "production"))
     assert differing(packaged, local) == {"/proxy_location", "/http_options/host", "/http_options/port"}
@@ -113,7 +113,7 @@ def test_serve_configs_differ_where_they_must():
 
 @each_overlay
 def test_serve_queues_nothing(overlay: str):
-    """Its router would let a queue go at four requests a second."""
+    """Serve's router would release a queue at four requests a second."""
     for one in serve_config(overlay)["applications"][0]["deployments"]:
         assert not {"max_ongoing_requests", "max_queued_requests"} & one.keys()
     for one in (
@@ -122,7 +122,7 @@ def test_serve_queues_nothing(overlay: str):
         application.EngineDeployment,
         application.EmbedderDeployment,
     ):
-        assert one.max_ongoing_requests > 10_000, "as many as DPICL_MAX_QUERIES_IN_FLIGHT may let in"
+        assert one.max_ongoing_requests > 10_000, "as many as DPICL_MAX_QUERIES_IN_FLIGHT may allow"
         assert one.max_queued_requests == -1
 
 

@@ -1,4 +1,4 @@
-"""The component for signing in with a provider: to service pods alone, and the settings that the service has."""
+"""The component for signing in with a provider: it gives service pods alone settings that the service has."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven over the real service; what it complains of is collected."""
+"""Debian's Chromium, driven against the real service, with a list of its complaints."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 MARKS = (Path(__file__).parent / "marks.js").read_text()
 PATIENCE_MS = 60_000
-"""What a page that is right is given to appear: the machine may be busy."""
+"""Time in which a right page appears, even on a busy machine."""
 
 expect.set_options(timeout=PATIENCE_MS)
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -36,7 +36,7 @@ class Window:
     """A page that remembers what went wrong on it.
 
     Attributes:
-        page: Playwright's.
+        page: Playwright's page.
         complaints: console errors, scripts' errors and breaches of the Content-Security-Policy.
     """
 
@@ -46,20 +46,20 @@ class Window:
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("requestfailed", lambda request: self._failed(request))
-        self.page.on("console", lambda message: self._said(message.type, message.text))
+        self.page.on("console", lambda message: self._logged(message.type, message.text))
 
-    def _said(self, kind: str, text: str) -> None:
+    def _logged(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.complaints.append(text)
 
     def _failed(self, request: Any) -> None:
-        if "ERR_ABORTED" not in (request.failure or ""):  # of a page that was left
+        if "ERR_ABORTED" not in (request.failure or ""):  # the page was left
             self.complaints.append(f"{request.url}: {request.failure}")
 
     def check(self) -> None:
-        """The page as it is now: accessible by axe's rules, no wider than the window, and no complaint so far.
+        """Check the page as it is now: accessible by axe's rules, no wider than the window, and no complaint so far.
 
-        Axe looks at text. What else must stand out, such as bars, lines and the edges of fields, is looked at here.
+        Axe checks text. Other marks that must stand out, such as bars, lines and the edges of fields, are checked here.
         """
         self.page.wait_for_load_state("networkidle")
         wide = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
@@ -76,12 +76,12 @@ class Window:
         assert self.complaints == [], self.page.url
 
     def focused(self) -> str:
-        """What has the focus, by its text or its id."""
+        """The text or id of the element that has the focus."""
         script = "e => e.matches('input, textarea, select') ? e.id : e.innerText?.trim().replace(/\\s+/g, ' ') || e.id"
         return str(self.page.evaluate(f"({script})(document.activeElement)"))
 
     def tab_to(self, text: str) -> None:
-        """Press Tab until the focus is on this."""
+        """Press Tab until the element with this text or id has the focus."""
         for _ in range(80):
             if self.focused() == text:
                 return

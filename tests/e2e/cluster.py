@@ -17,7 +17,7 @@ MEMORY = 100 * 2**20
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what Ray prints is no reply
+    os.dup2(2, 1)  # Ray's own output is not a reply
     sys.path.insert(0, str(ROOT))
     from service.serving.local_ray import SETTINGS
 

@@ -1,4 +1,4 @@
-"""What KubeRay does with a RayService, done here: start Ray in a pod's environment, hand it the Serve config."""
+"""KubeRay's work on a RayService, done here: start Ray in a pod's environment, and give it the Serve config."""
 
 import os
 import secrets
@@ -26,9 +26,9 @@ class Pod:
     """One Ray node, which is head and worker at once, with every port on loopback.
 
     Attributes:
-        ports: those written in the manifests, and where each is here.
-        token: Ray's, which KubeRay makes.
-        log: what Ray and the replicas print.
+        ports: local port for each port in the manifests.
+        token: Ray's token, which KubeRay makes.
+        log: file with the output of Ray and the replicas.
     """
 
     ports: dict[int, int]
@@ -39,7 +39,7 @@ class Pod:
         return f"http://127.0.0.1:{self.ports[port]}{path}"
 
     def probe(self, probe: dict[str, Any]) -> int:
-        """The status that a probe of the manifests gets; 0 while nobody listens."""
+        """The status that a probe of the manifests gets; 0 while no process listens."""
         asked = probe["httpGet"]
         try:
             return httpx.get(self.url(asked["port"], asked["path"]), timeout=probe["timeoutSeconds"]).status_code
@@ -47,7 +47,7 @@ class Pod:
             return 0
 
     def applications(self, config: dict[str, Any] | None = None, token: str | None = None) -> httpx.Response:
-        """Give Ray a Serve config, as KubeRay's operator does, or ask how its applications are."""
+        """Give Ray a Serve config, as KubeRay's operator does, or ask for the state of its applications."""
         method = "GET" if config is None else "PUT"
         headers = {"Authorization": f"Bearer {token or self.token}"}
         url = self.url(8265, "/api/serve/applications/")
@@ -68,12 +68,12 @@ class Pod:
 
 @contextmanager
 def ray_started(folder: Path, environment: dict[str, str], parameters: dict[str, str]) -> Iterator[Pod]:
-    """``ray start`` until the block ends. Then it is killed: how a service stops is another test's matter.
+    """Run ``ray start`` until the block ends, then kill it; other tests check how a service stops.
 
     Args:
-        folder: for the log.
-        environment: the pod's.
-        parameters: a group's ``rayStartParams``.
+        folder: folder for the log.
+        environment: the pod's environment.
+        parameters: ``rayStartParams`` of the pod's group.
     """
     ports = dict(zip((6379, 8265, 52365, 8000), free_ports(4), strict=True))
     pod = Pod(ports, secrets.token_hex(32), folder / "ray.log")

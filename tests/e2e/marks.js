@@ -1,7 +1,7 @@
 // What does not stand out by 3:1 (WCAG 2.2, 1.4.11) among the marks of bars, charts and legends, the edges of what can be
 // filled in or pressed, and the marks of what is chosen: a list of sentences.
 // Every shape is compared with the ground behind it. Parts of a bar are compared with the next one, and bars on top of
-// each other have the ground's colour between them. The lines of a chart's grid may be faint: its labels say the same.
+// each other have the ground's colour between them. The lines of a chart's grid may be faint: its labels show the same.
 (() => {
   const LEAST = 3;
   const rgba = (colour) => {

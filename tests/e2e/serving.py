@@ -1,4 +1,4 @@
-"""``dpicl serve`` in a process of its own, with the example's tickets."""
+"""Helpers that run ``dpicl serve`` in a process of its own, with the example's tickets."""
 
 import base64
 import json
@@ -50,13 +50,13 @@ class Running:
         return dpicl(self.environment, *args)
 
     def logs(self) -> str:
-        """What the service printed, and what Ray wrote into its own files."""
+        """The output of the service, and the content of Ray's own log files."""
         session = Path(self.environment["RAY_TMPDIR"], "ray", "session_latest", "logs")
         files = [self.log, *(file for file in session.rglob("*") if file.is_file())]
         return "".join(file.read_text(errors="replace") for file in files)
 
     def listening(self) -> list[tuple[str, str, int]]:
-        """Where its processes wait for connections: a process' name, an address, and a port."""
+        """The name, address and port of each process of the service that waits for connections."""
         itself = psutil.Process(self.process.pid)
         return [
             (process.name(), connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
@@ -84,12 +84,12 @@ def dpicl(environment: dict[str, str], *args: str) -> str:
 
 @contextmanager
 def serving(folder: Path, *options: str, plans: Sequence[str | Path] = ()) -> Iterator[Running]:
-    """The service with the example's plans, 150 of its tickets and one with a canary, until the block ends.
+    """Run the service with the example's plans, 150 of its tickets and one with a canary, until the block ends.
 
     Args:
-        folder: for database and log.
+        folder: folder for the database and the log.
         options: further options of ``dpicl serve``.
-        plans: others than the example's.
+        plans: plans to sign instead of the example's.
     """
     with own(folder) as environment:
         key = prepared(environment, *plans)
@@ -107,7 +107,7 @@ def own(folder: Path, **more: str) -> Iterator[dict[str, str]]:
             "DPICL_DATABASE_URL": f"sqlite:///{folder}/e2e.sqlite",
             "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
             "RAY_TMPDIR": ray,
-            "CXX": "none",  # what runs needs no compiler
+            "CXX": "none",  # the service needs no compiler
             **more,
         }
 
@@ -116,13 +116,13 @@ def own(folder: Path, **more: str) -> Iterator[dict[str, str]]:
 def made_up(
     folder: Path, *options: str, program: str = DPICL, environment: dict[str, str] | None = None
 ) -> Iterator[str]:
-    """``dpicl serve --synthetic`` until the block ends, when it must end as it should: what it printed.
+    """Run ``dpicl serve --synthetic`` until the block ends, when it must stop cleanly, and yield its output.
 
     Args:
-        folder: where it is started, and its log is written.
+        folder: working folder of the service, which gets its log.
         options: further options.
-        program: the command, where it is not this environment's.
-        environment: variables, where they are not a reader's.
+        program: the command, if not this environment's.
+        environment: the variables, if not a reader's.
     """
     log = folder / "serve.log"
     with log.open("wb") as sink:
@@ -147,7 +147,7 @@ def made_up(
 
 
 def configured(folder: Path, **arguments: Any) -> tuple[str, str]:
-    """Options of ``dpicl serve`` for the config that comes along, with other arguments of the application."""
+    """Options of ``dpicl serve`` for the packaged config, with other arguments of the application."""
     config = yaml.safe_load(DEFAULT_CONFIG.read_text())
     config["applications"][0]["args"] |= arguments
     (folder / "serve.yaml").write_text(yaml.safe_dump(config))
@@ -155,7 +155,7 @@ def configured(folder: Path, **arguments: Any) -> tuple[str, str]:
 
 
 def stops(process: subprocess.Popen[bytes]) -> None:
-    """The service ends when it is told to, with all its processes."""
+    """Stop the service, and check that all its processes end."""
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
@@ -165,7 +165,7 @@ def stops(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def opened(environment: Mapping[str, str]) -> Iterator[Records]:
-    """The records that an environment names, as a command opens them: what it does is witnessed when it ends."""
+    """Open the records that an environment names, as a command does; at the end, the witness catches up."""
     own = {
         name.removeprefix("DPICL_").lower(): value for name, value in environment.items() if name.startswith("DPICL_")
     }
@@ -182,8 +182,8 @@ def prepared(environment: Mapping[str, str], *plans: str | Path) -> str:
     """Fill the database that the environment names with 150 of the example's tickets and one with a canary.
 
     Args:
-        environment: of the service.
-        plans: of the example, to be signed; both of them, unless named.
+        environment: environment of the service.
+        plans: plans to sign, by their name in the example or their path; by default, both of the example's.
 
     Returns:
         An API key.
@@ -225,13 +225,13 @@ def started(
     *options: str,
     not_ready: Callable[[httpx.Response], object] = lambda _: None,
 ) -> Iterator[tuple[str, Path, subprocess.Popen[bytes]]]:
-    """``dpicl serve`` on a free port until the block ends: its address, what it prints, and its process.
+    """Run ``dpicl serve`` on a free port until the block ends, and yield its address, its log and its process.
 
     Args:
-        folder: for the log.
-        environment: of the process.
-        options: of the command.
-        not_ready: is told each answer of ``/readyz`` until it is ready.
+        folder: folder for the log.
+        environment: environment of the process.
+        options: options of the command.
+        not_ready: function that gets each answer of ``/readyz`` until the service is ready.
     """
     (port,) = free_ports(1)
     log = folder / "serve.log"

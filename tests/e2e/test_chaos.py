@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 
 def harm(this: World, _seconds: float) -> None:
-    """Kill what comes back soonest, with nonsense in between; then a thousand callers at once."""
+    """Kill the replicas that come back soonest, with malformed requests in between; then send a thousand callers."""
     for kind in ("engine", "embedder", "ingress"):
         assert kill.kill(this, kind) == kind
         malformed.inflict(this, 1)

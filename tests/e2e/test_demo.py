@@ -1,4 +1,4 @@
-"""``make demo``, as a stranger sees it: one screen, on a real service, which KEEP=1 leaves running."""
+"""``make demo``, as a newcomer sees it: one screen, on a real service, which KEEP=1 leaves running."""
 
 import re
 import signal
@@ -32,7 +32,7 @@ ORDER = (
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What it prints, with few of its tickets; while it is kept running, its dashboard is opened with the key."""
+    """The demo's output with few of its tickets. While it is kept running, its key opens the dashboard."""
     log = tmp_path_factory.mktemp("demo") / "output.txt"
     command = [sys.executable, "-m", "examples.demo", "--tickets", "900", "--questions", "6", "--keep"]
     with log.open("wb") as sink:

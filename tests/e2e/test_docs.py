@@ -14,7 +14,7 @@ from tests.documented import DOCS, SOURCES, blocks, run
 ROOT = DOCS.parent
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 ELSEWHERE = {"scrape_configs", "groups", "apiVersion"}
-"""Keys of Prometheus' and of Kubernetes' files, which other tests check."""
+"""Keys of files for Prometheus and Kubernetes, which other tests check."""
 
 
 @pytest.mark.service
@@ -40,7 +40,7 @@ def test_plans_shown_can_be_signed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_configs_shown_can_be_served(page: Path, tmp_path: Path) -> None:
-    """A YAML block is a plan, a bundle to train, another program's, or part of the config that comes along."""
+    """A YAML block is a plan, a bundle to train, a file of another program, or part of the packaged config."""
     for block in blocks(page, "yaml"):
         shown = yaml.safe_load(block)
         if "declared" in shown:

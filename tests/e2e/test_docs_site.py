@@ -72,7 +72,7 @@ def pages(site: Path) -> dict[Path, Page]:
 def test_every_link_and_anchor_leads_somewhere(site: Path, pages: dict[Path, Page]) -> None:
     assert len(pages) > 40
     for file, page in pages.items():
-        if file.name == "404.html":  # its links are absolute: it is shown anywhere
+        if file.name == "404.html":  # its links are absolute, as it is shown at any address
             continue
         for link in page.links:
             parts = urlsplit(link)
@@ -94,8 +94,8 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Page]) -
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text())
 
 
-def test_a_browser_has_nothing_to_complain_of(site: Path) -> None:
-    """Served as any static site, under the pages' own policy; and search, a script of theirs, finds something."""
+def test_a_browser_has_no_complaints(site: Path) -> None:
+    """The site is served like any static site, under its pages' own policy, and its search finds something."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/"
@@ -145,6 +145,6 @@ def test_every_theorem_has_its_code_and_tests() -> None:
     numbers = [int(n) for section in stated for n in re.findall(r"> \*\*(?:Theorem|Lemma) (\d+)\.", section)]
     assert sorted(numbers) == list(range(1, 26))
     for section in stated:
-        if "Lemma 3" not in section:  # of what slots contribute; its assumption has its tests below it
+        if "Lemma 3" not in section:  # about slots' contributions: the tests stand below its assumption
             assert "**Tests**" in section, section[:80]
             assert "**Code**" in section, section[:80]

@@ -1,4 +1,4 @@
-"""The operators' pages and that on keys, executed as they stand, one after the other."""
+"""The pages for operators and the page on keys, executed as written, one after the other."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 
 def test_the_pages_run_as_written(tmp_path: Path) -> None:
-    """Between the backup and the restore something happens, or there would be nothing to acknowledge."""
+    """A key is made between the backup and the restore, so that there is a loss to acknowledge."""
     pages = [blocks(DOCS / f"{page}.md", "bash") for page in ("operations", "maintenance", "keys")]
     assert [len(page) for page in pages] == [3, 9, 4]
     commands = [command for page in pages for command in page]

@@ -1,6 +1,6 @@
-"""Whole knowledge bases are read by a replica of their own: the ingress, on real Ray Serve, cannot read any here.
+"""A replica of its own reads whole knowledge bases: here, on real Ray Serve, the ingress cannot read any.
 
-Besides, the engine prints what it is asked, as somebody might let it do to debug it: what looks for canaries notices.
+The engine also prints its questions, as a developer might let it for debugging, and the search for canaries notices.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""docs/quickstart.md, executed: every way to ask gets an answer. Of Docker's commands, what can be told without it."""
+"""docs/quickstart.md, executed: every way to ask gets an answer. Docker's commands are read, as there is no Docker."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def shown(name: str) -> str:
 
 @pytest.mark.service
 async def test_every_way_to_ask_gets_an_answer(tmp_path: Path) -> None:
-    """In the order of the page, which names how many answers are left."""
+    """The questions follow the order of the page, which shows the numbers of answers left."""
     install, serve = shown("pip.sh").splitlines()
     assert re.fullmatch(r"pip install 'dp-icl\[(.+)]'", install)[1] in PROJECT["optional-dependencies"]
     assert serve == "dpicl serve --synthetic"

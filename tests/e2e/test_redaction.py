@@ -1,8 +1,8 @@
 """Canary strings in exemplars, questions, tokens and every kind of bad request: none may come out anywhere.
 
-Looked through is whatever a running service leaves or shows outside its database and its engine: what it prints, every
-file of Ray's session, processes' titles, metrics, the audit trail, traces, the dashboard. Neither may a file say how
-long a call between processes took, and the database may not hold questions, tokens, unit ids or exemplars in clear.
+The search covers everything that a running service leaves or shows outside its database and its engine: its output,
+every file of Ray's session, processes' titles, metrics, the audit trail, traces, the dashboard. No file may show how
+long a call between processes took, and the database may not hold questions, tokens, unit ids or exemplars in the clear.
 """
 
 import base64
@@ -56,7 +56,7 @@ tasks:
     mechanism: {type: embedding_mean}
 """
 _AT_REST = ("exemplar", "unit", "upload", "token", "ask", "secret")
-"""Plants that the database may not hold in the clear. A caller's Idempotency-Key, say, it does hold."""
+"""Plants that the database may not hold in the clear. It does hold a caller's Idempotency-Key, for example."""
 
 
 class Canaries(dict[str, str]):
@@ -68,7 +68,7 @@ class Canaries(dict[str, str]):
 
 
 _TIMES = re.compile(rb"[A-Z]+ \S+ (?:\d{3}|OK|ERROR) [\d.]+ms|Execution time: mean")
-"""Serve's access log, and Ray's statistics of calls between its processes: both tell times before padding."""
+"""Serve's access log, and Ray's statistics of calls between its processes: both show times before padding."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Service:
         return self.plant["tokenanalyst"]
 
     def send(self, method: str, path: str, *statuses: int, key: str | None = None, **options) -> httpx.Response:
-        """A request, to be answered with one of these statuses."""
+        """Send a request, which must be answered with one of these statuses."""
         headers = {"Authorization": f"Bearer {key or self.analyst}", **options.pop("headers", {})}
         response = httpx.request(method, self.url + path, headers=headers, timeout=120, **options)
         assert response.status_code in statuses, (method, path, response.status_code, response.text)
@@ -101,12 +101,12 @@ class Service:
         return self.send("POST", f"/v1/tasks/{task}/answers", *statuses, json={"query": query}, **options)
 
     def upload(self, rows: str, *statuses: int, knowledge_base: str = "toys") -> None:
-        """A bulk upload of JSON lines."""
+        """Upload JSON lines."""
         path, lines = f"/v1/knowledge-bases/{knowledge_base}/exemplars", {"Content-Type": "application/x-ndjson"}
         self.send("POST", path, *statuses, key=self.admin, content=rows, headers=lines)
 
     def processes(self, title: str = "") -> list[psutil.Process]:
-        """The service's own, of this title."""
+        """The service's processes with this text in their title."""
         found = []
         for process in [self.process, *self.process.children(recursive=True)]:
             try:
@@ -126,7 +126,7 @@ class Service:
 
 @contextmanager
 def planted(folder: Path, *options: str, **environment: str) -> Iterator[Service]:
-    """``dpicl serve`` with 80 toys and one that is a canary in every field, as are the secrets in its settings."""
+    """Run ``dpicl serve`` with 80 toys, another with a canary in every field, and canaries as secrets in settings."""
     plant = Canaries()
     plant["secretkey"] = base64.b64encode(secrets.token_bytes(32)).decode()
     with receiving() as traces:
@@ -156,11 +156,11 @@ def planted(folder: Path, *options: str, **environment: str) -> Iterator[Service
 
 
 def ask_well(service: Service) -> None:
-    """What is answered."""
+    """Make well-formed requests of every kind."""
     service.ask(service.plant("askclassify"), 200, headers={"Idempotency-Key": service.plant("idempotency")})
     service.ask({"text": service.plant("askfields")}, 200)
     for i in range(5):
-        service.ask(f"{service.plant('story')} {i}", 200, task="toys.story")  # all it has
+        service.ask(f"{service.plant('story')} {i}", 200, task="toys.story")  # all that the task has
     service.ask(f"{service.plant('refused')}", 402, task="toys.story")
     message = [{"role": "user", "content": service.plant("askchat")}]
     service.send("POST", "/v1/chat/completions", 200, json={"model": "toys.colour", "messages": message})
@@ -173,7 +173,7 @@ def ask_well(service: Service) -> None:
 
 
 def ask_badly(service: Service) -> None:
-    """What is refused, by every part that refuses."""
+    """Make bad requests, for every part of the service that refuses some."""
     plant, send, admin = service.plant, service.send, service.admin
     answers, chat = "/v1/tasks/toys.colour/answers", "/v1/chat/completions"
     service.ask({"field": plant("askfield")}, 422)
@@ -186,7 +186,7 @@ def ask_badly(service: Service) -> None:
     service.ask("again", 200, headers={"Idempotency-Key": plant("conflict")})
     service.ask(plant("askconflict"), 422, headers={"Idempotency-Key": plant("conflict")})
     service.ask(plant("asklongkey"), 422, headers={"Idempotency-Key": plant("longkey") * 20})
-    # A lone surrogate is JSON, and no text that could be encoded.
+    # A lone surrogate is valid JSON, but text with it cannot be encoded.
     surrogate = '{"query": "\\ud800' + plant("asksurrogate") + '"}'
     as_json = {"Content-Type": "application/json"}
     send("POST", answers, 200, 400, 422, 500, content=surrogate, headers=as_json)
@@ -246,7 +246,7 @@ def ask_badly(service: Service) -> None:
 
 
 def break_things(service: Service) -> None:
-    """Failures that no caller asked for: tables that are gone, callers who hang up, processes that are killed."""
+    """Cause other failures: missing tables, callers who hang up, and killed processes."""
     with sqlite3.connect(service.folder / "toys.sqlite", isolation_level=None, timeout=60) as database:
         for table, answered in (("releases", 500), ("tasks", 500), ("api_keys", 500), ("exemplars", 200)):
             database.execute(f"ALTER TABLE {table} RENAME TO gone")
@@ -277,7 +277,7 @@ def break_things(service: Service) -> None:
 
 
 def shown(service: Service) -> Mapping[str, bytes]:
-    """What the service shows to whoever may see it, while it runs."""
+    """Everything that the running service shows to an admin."""
     admin = service.admin
     with httpx.Client(
         base_url=service.url, headers={"Origin": service.url}, timeout=60, follow_redirects=True
@@ -297,7 +297,7 @@ def shown(service: Service) -> Mapping[str, bytes]:
 
 
 def leaks(service: Service, session: Path, told: Mapping[str, bytes]) -> set[tuple[str, str]]:
-    """Which canaries came out, and where. All of them once the service has stopped, and all is written."""
+    """The canaries that came out, each with its place; complete once the service has stopped and all is written."""
     files = [service.log, *(path for path in session.rglob("*") if path.is_file() and not path.is_symlink())]
     places = {str(path): path.read_bytes() for path in files} | dict(told)
     places["traces"] = b"".join(request.SerializeToString() for request in service.traces.requests)

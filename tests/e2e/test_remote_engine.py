@@ -50,11 +50,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--model", str(model), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
-    # With chunks the CPU build dies of a prompt that is cut in two and sampled with a seed.
+    # With chunked prefill, the CPU build dies of a prompt that is cut in two and sampled with a seed.
     command += ["--max-model-len", "1024", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096"]
-    # A model of random weights would fill its replies with the white space that a schema leaves it.
+    # A model with random weights would fill its replies with the white space that a schema allows.
     command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
-    # An engine in this process sets variables of vLLM, such as what it logs; the server is an operator's own.
+    # An engine in this process sets variables of vLLM, for its log among others; the server is an operator's own.
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("VLLM_")},
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -93,7 +93,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asking(server: Server, work: Any, **settings: Any) -> Any:
-    """What a coroutine that takes an engine returns."""
+    """The result of a coroutine function that takes an engine."""
 
     async def run() -> Any:
         config = OpenAiCompatibleConfig(
@@ -130,7 +130,7 @@ def test_an_answer_is_released_and_charged(server: Server, records: Records, tas
 
 
 def test_a_model_that_replies_with_no_label_charges_nothing(server: Server, records: Records) -> None:
-    """This one's weights are random, so it finds a label only where the server allows nothing else."""
+    """The weights are random, so the model finds a label only where the server allows nothing else."""
     with pytest.raises(UnusableReplyError):
         answer(server, records, "toys.colour", constrain_labels=False)
     assert states(records, "colour") == {"voided": 1}

@@ -1,5 +1,8 @@
-"""Each overlay as rendered, on a Ray here that gets it as KubeRay would give it; what differs from the manifests is
-written below: addresses, files, the numbers of GPUs and replicas, and the language model."""
+"""Each overlay as rendered, given to a local Ray as KubeRay would give it.
+
+The differences from the manifests are written below: addresses, files, the numbers of GPUs and replicas, and the
+language model.
+"""
 
 import base64
 import json
@@ -30,7 +33,7 @@ OF_THE_FILE_SYSTEM = {"PATH", "HOME", "MPLCONFIGDIR"}
 
 
 def here(config: dict[str, Any], pod: Pod) -> dict[str, Any]:
-    """A Serve config for this machine: another door, one node, and no GPU."""
+    """The Serve config for this machine: another address, one node, and no GPU."""
     config = deepcopy(config)
     config["http_options"] |= {"host": "127.0.0.1", "port": pod.ports[8000]}
     (application,) = config["applications"]
@@ -47,7 +50,7 @@ def here(config: dict[str, Any], pod: Pod) -> dict[str, Any]:
 
 @contextmanager
 def running(overlay: str, folder: Path, ledger: str, witness: str) -> Iterator[tuple[Pod, str]]:
-    """The overlay's service pod, its database brought up to date as the manifests say, and filled; and an API key."""
+    """Run the overlay's service pod on a database migrated as in the manifests, and filled; yield it and an API key."""
     template = pods(overlay)[service_pod(overlay)]
     (container,) = template["spec"]["containers"]
     key_file = folder / "key"
@@ -61,14 +64,14 @@ def running(overlay: str, folder: Path, ledger: str, witness: str) -> Iterator[t
     migrated(overlay, given)
     key = filled(ledger, witness, key_file, folder)
     parameters = dict(groups(overlay)[service_pod(overlay)]["rayStartParams"])
-    if "resources" in parameters:  # KubeRay's shell takes one pair of quotes off
+    if "resources" in parameters:  # KubeRay's shell removes one pair of quotes
         parameters["resources"] = json.loads(parameters["resources"])
     with ray_started(folder, given, {"num-cpus": "8", **parameters}) as pod:
         yield pod, key
 
 
 def migrated(overlay: str, given: dict[str, str]) -> None:
-    """The pod's first container, which waits for the job if there is one."""
+    """Run the pod's first container, which waits for the migration job if there is one."""
     (first,) = pods(overlay)[service_pod(overlay)]["spec"]["initContainers"]
     without_key = {name: value for name, value in given.items() if name != "DPICL_ENCRYPTION_KEY_FILE"}
     with started(first, without_key) as waiting:
@@ -91,7 +94,7 @@ def started(container: dict[str, Any], given: dict[str, str]) -> Iterator[subpro
 
 
 def filled(ledger: str, witness: str, key_file: Path, folder: Path) -> str:
-    """What an admin does first: a knowledge base, a signed plan, an API key."""
+    """Do what an admin does first: make a knowledge base, a signed plan, and an API key."""
     settings = Settings(database_url=ledger, witness_url=witness, encryption_key_file=key_file)
     records = make_records(folder, settings=settings)
     sign(records, calibrate_plan(load_plan(PLAN), public_size=60), "test")
@@ -128,7 +131,7 @@ def test_local_answers(tmp_path: Path):
 
 
 def test_production_answers_after_gpu_in_the_same_cluster(tmp_path: Path, new_postgres: Callable[[], str]):
-    """A changed Serve config is taken by the running cluster, as docs/kubernetes.md promises."""
+    """The running cluster takes a changed Serve config, as docs/kubernetes.md promises."""
     with running("production", tmp_path, new_postgres(), new_postgres()) as (pod, key):
         ready = probes("production", "service")["readiness"]
         assert pod.probe(ready) == 0

@@ -1,6 +1,6 @@
-"""A service on Ray Serve that asks a remote model sanitised questions; what it sends is looked at on the other side.
+"""A service on Ray Serve that asks a remote model sanitised questions; its requests are examined at the other end.
 
-Another model, beside the service, fits released texts to the questions as they were asked.
+A second model, beside the service, fits released texts to the original questions.
 """
 
 import json
@@ -29,7 +29,7 @@ WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
 pytestmark = [pytest.mark.lengthy, pytest.mark.service]
 
 SECRET = ("zebrafish", "quagga", "okapi")
-"""No words that can come out of a sanitiser."""
+"""Words that cannot come out of a sanitiser."""
 REMOTE_KEY = "for-the-remote-model"  # pragma: allowlist secret
 FITTED = "The platypus is with Payments."
 PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
@@ -43,12 +43,12 @@ class Sanitising:
     cache: Path
 
     def prompts(self) -> list[str]:
-        """All that arrived elsewhere so far, whole bodies."""
+        """The whole bodies of all requests that the remote model has got."""
         return [json.dumps(asked.body) for asked in self.model._server.asked]
 
 
 async def label_of_each_task(asked: Asked) -> bytes:
-    """The model's replies: a label of the task that the prompt belongs to."""
+    """The model's reply: a label of the task that the prompt belongs to."""
     return completion("Office" if asked.prompt.endswith("Where:") else "Payments")
 
 
@@ -67,7 +67,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
             "realign": {"base_url": beside.url, "model": "here"},
         }
         with pytest.MonkeyPatch.context() as environment:
-            environment.setenv("DPICL_LATENCY_UNPADDED", "true")  # its work is as slow as the machine is busy
+            environment.setenv("DPICL_LATENCY_UNPADDED", "true")  # on a busy machine, its work is slow
             environment.setenv("DPICL_REMOTE_API_KEY", REMOTE_KEY)
             environment.setenv("DPICL_SANITIZER_WORDS", str(WORDS))
             (folder / "public.txt").write_text("\n".join(PUBLIC))
@@ -78,7 +78,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
 
 
 def costs(running: Sanitising) -> list[sa.Row]:
-    """What all keys' texts have cost."""
+    """The costs of all keys' texts."""
     database = open_database(running.service.database_url)
     with database.connect() as connection:
         rows = connection.execute(sa.select(text_costs).where(text_costs.c.conversation == "")).all()
@@ -86,8 +86,8 @@ def costs(running: Sanitising) -> list[sa.Row]:
     return list(rows)
 
 
-def test_no_raw_word_is_sent_but_as_announced(running: Sanitising) -> None:
-    """Words that nothing knows never; a known one as often as the audited channel says. Exemplars stay."""
+def test_raw_words_are_sent_only_as_announced(running: Sanitising) -> None:
+    """Unknown words are never sent, and a known one with the audited channel's probability. Exemplars stay here."""
     sanitizer = open_sanitizer("medoid_rr", minilm_words(WORDS, running.cache), EPSILON, running.cache, keep=KEEP)
     channel, count = sanitizer.served.channel, 2000
     x = sanitizer.served.vocabulary.index[channel.outputs[0]]
@@ -117,7 +117,7 @@ def test_one_text_for_all_tasks_of_a_key(running: Sanitising) -> None:
 
 
 def test_a_released_text_is_fitted_beside_the_service(running: Sanitising) -> None:
-    """To the question as it was asked, for its caller: on REST, by OpenAI's client, on the command line."""
+    """Its caller gets it fitted to the original question: over REST, by OpenAI's client, and on the command line."""
     question, seen = f"Where is my {SECRET[0]} and the new book?", running.beside._server.asked
     before = len(seen)
     answer = running.service.ask(question, "support.page").json()
@@ -140,7 +140,7 @@ def test_a_released_text_is_fitted_beside_the_service(running: Sanitising) -> No
 
 
 def test_nothing_private_has_left(running: Sanitising) -> None:
-    """After the questions above: neither to the model, nor into logs; and each question was paid for once."""
+    """The questions above left nothing private with the model or in logs, and each question was paid for once."""
     everything = "".join(running.prompts())
     assert everything
     assert not [word for word in (*SECRET, CANARY, FITTED) if word in everything]
@@ -161,7 +161,7 @@ def test_http_has_the_same_ledger(running: Sanitising) -> None:
 
 
 def test_the_dashboard_shows_it_as_epsilon_moves(running: Sanitising) -> None:
-    """In a real browser: words and their chances, then whole texts. Nothing of it is charged."""
+    """A real browser shows words and their probabilities, then whole texts. Nothing is charged for it."""
     before = costs(running)
     with opened(running.service.environment) as records:
         admin = records.keys.create("Maria", "admin")[1]

@@ -39,7 +39,7 @@ CLIENTS = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """A question's fate."""
+    """A question and its outcome."""
 
     question: str
     status: int
@@ -57,34 +57,34 @@ class Running:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def ask(self) -> Asked:
-        """Ask what was never asked before."""
+        """Ask a new question."""
         question = f"toy {next(self.numbers)}"
         response = self.client.post("/v1/tasks/toys.colour/answers", json={"query": question})
         return Asked(question, response.status_code, response.json().get("id"))
 
     def alive(self) -> set[int]:
-        """The processes of the engine's replicas."""
+        """The ids of the processes of the engine's replicas."""
         return {int(file.name) for file in self.journal.iterdir() if psutil.pid_exists(int(file.name))}
 
     def noted(self, event: str, process: int) -> Counter[str]:
-        """How often a replica began, or had done, a question's slots."""
+        """How often a replica began, or finished, each question's slots."""
         lines = (self.journal / str(process)).read_text().splitlines()
         return Counter(line.removeprefix(f"{event} ") for line in lines if line.startswith(f"{event} "))
 
     def at_work(self, process: int) -> set[str]:
-        """Questions whose slots this replica has begun, and not done."""
+        """The questions whose slots this replica has begun, but not finished."""
         return set(self.noted("began", process) - self.noted("done", process))
 
     def sampled(self) -> dict[int, set[str]]:
-        """The questions whose slots reached an engine, per replica that ever was."""
+        """The questions whose slots reached an engine, for each replica, alive or dead."""
         return {int(file.name): set(self.noted("began", int(file.name))) for file in self.journal.iterdir()}
 
     def kill_a_replica(self) -> None:
-        """Kill one that is at work."""
+        """Kill a replica that is at work."""
         victim = min(self.alive())
         deadline = time.monotonic() + 60
         while True:
-            os.kill(victim, signal.SIGSTOP)  # what it is at, it is still at when it is killed
+            os.kill(victim, signal.SIGSTOP)  # so that it is still at work when it is killed
             if self.at_work(victim):
                 break
             os.kill(victim, signal.SIGCONT)
@@ -98,8 +98,8 @@ class Running:
         assert self.hear() == "removed"
 
     def hear(self) -> str:
-        """What the program says next."""
-        assert select.select([self.program.stdout], [], [], 180)[0], "the cluster says nothing"
+        """The next line that the program prints."""
+        assert select.select([self.program.stdout], [], [], 180)[0], "the cluster prints nothing"
         return self.program.stdout.readline().strip()
 
 
@@ -154,7 +154,7 @@ def processes_of(database_url: str) -> list[int]:
 
 
 def during(service: Running, event: Callable[[], None]) -> list[Asked]:
-    """Ask from several clients; something happens after a quarter of the answers, and then one more is answered."""
+    """Ask from several clients, cause an event after a quarter of the answers, and ask until one more is answered."""
     answered = threading.Semaphore(0)
 
     def ask(_: int) -> Asked:
@@ -179,7 +179,7 @@ def during(service: Running, event: Callable[[], None]) -> list[Asked]:
 
 
 def use_up(service: Running) -> list[Asked]:
-    """Ask from several clients until there are no answers left for any of them."""
+    """Ask from several clients until no client gets an answer."""
 
     def ask_on(_: int) -> list[Asked]:
         asked = [service.ask()]
@@ -190,7 +190,7 @@ def use_up(service: Running) -> list[Asked]:
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         asked = [one for client in pool.map(ask_on, range(CLIENTS)) for one in client]
-    return [*asked, *ask_on(0)]  # a question refused while another was in flight, whose charge was then voided
+    return [*asked, *ask_on(0)]  # a question is refused while another is in flight, whose charge may then be voided
 
 
 @pytest.mark.lengthy
@@ -215,9 +215,10 @@ def test_a_replica_and_a_node_die_under_load(tmp_path: Path) -> None:
         assert {one.status for one in asked} <= {200, 402, 503}
         answers = {one.release for one in asked if one.status == 200}
         refused = [one for one in asked if one.status == 503]
-        # From the sample on nothing fails, whichever engine dies: else a failure would speak of private data.
+        # Nothing fails after the sample, whichever engine dies: otherwise a failure would depend on private data.
+        # The service's own measurements ask other questions, which do not count.
         asked_for = {question for question in set().union(*sampled.values()) if question.startswith("toy ")}
-        assert asked_for == {one.question for one in asked if one.status == 200}  # not what the service measured with
+        assert asked_for == {one.question for one in asked if one.status == 200}
         with service.records.database.connect() as connection:
             assert violations(connection) == []
             paid = sa.select(releases.c.id).join(charges).where(charges.c.state == "released")

@@ -67,7 +67,7 @@ def test_free_text_is_answered_by_every_mechanism(running: Running) -> None:
     assert "free, answered before" in said
 
 
-def test_a_task_that_runs_out_answers_from_what_its_plan_released_once(running: Running) -> None:
+def test_a_task_that_runs_out_answers_from_its_one_time_release(running: Running) -> None:
     for number in range(running.get("/v1/tasks/support.triage").json()["answers"]):
         paid = running.ask(f"Question {number}", "support.triage")
         assert (paid.status_code, paid.json()["cost"]["charged"]) == (200, 1)
@@ -77,7 +77,7 @@ def test_a_task_that_runs_out_answers_from_what_its_plan_released_once(running: 
 
 
 def charges(running: Running) -> Counter[str]:
-    """How many charges are in which state, in books that balance."""
+    """The number of charges in each state; the ledger has no violations."""
     database = open_database(running.database_url)
     with database.connect() as connection:
         assert violations(connection) == []
@@ -90,7 +90,9 @@ def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
     """Ray Serve cancels an abandoned request; what it paid for is answered all the same."""
     before = charges(running)
     questions: list[str] = []
-    while len(questions) < 5 or charges(running) == before:  # a busy machine may get to them only when we have gone
+    while (
+        len(questions) < 5 or charges(running) == before
+    ):  # a busy machine may start on them after the caller has gone
         questions.append(f"Never mind question {len(questions)}")
         with pytest.raises(httpx.ReadTimeout):
             running.ask(questions[-1], timeout=httpx.Timeout(60, read=0.05))
@@ -100,10 +102,10 @@ def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
 
 
 def test_replicas_log_lines_of_json(running: Running) -> None:
-    """Which programs read: nothing stands before them."""
+    """Programs read these lines, so they have no prefix."""
     lines = running.log.read_text().splitlines()
     events = {json.loads(line)["event"] for line in lines if line.startswith("{")}
-    assert "latency_measured" in events  # which the ingress logs
+    assert "latency_measured" in events  # logged by the ingress
     assert not [line for line in lines if line.startswith("(")]
 
 
@@ -114,7 +116,7 @@ def test_nothing_is_open_to_other_machines(running: Running) -> None:
     assert {address for _, address, _ in waiting} == {"127.0.0.1"}
 
 
-def test_ray_asks_for_a_token_that_nobody_is_told(running: Running) -> None:
+def test_ray_requires_a_secret_token(running: Running) -> None:
     family = psutil.Process(running.process.pid).children(recursive=True)
     tokens = {process.environ().get("RAY_AUTH_TOKEN", "") for process in family}
     (token,) = tokens - {""}
@@ -134,7 +136,7 @@ def test_ray_asks_for_a_token_that_nobody_is_told(running: Running) -> None:
 
 
 def _call(port: int, method: str, token: str | None = None) -> grpc.StatusCode:
-    """How an empty call ends."""
+    """The status of an empty call."""
     metadata = [("authorization", f"Bearer {token}")] if token else []
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:
@@ -144,7 +146,7 @@ def _call(port: int, method: str, token: str | None = None) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-def test_ray_tells_no_one_how_long_a_call_took(running: Running) -> None:
+def test_ray_does_not_publish_how_long_a_call_took(running: Running) -> None:
     for _, _, port in running.listening():
         try:
             text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=1).text
@@ -188,14 +190,14 @@ def test_nothing_private_is_logged(running: Running) -> None:
     assert "contributions OK" not in text  # Serve's access log times every call
 
 
-def test_it_says_when_answers_leave(running: Running) -> None:
+def test_it_prints_when_answers_leave(running: Running) -> None:
     printed = running.log.read_text()
     for task in ("team@1", "page@2", "topics@2", "rules@2"):
         assert re.search(rf"support\.{task}: answers leave after \d+ ms or multiples", printed), printed
 
 
 def test_it_ends_with_its_ray(running: Running) -> None:
-    """Not half-dead until somebody looks: what runs it starts it again."""
+    """The service does not linger half-dead: it exits, and its supervisor can start it again."""
     family = psutil.Process(running.process.pid).children(recursive=True)
     [raylet] = [one for one in family if one.name() == "raylet"]
     raylet.kill()

@@ -1,6 +1,6 @@
 """A language model end to end: ``dpicl serve`` with a tiny model of random weights on vLLM's CPU engine.
 
-One task's blocks are kept by vLLM: read at the first question, and anew after each change.
+vLLM keeps one task's blocks: it reads them at the first question, and again after each change.
 """
 
 import json
@@ -65,7 +65,7 @@ def ask(running: Running, query: str) -> httpx.Response:
 
 
 def vllm_processes(running: Running) -> list[psutil.Process]:
-    """vLLM's own, parents first. By title or by how they were begun: a title cannot be set in every environment."""
+    """vLLM's processes, parents first, by title or by how they were started: not every environment can set titles."""
     family = psutil.Process(running.process.pid).children(recursive=True)
     found = [p for p in family if p.name().startswith("VLLM::") or any("spawn_main" in word for word in p.cmdline())]
     assert found, [(p.pid, p.name(), p.cmdline()[:3]) for p in family]
@@ -121,7 +121,7 @@ def test_a_dead_engine_charges_nothing_and_is_replaced(running: Running) -> None
 
 
 def test_a_killed_replica_leaves_no_engine_behind(running: Running) -> None:
-    """As when it takes too much memory: what vLLM started holds most of it, and would stay. The service stops, too."""
+    """Systems kill replicas for their memory, most of which vLLM's processes hold. They and the service end."""
     processes = vllm_processes(running)
     replica = next(process for process in processes[0].parents() if "EngineDeployment" in " ".join(process.cmdline()))
     replica.kill()

@@ -40,7 +40,7 @@ class Restoring:
         return httpx.post(f"{self.url}/v1/restore/answers", json=body | {"mode": "steer"}, headers=headers, timeout=150)
 
     def expected(self, text: str, vectors: np.ndarray | None) -> str | None:
-        """What transformers answers; None if two answers are too near each other to tell."""
+        """The answer of transformers; None if the two best are too close to call."""
         found = right(self.reference, text, vectors)
         second, first = np.sort(found)[-2:]
         return OPTIONS[int(found.argmax())] if first - second > CLEAR else None
@@ -69,7 +69,7 @@ def test_it_is_ready_only_when_the_model_is_loaded(restoring: Restoring) -> None
 
 
 def test_several_clients_get_the_answers_of_their_own_bundles(restoring: Restoring) -> None:
-    """Steered by two bundles in the same batches, some not at all; each answer is what transformers says."""
+    """Questions in the same batches are steered by two bundles, or not at all; each gets the answer of transformers."""
     asked, answers, steered = [], [], 0
     for text, profile in itertools.product(TEXTS, range(PROFILES)):
         plain = restoring.expected(text, None)
@@ -78,7 +78,7 @@ def test_several_clients_get_the_answers_of_their_own_bundles(restoring: Restori
             asked += [(bundle, text, profile) for bundle, _ in restoring.bundles]
             answers += said
             steered += plain not in said and said[0] != said[1]
-    assert steered >= 4  # neither no bundle nor the other one would do
+    assert steered >= 4  # answers that neither the other bundle nor none would give
     with ThreadPoolExecutor(16) as pool:
         replies = list(pool.map(lambda one: restoring.ask(*one), asked))
     assert [(reply.status_code, reply.json().get("answer")) for reply in replies] == [(200, one) for one in answers]

@@ -84,8 +84,8 @@ def test_the_plan_costs_at_most_4(plan) -> None:
 
 
 @pytest.mark.slow
-def test_nearest_tickets_tell_the_team(tickets, questions) -> None:
-    """Of one in thirty of them, without noise: the commonest team among the 15 nearest."""
+def test_nearest_tickets_reveal_the_team(tickets, questions) -> None:
+    """The most common team among the 15 nearest of 300 tickets, without noise."""
     some = tickets[:300]
     embedder = Embedder()
     vectors = rounded(np.asarray(embedder.embed_many([ticket["text"] for ticket in some])))

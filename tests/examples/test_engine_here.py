@@ -1,4 +1,4 @@
-"""``make demo`` finds out what runs here before it installs anything."""
+"""``make demo`` finds an engine that runs here before it installs anything."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def machine(root: Path, *, flags: str = "sse2 avx2 fma f16c", free_gib: float = 16, limit: str | None = None) -> Path:
-    """The files that tell of a machine."""
+    """The files that describe a machine."""
     (root / "proc").mkdir()
     (root / "proc/cpuinfo").write_text(f"processor\t: 0\nmodel name\t: a processor\nflags\t\t: {flags}\n")
     memory = f"MemTotal: {64 * GIB_KB} kB\nMemAvailable:   {round(free_gib * GIB_KB)} kB\n"
@@ -72,10 +72,10 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         ("", ("ENGINE=nearest_exemplar",), "--engine nearest_exemplar"),
     ],
 )
-def test_the_demo_takes_what_runs_here_unless_told(
+def test_the_demo_takes_the_engine_that_runs_here_by_default(
     machine_says: str, chosen: tuple[str, ...], runs: str, tmp_path: Path
 ) -> None:
-    """Nothing is run but the script that looks at the machine, and in its place one that says what is wanted."""
+    """Make runs nothing but the script that examines the machine, here replaced by one that prints the engine."""
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\necho {machine_says}\n")
     python.chmod(0o755)

@@ -30,7 +30,7 @@ def talk(sanitizer: TextSanitizer) -> Conversation:
 
 
 def test_a_chain_that_answers_with_its_prompt(talk: Conversation) -> None:
-    """Letter by letter: what a model sees, and what comes back."""
+    """The model's prompt and the restored answer, streamed letter by letter."""
     seen: list[str] = []
 
     def model(prompts: Iterator[PromptValue]) -> Iterator[str]:

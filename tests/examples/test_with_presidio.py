@@ -31,7 +31,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def analyzer(tmp_path_factory: pytest.TempPathFactory) -> AnalyzerEngine:
-    """With all its patterns; names are found by a rule of spaCy's instead of a model, which would be downloaded."""
+    """An analyzer with all its patterns. A rule of spaCy's finds names, as a model would have to be downloaded."""
     pipeline, folder = spacy.blank("en"), tmp_path_factory.mktemp("spacy")
     pipeline.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Alice"}])
     pipeline.to_disk(folder)
@@ -51,7 +51,7 @@ def test_one_value_for_all_that_was_found() -> None:
 
 
 def test_the_law_keeps_epsilon() -> None:
-    """A value that is kept with odds e^ε, whatever is found; checked within an error of 1e-9."""
+    """A value is kept with odds e^ε, whatever is found; the check errs with probability 1e-9."""
     runs = 300
     for found in ("Boston", "a farm in the hills"):
         drawn = [anonymized(found, [found], values=["Boston", "Paris"], epsilon=1) for _ in range(runs)]
@@ -83,7 +83,7 @@ def test_refusals(params: dict[str, Any], said: str, tmp_path: Path) -> None:
 
 
 def test_what_the_analyzer_finds_becomes_public_values(analyzer: AnalyzerEngine) -> None:
-    """Each kind its own; kinds without an operator as Presidio does it; what is not found stays."""
+    """Each kind has its own values, Presidio replaces kinds without an operator, and all other text stays."""
     engine = AnonymizerEngine()
     engine.add_anonymizer(DpSanitize)
     names, mails = ["Bea", "Cem", "Dora"], ["a@example.com", "b@example.com"]
@@ -98,7 +98,7 @@ def test_what_the_analyzer_finds_becomes_public_values(analyzer: AnalyzerEngine)
 
 
 def test_what_the_analyzer_finds_becomes_placeholders(analyzer: AnalyzerEngine, tmp_path: Path) -> None:
-    """Stable while a conversation lasts, and restored in its answers; other words are drawn."""
+    """Placeholders are stable throughout a conversation and restored in its answers; other words are drawn."""
     sanitizer = open_sanitizer(
         "medoid_rr", letter_words(60), 2, tmp_path, keep=["stopwords", "punctuation", "placeholders"]
     )

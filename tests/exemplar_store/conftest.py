@@ -1,4 +1,4 @@
-"""A store on either database, and stand-ins for what the service brings to it."""
+"""A store on either database, and stand-ins for the parts of the service that it uses."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def tickets(another: Callable[[str], KnowledgeBase]) -> KnowledgeBase:
 
 @pytest.fixture
 def rows() -> Callable[..., list[Row]]:
-    """``rows(units, each=1)``: that many units ``u0, u1, ...`` with that many exemplars each."""
+    """``rows(units, each=1)``: rows of units ``u0, u1, ...``, with ``each`` exemplars per unit."""
 
     def make(units: int, each: int = 1, prefix: str = "u") -> list[Row]:
         return [

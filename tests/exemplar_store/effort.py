@@ -1,4 +1,4 @@
-"""How much of a database something touches, in its own terms."""
+"""The work that an action causes in a database, in the database's own terms."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def listening(engine: sa.Engine, event: str, listener: Callable[..., None]) -> I
 
 
 def sqlite_steps(engine: sa.Engine, action: Callable[[], Any]) -> int:
-    """Machine instructions executed."""
+    """The number of virtual-machine instructions that SQLite executes for an action."""
     steps = 0
 
     def step() -> None:
@@ -37,7 +37,7 @@ def sqlite_steps(engine: sa.Engine, action: Callable[[], Any]) -> int:
 
 
 def postgresql_rows(engine: sa.Engine, action: Callable[[], Any], selected: str = "SELECT") -> int:
-    """Rows that the executor says it touched, in all statements with this in them."""
+    """The number of rows that the executor reports as touched, over all statements that contain ``selected``."""
     statements = []
 
     def remember(connection, cursor, statement, parameters, context, many) -> None:

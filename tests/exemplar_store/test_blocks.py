@@ -1,4 +1,4 @@
-"""Blocks: whose they are, how they are drawn, and that nothing else moves when a unit comes or goes."""
+"""Blocks: which units they hold, how they are drawn, and that nothing else moves when a unit comes or goes."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ EVERYBODY = {"probability": 1, "max_exemplars": 1000}
 
 
 def texts(slots: Sequence[Slot]) -> list[list[str]]:
-    """What the slots hold, in order."""
+    """The texts in each slot, in order."""
     return [[exemplar.fields["text"] for exemplar in slot] for slot in slots]
 
 
@@ -65,7 +65,7 @@ def test_a_unit_that_comes_or_goes_changes_its_own_block_and_no_other(store, tic
 
 
 def test_more_blocks_than_a_sample_may_have_are_an_empty_sample(store, tickets, rows, monkeypatch):
-    """Whoever is in them: the coins decide, and no block is used in place of another."""
+    """Whichever units are in them, the coins decide, and no block is used in place of another."""
     store.ingest("tickets", rows(10))
     for drawn, kept in ((3, 3), (4, 0)):
         monkeypatch.setattr("exemplar_store.sampling.poisson_sample", lambda *_, drawn=drawn: np.arange(drawn))
@@ -95,7 +95,7 @@ def test_a_block_is_the_same_whenever_it_is_drawn(store, tickets, rows):
 
 
 def test_the_order_within_a_block_mixes_units(store, tickets, rows):
-    """It is that of keyed hashes, not of units: one with many exemplars does not come first or last as a whole."""
+    """Exemplars are in the order of keyed hashes, not of units: those of a large unit are not all first or last."""
     store.ingest("tickets", rows(2, each=100))
     ((block),) = texts(store.sample_blocks("tickets", blocks=1, **EVERYBODY))
     assert len(block) == 200
@@ -122,7 +122,7 @@ def test_each_block_is_drawn_independently_with_the_probability(store, tickets, 
     sizes = np.array([bin(drawn).count("1") for drawn in range(2**BLOCKS)])
     law = q**sizes * (1 - q) ** (BLOCKS - sizes)
     assert p_value(counts, runs, law) > ALPHA
-    assert p_value(counts, runs, np.full(2**BLOCKS, 1 / 2**BLOCKS)) < ALPHA  # q = 1/2 is told apart
+    assert p_value(counts, runs, np.full(2**BLOCKS, 1 / 2**BLOCKS)) < ALPHA  # q = 1/2 would be noticed
     fixed_size = np.where(sizes == 1, 1 / BLOCKS, 0)
     assert p_value(counts, runs, fixed_size) < ALPHA
 
@@ -130,7 +130,7 @@ def test_each_block_is_drawn_independently_with_the_probability(store, tickets, 
 @pytest.mark.slow
 @ONE_DATABASE
 def test_the_number_of_slots_has_a_law_without_exemplars_in_it(store, tickets, rows):
-    """Binomial over all blocks, those that nobody is in among them; so an empty knowledge base has slots too."""
+    """The law is binomial over all blocks, including empty ones; so an empty knowledge base has slots too."""
     runs, q = 600, 0.25
     law = stats.binom.pmf(np.arange(BLOCKS + 1), BLOCKS, q)
     for upload in ([], rows(1)):

@@ -1,4 +1,4 @@
-"""Cohorts: who arrives when, for ever, and that only those named are drawn."""
+"""Cohorts: a unit stays in the cohort in which it arrives, and only the cohorts that are named are drawn."""
 
 from unittest.mock import Mock
 
@@ -21,7 +21,7 @@ def row(unit: str, text: str = "") -> Row:
 
 
 def drawn(store, *cohorts: int) -> list[list[str]]:
-    """Whose exemplars are drawn if everybody is, by each of the three ways."""
+    """The exemplars that are drawn if every unit is drawn, by each of the three ways."""
     every = {"probability": 1.0, "max_exemplars": 10_000, "cohorts": cohorts}
     ways = (
         store.sample_slots(NAME, ensemble=3, **every),
@@ -69,19 +69,19 @@ def test_a_unit_stays_in_its_cohort_through_every_change_of_keys(three, engine) 
     assert three.get(NAME).public_sizes == (1000, 200, 300, 400)
 
 
-def test_no_cohort_is_opened_where_somebody_would_not_be_recognised(three, engine) -> None:
+def test_no_cohort_is_opened_where_a_unit_would_not_be_recognised(three, engine) -> None:
     before = three.get(NAME).public_sizes
     with engine.begin() as connection:
         note_lost_arrivals(connection, NAME)
         note_lost_arrivals(connection, "nobody")
     with pytest.raises(UnrecognisedUnitsError):
         three.open_cohort(NAME, 100, nothing)
-    three.ingest(NAME, [row("late")])  # to the newest
+    three.ingest(NAME, [row("late")])  # into the newest cohort
     assert drawn(three, 3)[0][-1] == "late"
     assert three.get(NAME).public_sizes == before
 
 
-def test_nor_where_a_restore_comes_between_the_count_and_the_lock(three, monkeypatch) -> None:
+def test_no_cohort_is_opened_if_a_restore_comes_between_the_count_and_the_lock(three, monkeypatch) -> None:
     find = three.keyring.open
 
     def losing(connection, name, *, lock=False):

@@ -207,9 +207,9 @@ def test_a_row_changed_or_moved_behind_the_stores_back_is_left_out_alone(
 
 
 def test_the_stored_tags_are_not_guessable_hashes(store, another, engine, tickets):
-    """Who guesses a unit id cannot confirm it without the key: two knowledge bases tag it differently.
+    """An attacker who guesses a unit id cannot confirm it without the key: two knowledge bases tag it differently.
 
-    Nor does it show that two units have equal exemplars.
+    Nor do tags show that two units have equal exemplars.
     """
     another("other")
     for name in ("tickets", "other"):

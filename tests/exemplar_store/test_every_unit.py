@@ -1,4 +1,4 @@
-"""Every unit read, for a release that is made of the whole knowledge base."""
+"""All units are read for a release of the whole knowledge base."""
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ def held(units) -> list[list[str]]:
 
 
 def test_each_unit_comes_once_and_whole(store, tickets, rows, embed, monkeypatch) -> None:
-    """However many are read at a time."""
+    """This holds however many units are read at a time."""
     store.ingest("tickets", [*rows(7, each=3), *rows(5, prefix="single")], embed)
     expected = sorted(
         [sorted(f"text {one} of u{unit}" for one in range(3)) for unit in range(7)]
@@ -42,7 +42,7 @@ def test_forgotten_units_and_rows_that_do_not_open_are_left_out(store, engine, t
 
 @pytest.mark.slow
 def test_it_is_the_knowledge_base_of_one_moment(store, engine, tickets, rows, embed, monkeypatch) -> None:
-    """What is uploaded or forgotten while it is read changes nothing, and others still wait for each other."""
+    """Uploads and deletions during the reading change nothing, and writers still wait for each other."""
     store.ingest("tickets", rows(6), embed)
     monkeypatch.setattr(stores, "_UNITS_AT_ONCE", 1)
     reading = store.every_unit("tickets")
@@ -50,6 +50,6 @@ def test_it_is_the_knowledge_base_of_one_moment(store, engine, tickets, rows, em
     store.forget("tickets", "u5")
     store.ingest("tickets", rows(3, prefix="new"), embed)
     assert held([*first, *reading]) == [[f"text 0 of u{unit}"] for unit in range(6)]
-    if engine.dialect.name == "sqlite":  # forgetting waits less for those who read, and leaves the rest as it was
+    if engine.dialect.name == "sqlite":  # forgetting waits less for readers, and restores the usual timeout
         with engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == BUSY_TIMEOUT_S * 1000

@@ -54,7 +54,7 @@ def test_what_goes_in_comes_out(store, tickets, rows, embed, embedded):
 
 
 @pytest.mark.parametrize("embedded", [True, False])
-def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embed, embedded):
+def test_a_dry_run_reports_what_would_be_stored(store, engine, tickets, rows, embed, embedded):
     kind = {"embed": embed} if embedded else {}
     for _ in range(2):  # as nothing is stored, twice the same
         assert store.ingest("tickets", rows(3), **kind, dry_run=True) == IngestReport(3, 3, 0, ())
@@ -70,7 +70,7 @@ def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embe
         store.ingest("tickets", many, **kind, dry_run=True)
 
 
-def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
+def test_progress_is_reported_batch_by_batch(store, tickets, rows, embed):
     told: list[tuple[int, int]] = []
     store.ingest("tickets", rows(1100), embed, lambda done, total: told.append((done, total)))
     assert told == [(0, 1100), (512, 1100), (1024, 1100), (1100, 1100)]
@@ -125,7 +125,7 @@ def test_what_is_forgotten_while_others_are_embedded_is_stored_again(store, engi
 
 
 def test_an_exemplar_is_stored_once_for_its_unit(store, engine, tickets):
-    """Whether it comes twice in one upload or the upload is sent again."""
+    """This holds whether it comes twice in one upload or the upload is sent again."""
     same = {"text": "t", "label": "l"}
     upload = [Row(1, "ann", same), Row(2, "ann", same), Row(3, "bo", same)]
     assert store.ingest("tickets", upload) == IngestReport(2, 2, 1, ())
@@ -147,39 +147,39 @@ def test_units_that_come_back_are_counted(store, tickets, rows, embed, monkeypat
     assert store.ingest("tickets", upload, embed, replace=replace).returned == 0
 
 
-def said(*texts: str, unit: str = "ann") -> list[Row]:
+def rows_of(*texts: str, unit: str = "ann") -> list[Row]:
     return [Row(number, unit, {"text": text, "label": "l"}) for number, text in enumerate(texts, 1)]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
 def test_an_upload_may_replace_all_there_is_of_its_units(store, engine, tickets, monkeypatch, at_once):
     monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
-    store.ingest("tickets", [*said("1", "2", "3"), *said("1", unit="bo")])
-    mixed = [*said("3", "4"), *said("1", unit="cy"), *said("5", "5")]
+    store.ingest("tickets", [*rows_of("1", "2", "3"), *rows_of("1", unit="bo")])
+    mixed = [*rows_of("3", "4"), *rows_of("1", unit="cy"), *rows_of("5", "5")]
     assert store.ingest("tickets", mixed, replace=True, dry_run=True).replaced == 3
     assert counts(engine) == (2, 4, 2)
     assert store.ingest("tickets", mixed, replace=True) == IngestReport(4, 1, 1, (), replaced=3)
     by_unit = [sorted(one.fields["text"] for one in unit) for unit in store.every_unit("tickets")]
     assert by_unit == [["3", "4", "5"], ["1"], ["1"]], "ann is where she was"
-    assert store.ingest("tickets", said("6")).replaced == 0
+    assert store.ingest("tickets", rows_of("6")).replaced == 0
     assert counts(engine) == (3, 6, 3)
 
 
 def test_what_cannot_be_stored_replaces_nothing(store, engine, tickets):
-    store.ingest("tickets", said("1", "2"))
-    too_many = said(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT + 1)))
+    store.ingest("tickets", rows_of("1", "2"))
+    too_many = rows_of(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT + 1)))
     with pytest.raises(UnitTooLargeError):
         store.ingest("tickets", too_many, replace=True)
 
     with pytest.raises(RuntimeError):
-        store.ingest("tickets", said("3"), before_commit=Mock(side_effect=RuntimeError), replace=True)
+        store.ingest("tickets", rows_of("3"), before_commit=Mock(side_effect=RuntimeError), replace=True)
     assert texts(store) == ["1", "2"]
-    full = said(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT)))
+    full = rows_of(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT)))
     for _ in range(2):  # they are not too many together
         assert store.ingest("tickets", full, replace=True).exemplars == MAX_EXEMPLARS_PER_UNIT
 
 
-def test_an_empty_upload_is_no_error(store, engine, tickets):
+def test_an_empty_upload_is_not_an_error(store, engine, tickets):
     assert store.ingest("tickets", []) == IngestReport(0, 0, 0, ())
     assert store.get("tickets").embedding_dimension is None
 
@@ -230,7 +230,7 @@ def test_a_unit_may_have_a_thousand_exemplars_and_no_more(store, engine, tickets
 
 
 def of_bytes(unit: str, total: int, rows: int = 16, prefix: str = "") -> list[Row]:
-    """So many rows whose contents are so many bytes together, as evenly as can be; ä is two of them."""
+    """``rows`` rows whose contents have ``total`` bytes together, spread as evenly as possible; ä has two bytes."""
     sizes = [total // rows + (number < total % rows) for number in range(rows)]
     frame = len(b'["","l"]')
     texts = [f"{prefix}{number:04}ä" + "x" * (size - frame - len(prefix) - 6) for number, size in enumerate(sizes)]
@@ -238,7 +238,7 @@ def of_bytes(unit: str, total: int, rows: int = 16, prefix: str = "") -> list[Ro
 
 
 @pytest.mark.parametrize("embeddings", [True, False])
-def test_a_unit_may_have_so_many_bytes_and_no_more(store, engine, tickets, embed, embeddings):
+def test_a_unit_may_have_256_kib_and_no_more(store, engine, tickets, embed, embeddings):
     embed = embed if embeddings else None
     assert (MAX_EXEMPLAR_BYTES, MAX_UNIT_BYTES) == (16 * 1024, 256 * 1024)
     full = of_bytes("ann", MAX_UNIT_BYTES)
@@ -263,8 +263,8 @@ def test_a_unit_may_have_so_many_bytes_and_no_more(store, engine, tickets, embed
 
 
 @pytest.mark.parametrize(("response_field", "dimension"), [(None, 0), (None, 16), ("label", 16)])
-def test_what_is_stored_of_an_exemplar_tells_its_bytes(store, engine, embed, response_field, dimension):
-    """They are added up without being decrypted, so that embeddings take nothing from what a unit may have."""
+def test_the_stored_length_gives_the_bytes_of_an_exemplar(store, engine, embed, response_field, dimension):
+    """Bytes are added up without decryption, and embeddings do not count towards the limit of a unit."""
     of = {"public_size": 1, "fields": ["text", "label"], "embedded_field": "text", "response_field": response_field}
     with engine.begin() as connection:
         store.create(connection, "kb", **of)
@@ -278,7 +278,7 @@ def test_what_is_stored_of_an_exemplar_tells_its_bytes(store, engine, embed, res
     assert store.ingest("kb", full, embed).exemplars == 8
 
 
-def test_an_exemplar_may_have_so_many_bytes_and_no_more(store, engine, tickets):
+def test_an_exemplar_may_have_16_kib_and_no_more(store, engine, tickets):
     store.ingest("tickets", of_bytes("ann", MAX_EXEMPLAR_BYTES, 1))
     with pytest.raises(BadRowError, match="16,385") as caught:
         store.ingest("tickets", of_bytes("bo", MAX_EXEMPLAR_BYTES + 1, 1))
@@ -301,7 +301,7 @@ def test_too_large_a_unit_in_one_upload_is_refused_before_anything_is_embedded(s
 
 
 def test_uploads_side_by_side_cannot_make_a_unit_too_large(store, engine, tickets, embed):
-    """The second is counted again where it is stored, after the first has been, new units included."""
+    """The second upload is counted again when it is stored, after the first one, new units included."""
 
     def overtaken(texts):
         if counts(engine)[0] == 0:
@@ -347,7 +347,7 @@ def test_a_knowledge_base_has_embeddings_of_one_kind(store, engine, tickets, row
 
 
 def test_two_first_uploads_cannot_mix_embeddings(store, engine, tickets, rows, embed):
-    """The second is checked again where it is stored, after the first has been."""
+    """The second upload is checked again when it is stored, after the first one."""
 
     def overtaken(texts):
         store.ingest("tickets", rows(1), embed)
@@ -379,11 +379,11 @@ def test_concurrent_uploads_all_succeed(store, engine, tickets, rows, embed):
 
 
 def ingest_and_die(url: str, statement: int) -> None:
-    """Be killed before the statement of this number."""
+    """Ingest in a process that is killed before the statement with this number."""
     database = open_database(url)
     store = ExemplarStore(database, OLD)
     die_before(database, statement)
-    store.ingest("tickets", said(*map(str, range(1000))) + said("t", unit="bo") + said("t", unit="cy"))
+    store.ingest("tickets", rows_of(*map(str, range(1000))) + rows_of("t", unit="bo") + rows_of("t", unit="cy"))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The data key under master keys that follow each other: who opens what, and what attackers and accidents achieve."""
+"""The data key under successive master keys: which key opens it, and what attackers and accidents achieve."""
 
 import base64
 import itertools
@@ -49,7 +49,7 @@ def test_the_key_is_changed_while_processes_run(store, another, engine, tickets,
     assert texts(newer) == texts(store) == before
     with pytest.raises(WrongKeyError, match=MasterKey(NEW).fingerprint):
         ExemplarStore(engine, OLD)
-    # Who has the database open goes on.
+    # Processes that have the database open go on.
     assert newer.ingest("tickets", rows(6)).exemplars == 1
     assert store.ingest("tickets", rows(7)).exemplars == 1
     another("more")
@@ -58,7 +58,7 @@ def test_the_key_is_changed_while_processes_run(store, another, engine, tickets,
     assert newer.forget("tickets", "u0") == 1
 
 
-def test_a_change_that_cannot_be_changes_nothing(store, engine, tickets):
+def test_a_failed_change_changes_nothing(store, engine, tickets):
     before = wrap(engine)
     with pytest.raises(EncryptionKeyError, match="already"):
         store.keyring.rewrap(MasterKey(OLD))
@@ -94,7 +94,7 @@ def test_of_two_admins_who_change_the_key_at_once_one_succeeds(engine):
 
 
 def rewrap_and_die(url: str, statement: int) -> None:
-    """Be killed before the statement of this number."""
+    """Change the key in a process that is killed before the statement with this number."""
     database = open_database(url)
     keyring = Keyring(database, OLD)
     die_before(database, statement)
@@ -113,7 +113,7 @@ def die_before(database: sa.Engine, statement: int) -> None:
 
 
 def killed(target: Callable[[str, int], None], url: str, step: int, fewest: int) -> Iterator[bool]:
-    """Whether a process was killed, after each that runs ``target``: once it is not, no more follow."""
+    """Run ``target`` in processes that are killed later and later; yields whether each was, up to one that was not."""
     for number, statement in enumerate(itertools.count(0, step)):
         process = FRESH.Process(target=target, args=(url, statement))
         process.start()
@@ -154,7 +154,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_wrap_changed_behind_the_stores_back_opens_for_nobody(store, engine, tickets, attack: str):
+def test_no_key_opens_a_wrap_changed_behind_the_stores_back(store, engine, tickets, attack: str):
     with engine.begin() as connection:
         ATTACKS[attack](connection)
     for key in (OLD, NEW):

@@ -38,7 +38,7 @@ def test_rounding_keeps_what_is_near() -> None:
 
 
 def bits_depend_on_others(near: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> bool:
-    """Whether an exemplar's cosine has other bits in another company."""
+    """Whether an exemplar's cosine has other bits among other exemplars."""
     vectors, (question,) = rounded(directions(257, 4)), rounded(directions(1, 5))
     alone = np.concatenate([near(vectors[i : i + 1], question) for i in range(len(vectors))])
     return any(
@@ -48,7 +48,7 @@ def bits_depend_on_others(near: Callable[[np.ndarray, np.ndarray], np.ndarray]) 
     )
 
 
-def test_a_cosine_has_the_same_bits_in_every_company() -> None:
+def test_a_cosine_has_the_same_bits_among_any_exemplars() -> None:
     assert not bits_depend_on_others(cosines)
 
 
@@ -112,7 +112,7 @@ def rows_of(numbers):
 
 
 def coins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody keeps a slot and a priority of their own, whoever else is there."""
+    """Give every unit a slot and a priority of its own, whatever other units there are."""
     monkeypatch.setattr("exemplar_store.sampling.below", lambda bound, count: np.arange(count) % bound)
     monkeypatch.setattr("exemplar_store.sampling.words", lambda count: np.arange(count, dtype=np.uint64))
 
@@ -124,7 +124,7 @@ def drawn(store: ExemplarStore, most: int = 2) -> list[list[str]]:
 
 
 def slots_that_differ(store: ExemplarStore, monkeypatch: pytest.MonkeyPatch) -> int:
-    """In how many slots neighbours differ, at most, over who is added last."""
+    """The largest number of slots in which neighbours differ, over several units that are added last."""
     coins(monkeypatch)
     most = 0
     for newcomer in range(200, 212):
@@ -140,7 +140,7 @@ def test_a_unit_that_comes_or_goes_changes_its_own_slot_and_no_other(compared, m
 
 
 def test_ranking_all_that_was_drawn_would_be_noticed(compared, monkeypatch) -> None:
-    """The nearest of all, dealt to slots in their order: one more moves the others on."""
+    """The nearest of all are dealt to the slots in order, so one more unit moves the others on."""
 
     def of_all(kept, tags, vectors, wanted):
         everybody = np.sort(np.concatenate(kept))

@@ -1,4 +1,4 @@
-"""Slots that went from one process to another are what they were."""
+"""Slots stay the same when they go from one process to another."""
 
 import pickle
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from exemplar_store import Exemplar, PackedSlots, Slot
 
 
 def exemplar(number: int, embedded: int) -> Exemplar:
-    """One with so many embeddings."""
+    """An exemplar with the given number of embeddings."""
     vectors = [np.full(3, number + part, np.float32) for part in range(embedded)]
     return Exemplar({"text": f"text {number}", "label": f"label {number}"}, *vectors)
 
 
-def told(slots: Sequence[Slot]) -> list[list[str]]:
-    """All there is to them, to be compared."""
+def contents(slots: Sequence[Slot]) -> list[list[str]]:
+    """The whole contents of slots, as texts that can be compared."""
     return [[f"{one.fields} {one.embedding!r} {one.response_embedding!r}" for one in slot] for slot in slots]
 
 
@@ -26,7 +26,7 @@ def test_there_and_back(sizes: tuple[int, ...], embedded: int) -> None:
     numbers = iter(range(100))
     slots = [tuple(exemplar(next(numbers), embedded) for _ in range(size)) for size in sizes]
     there = pickle.loads(pickle.dumps(PackedSlots.of(slots)))  # noqa: S301
-    assert told(there.slots()) == told(slots)
+    assert contents(there.slots()) == contents(slots)
 
 
 def test_an_exemplar_without_its_embedding_takes_no_other_one() -> None:

@@ -1,4 +1,4 @@
-"""Exemplars under a new data key: nothing lost, nothing the old one tells, and nobody else there."""
+"""Exemplars under a new data key: nothing is lost, the old key opens nothing, and no other process is connected."""
 
 from contextlib import closing
 
@@ -30,7 +30,7 @@ def reencrypted(store: ExemplarStore, engine: sa.Engine, unreadable: int = 0) ->
 
 
 @pytest.mark.parametrize("embeddings", [True, False])
-def test_all_is_there_under_keys_that_the_old_ones_do_not_tell(store, engine, tickets, rows, embed, embeddings):
+def test_everything_is_kept_under_keys_that_the_old_ones_do_not_reveal(store, engine, tickets, rows, embed, embeddings):
     embed = embed if embeddings else None
     store.ingest("tickets", rows(1001, each=2), embed)
     before, was = texts(store), keys_of(store, engine)
@@ -126,7 +126,7 @@ def test_a_process_with_the_old_data_key_reads_and_writes_nothing_afterwards(sto
 
 
 def reencrypt_and_die(url: str, statement: int) -> None:
-    """Be killed before the statement of this number; it takes 20 units at a time."""
+    """Re-encrypt 20 units at a time, in a process that is killed before the statement with this number."""
     reencryption._UNITS_AT_ONCE = 20
     database = open_database(url)
     store = ExemplarStore(database, OLD)

@@ -41,13 +41,13 @@ def all_of(store: ExemplarStore, **options: bool) -> Slot:
 
 
 def rounded(vector: np.ndarray) -> np.ndarray:
-    """As it is stored in half precision."""
+    """A vector as it is stored in half precision."""
     halves = vector.astype("<f2").astype(np.float32)
     return halves / np.linalg.norm(halves[None], axis=1)
 
 
 def check(found: Slot, embed, count: int) -> None:
-    """Whether these are ``count`` exemplars, each with its embeddings bit by bit."""
+    """Check that these are ``count`` exemplars, and that their embeddings are right to the last bit."""
     assert sorted(one.fields["text"] for one in found) == sorted(f"text {n}" for n in range(1, count + 1))
     for one in found:
         for stored, field in ((one.embedding, "text"), (one.response_embedding, "reply")):
@@ -69,8 +69,8 @@ def test_both_embeddings_come_back(store, replies, embed):
         assert set(one.fields) == set(FIELDS)
 
 
-def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
-    """Where a reply is repeated, or says what a text says."""
+def test_each_text_is_embedded_once_in_batches_of_limited_size(store, replies, embed):
+    """A text is embedded once even where a reply repeats another reply or a text."""
     noting = Mock(wraps=embed)
     store.ingest("replies", [row(n, reply="text 1" if n < 9 else "thanks") for n in range(1, 31)], noting)
     assert sorted(noting.call_args.args[0]) == sorted(["thanks", *(f"text {n}" for n in range(1, 31))])

@@ -1,4 +1,4 @@
-"""Uploads: what is read, and what the error says when it cannot be."""
+"""Uploads: what is read, and what the error names when an upload cannot be read."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def test_csv_with_quotes_line_breaks_and_columns_in_any_order():
 
 
 @pytest.mark.parametrize("read", [json_rows, csv_rows])
-def test_a_byte_order_mark_is_no_part_of_the_first_name(read):
+def test_a_byte_order_mark_is_not_part_of_the_first_name(read):
     data = line() if read is json_rows else b"unit_id,text,label\nann,hello,yes\n"
     assert read(b"\xef\xbb\xbf" + data) == read(data)
 
@@ -85,7 +85,8 @@ def test_a_unit_is_one_text_whatever_type_its_id_has(same: list[object], as_text
     layout = Layout(("text",), numbers_as_text=as_text)
     assert len({layout.row(1, {"unit_id": one, "text": "hello"}).unit_id for one in same}) == 1
     keys = KnowledgeBaseKeys(bytes(32), bytes(16))
-    assert len({keys.unit_tag(str(one)) for one in same if not isinstance(one, Decimal)}) == 1  # to be forgotten
+    # A client that asks to forget the unit may spell its id in any of these ways.
+    assert len({keys.unit_tag(str(one)) for one in same if not isinstance(one, Decimal)}) == 1
 
 
 def test_what_is_not_the_same_id_is_another_unit() -> None:
@@ -111,7 +112,7 @@ def test_what_is_not_the_same_id_is_another_unit() -> None:
         (time(9), "date or a time"),
     ],
 )
-def test_what_is_no_id_is_refused(wrong: object, message: str, as_text: bool) -> None:
+def test_a_value_that_is_not_an_id_is_refused(wrong: object, message: str, as_text: bool) -> None:
     with pytest.raises(BadRowError, match=message):
         Layout(("text",), numbers_as_text=as_text).row(1, {"unit_id": wrong, "text": "hello"})
 
@@ -137,7 +138,7 @@ def test_what_is_no_id_is_refused(wrong: object, message: str, as_text: bool) ->
     ids=["json", "csv", "record"],
 )
 def test_an_id_that_looks_like_another_one_is_refused(unit: str, named: str, read: Callable[[str], object]) -> None:
-    """Otherwise somebody would be two units, be promised less, and stay when they are forgotten."""
+    """Otherwise one person could be two units, would be promised less, and would be forgotten only in part."""
     with pytest.raises(BadRowError, match=named.replace("+", r"\+")) as caught:
         read(unit)
     assert caught.value.field == "unit_id"

@@ -55,7 +55,7 @@ def two_units_go_to_independent_slots(outcomes: np.ndarray, q: float) -> float:
 
 
 def the_number_in_a_slot_is_binomial(outcomes: np.ndarray, q: float) -> float:
-    """The whole law, its variance with it: slots of equal sizes have the right mean only."""
+    """The whole law is checked, including its variance: slots of equal sizes have only the right mean."""
     units = outcomes.shape[1]
     sizes = np.array([np.sum(outcomes == slot, axis=1) for slot in range(ENSEMBLE)])
     counts = np.array([np.bincount(of_slot, minlength=units + 1) for of_slot in sizes])
@@ -103,7 +103,7 @@ def pieces_of_a_shuffle(ensemble: int, units: int) -> np.ndarray:
 
 
 def cut_after_shuffle(q: float) -> np.ndarray:
-    """Wrong: the right units in such slots."""
+    """Wrong: the right units, but shuffled and cut into equal slots."""
     outcome = np.full(UNITS, -1)
     drawn = sampling.poisson_sample(UNITS, q)
     outcome[drawn] = pieces_of_a_shuffle(ENSEMBLE, drawn.size)
@@ -172,7 +172,7 @@ def test_a_probability_too_small_for_doubles_to_add_is_still_handled(q):
     assert sampling.poisson_sample(10**9, q).size == 0
 
 
-def test_probability_zero_draws_nobody_and_one_draws_everybody():
+def test_probability_zero_draws_no_unit_and_one_draws_every_unit():
     assert sampling.poisson_sample(1000, 0).tolist() == []
     assert sampling.poisson_sample(100_000, 1).tolist() == list(range(100_000))
     assert sampling.poisson_sample(0, 1).tolist() == []
@@ -185,7 +185,7 @@ def test_a_probability_out_of_range_is_refused(q):
 
 
 def test_the_cost_does_not_grow_with_the_population(monkeypatch):
-    """In random words drawn, which all the work is proportional to."""
+    """The cost is counted in random words drawn, to which all the work is proportional."""
     used = []
     original = sampling.words
 

@@ -83,7 +83,7 @@ def test_creation_belongs_to_the_callers_transaction(store, engine, tickets):
         {"response_field": ""},
     ],
 )
-def test_a_knowledge_base_that_cannot_be_is_refused(store, engine, tickets, changes):
+def test_an_invalid_knowledge_base_is_refused(store, engine, tickets, changes):
     with pytest.raises(InvalidKnowledgeBaseError) as refused:
         create(store, engine, **changes)
     assert [refused.value.field] == list(changes)
@@ -139,7 +139,7 @@ def test_only_the_exemplars_kept_are_decrypted(store, tickets, rows, monkeypatch
 
 @pytest.mark.slow
 def test_only_the_sampled_rows_are_read(store, engine, tickets, rows, monkeypatch):
-    """SQLite: machine instructions executed, at two sizes. PostgreSQL: rows that its executor says it touched."""
+    """SQLite: machine instructions executed, at two sizes. PostgreSQL: rows that its executor reports as touched."""
     drawn = np.arange(5, 1500, 50)
     monkeypatch.setattr(sampling, "poisson_sample", lambda positions, probability: drawn)
 
@@ -160,7 +160,7 @@ def test_only_the_sampled_rows_are_read(store, engine, tickets, rows, monkeypatc
 
 
 def test_of_a_large_unit_only_what_a_slot_keeps_is_read(store, engine, tickets, rows, embed):
-    """So that the time it takes does not tell whether the unit was drawn."""
+    """Otherwise the time that it takes would reveal whether the unit was drawn."""
     store.ingest("tickets", rows(1, each=1000), embed)
     read: list[int] = []
     read_now: list[bool] = []
@@ -183,7 +183,7 @@ def test_of_a_large_unit_only_what_a_slot_keeps_is_read(store, engine, tickets, 
 
 @pytest.mark.slow
 def test_an_upload_seeks_its_own_units_only(store, engine, tickets, rows):
-    """However many the knowledge base has, and before PostgreSQL has statistics of the table too."""
+    """This holds however many units the knowledge base has, and before PostgreSQL has statistics of the table."""
     store.ingest("tickets", rows(15_000))
     if engine.dialect.name == "postgresql":
         assert postgresql_rows(engine, lambda: store.ingest("tickets", rows(900)), "SELECT units.position") < 5 * 900
@@ -205,15 +205,15 @@ def test_forgetting_deletes_a_unit_for_good(store, engine, tickets, rows):
 
 
 @pytest.mark.parametrize("unit", ["u1\u200b", "\ufeffu1", "u1 ", "\udcffu1"])
-def test_an_id_that_looks_like_a_unit_s_is_not_said_to_be_unknown(store, tickets, rows, unit):
-    """Or somebody would be taken for deleted who is not."""
+def test_an_id_that_looks_like_a_unit_s_is_not_reported_as_unknown(store, tickets, rows, unit):
+    """Otherwise a unit that is still there could be taken for deleted."""
     store.ingest("tickets", rows(3))
     with pytest.raises(InvalidUnitIdError):
         store.forget("tickets", unit)
     assert store.forget("tickets", "u1") == 1
 
 
-def test_a_forgotten_unit_comes_back_to_its_position_and_nobody_else_gets_it(store, engine, tickets, rows):
+def test_a_forgotten_unit_comes_back_to_its_position_and_no_other_unit_gets_it(store, engine, tickets, rows):
     store.ingest("tickets", rows(3))
     store.forget("tickets", "u2")
     store.ingest("tickets", [Row(1, "new", {"text": "n", "label": "l"})])
@@ -238,7 +238,7 @@ def test_forgetting_takes_from_one_knowledge_base_only(store, engine, tickets, r
 @pytest.mark.parametrize("length", [50, 15_000])  # within a page of the file, and over several
 def test_forgotten_bytes_are_overwritten_in_a_sqlite_file(store, engine, tickets, length):
     if engine.dialect.name != "sqlite":
-        return  # PostgreSQL overwrites at VACUUM, which is the operator's (see `forget`)
+        return  # PostgreSQL overwrites at VACUUM, which is the operator's task (see `forget`)
 
     @sa.event.listens_for(engine, "connect")
     def leave_deleted_bytes(connection, record) -> None:

@@ -1,4 +1,4 @@
-"""What is attacked: all mechanisms, both samplings, and neighbours that differ in one unit with forty exemplars.
+"""Attacks: all mechanisms, both kinds of sampling, and neighbours that differ in one unit, often of forty exemplars.
 
 Each attack is aimed at a way in which one unit could do more than change one slot's contribution.
 """
@@ -17,7 +17,7 @@ RED, BLUE = "1 0", "0 1"
 SECRETS = " ".join(f"secret{number}" for number in range(300))
 DIRECTIONS = [f"at {angle}" for angle in range(0, 360, 45)]
 AGREEING = [f"at 0 in other words {number}" for number in range(4)]
-"""They draw the candidates' centre to one side."""
+"""Candidates that draw the centre of all candidates to one side."""
 
 
 def every(test: Callable[[Answer], bool]) -> Event:
@@ -32,17 +32,17 @@ def is_blue(answer: Answer) -> bool:
     return bool(answer["label"] == "blue")
 
 
-def says(text: str) -> Callable[[Answer], bool]:
+def has_text(text: str) -> Callable[[Answer], bool]:
     return lambda answer: answer["text"] == text
 
 
 def votes(vote: str, lead: float) -> Sequence[str]:
-    """Labels; the public prior leads by so many votes for blue."""
+    """A task with labels, in which the public prior favours blue by ``lead`` votes."""
     return [*LABELS, f"mechanism: {{type: rnm_gaussian, vote: {vote}, prior_weight: {lead}}}"]
 
 
 def weighed(vote: str, calibration: str = "") -> Sequence[str]:
-    """Labels, decided by their posterior."""
+    """A task with labels, which the posterior decides."""
     return [*LABELS, f"mechanism: {{type: rnm_gaussian, vote: {vote}, calibration: {{{calibration}}}}}"]
 
 
@@ -59,20 +59,20 @@ OF_MANY = [
 
 
 def points_to_the_canary(answers: Sequence[Answer]) -> bool:
-    """Whether the labels' sums together lie further west than a canary of norm 1 can bring them, by seven."""
+    """Whether the labels' sums together lie over 7·√200 to the west; a canary of norm 1 adds at most √200."""
     sums = np.frombuffer(base64.b64decode(answers[0]["sums"]), "<f8").reshape(MANY_LABELS, 2)
     return bool(-sums[:, 0].sum() / math.sqrt(MANY_LABELS) > 7)
 
 
 def votes_of_the_canary(answers: Sequence[Answer]) -> bool:
-    """Whether the candidates have more votes together than the other units and a canary's one, by seven deviations."""
+    """Whether all candidates together have over 7·√200 more votes than the other units' 20; a canary may add one."""
     return bool((sum(answers[0]["votes"].values()) - 20) / math.sqrt(MANY_LABELS) > 7)
 
 
 ALL_OR_SOME_BLUE = {"every label is blue": every(is_blue), "some label is blue": some(is_blue)}
 
 ATTACKS = {
-    # Nine slots of ten are somebody's, all of them red. One unit's exemplars turn one of them.
+    # The other units fill nine of ten slots, all with red. The canary's exemplars turn one slot.
     "hard votes, units, many exemplars": Attack(
         "units", votes("hard", 10), usual=[RED] * 160, canary=BLUE, events=ALL_OR_SOME_BLUE, exemplars=60
     ),
@@ -96,7 +96,7 @@ ATTACKS = {
     "soft votes, blocks, more than a vote": Attack(
         "blocks", votes("soft", 0), usual=[RED] * 45, canary="0 1000", events=ALL_OR_SOME_BLUE, size=60
     ),
-    # Of whom nobody votes, nothing is known, and the posterior would say so if it were told how many slots do.
+    # If the posterior knew the number of slots that vote, it would show that it knows nothing where no slot does.
     "posterior, blocks, the only voice": Attack(
         "blocks",
         weighed("soft", "prior: 0, lead: 1, decisiveness: 1"),
@@ -111,7 +111,7 @@ ATTACKS = {
         canary=BLUE,
         events={"blue is favoured": lambda answers: sum(one["scores"]["blue"] for one in answers) > 1},
     ),
-    # One exemplar of each label, all embedded alike, where the others have nothing.
+    # The canary has one exemplar of each label, all in one direction, in which the other units contribute nothing.
     "prototypes, an exemplar of each label": Attack(
         "units",
         [*OF_MANY, "mechanism: {type: prototypes}"],
@@ -142,7 +142,7 @@ ATTACKS = {
         texts(["at 0", "at 180"], "type: embedding_mean"),
         usual=["mute"] * 20,
         canary="at 180",
-        events={"some answer is the canary's": some(says("at 180"))},
+        events={"some answer is the canary's": some(has_text("at 180"))},
     ),
     "centred embedding mean, blocks, a far and only voice": Attack(
         "blocks",
@@ -150,8 +150,8 @@ ATTACKS = {
         usual=["mute"] * 20,
         canary="at 180",
         events={
-            "every answer is the canary's": every(says("at 180")),
-            "every answer is the centre's": every(says("at 0")),
+            "every answer is the canary's": every(has_text("at 180")),
+            "every answer is the centre's": every(has_text("at 0")),
         },
     ),
     "joint EM, units, secret words": Attack(
@@ -177,14 +177,14 @@ ATTACKS = {
         ensemble=80,
         events={"alpha is first": some(lambda answer: answer["keywords"][:1] == ["alpha"])},
     ),
-    "PTR, units, a secret that nobody else says": Attack(
+    "PTR, units, a secret that no other unit has": Attack(
         "units",
         texts(["nothing"], "type: keyword_ptr, k_min: 1, k_max: 3"),
         usual=["mute"] * 20,
         canary=SECRETS,
         events={"the secret leaves": some(lambda answer: "secret" in answer["text"])},
     ),
-    # Each insists on one word in an answer of many; nobody else says anything.
+    # The canary's slot insists on one word throughout an answer; the other slots are mute.
     "token ensemble, units, the only voice": Attack(
         "units",
         texts(["nothing"], "type: token_ensemble, tokens: 40, clip: 20, weight: 10"),
@@ -193,7 +193,7 @@ ATTACKS = {
         events={"b is the word": lambda answers: sum(f"{one['text']} ".count("b ") for one in answers) > 40},
         size=0,
     ),
-    # Named and insisted on: both releases are of one sample, and are looked at together.
+    # The word is named, and insisted on. Both releases are of one sample, and are judged together.
     "token ensemble after words, units, the only voice": Attack(
         "units",
         texts(

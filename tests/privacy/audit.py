@@ -1,13 +1,13 @@
 """A statistical attack on neighbouring inputs: are the answers further apart than an (ε, δ) claim allows?
 
-An adversary who must tell two neighbours apart picks a set of outcomes and says "the second one" when the answer falls
+To distinguish two neighbours, an adversary picks a set of outcomes, and guesses "the second one" when the answer falls
 in it. (ε, δ)-DP bounds how well that can work: P₁ ≤ e^ε·P₀ + δ. Clopper-Pearson intervals for both probabilities turn
 observed frequencies into a lower bound on ε that is wrong with probability at most ``error``.
 
-All randomness is the operating system's, so no seed can be fixed. Every audit is sized instead: from the exact
-probabilities of the outcomes, what must be caught escapes less than once in 10⁸ runs (most escape less than once in
-10¹⁰). And because an audit that sees nothing would let anything pass, a right claim is always tested together with a
-wrong one that the same answers must refute.
+All randomness comes from the operating system, so no seed can be fixed. Instead, every audit has enough trials: by the
+exact probabilities of the outcomes, a fault that must be caught escapes less than once in 10⁸ runs (most escape less
+than once in 10¹⁰). An audit that notices nothing would let anything pass, so a right claim is always tested together
+with a wrong one that the same answers must refute.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile
 
 ERROR = 1e-8
-"""Chance that one interval is wrong. Four outcomes have 28, so a right claim is caught less than once in 10⁶ audits;
-far less often in fact, because it takes two wrong intervals."""
+"""Probability that one interval is wrong. Four outcomes have 28 intervals, so a right claim is caught less than once in
+10⁶ audits; in fact far less often, because that takes two wrong intervals."""
 
 LOSSES = (0.0, 1.0, 2.0)
-"""Where claims are tested, ε in nats. At 0 the claim is a total variation distance, which few trials pin down."""
+"""Values of ε, in nats, to test claims at. At 0 the claim is a total variation distance, which few trials pin down."""
 
 _PUBLIC_SIZE = 1000
 _ONCE = """
@@ -49,14 +49,14 @@ tasks:
 """
 
 Claim = Callable[[float], float]
-"""A privacy profile: from ε to δ."""
+"""A privacy profile, which maps ε to δ."""
 Counts = tuple[Counter[Hashable], Counter[Hashable]]
-"""How often each outcome came out, for an input and for its neighbour; equally many trials."""
+"""How often each outcome occurred for an input and for its neighbour, in equally many trials."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the audit found at one δ."""
+    """The finding of an audit at one δ."""
 
     delta: float
     claimed: float
@@ -69,7 +69,7 @@ class Verdict:
 
 
 def claim(mechanism: SymmetricProfile, probability: float = 1.0, kind: Literal["units", "blocks"] = "units") -> Claim:
-    """What one answer costs, drawn from a sample of that probability: as it is charged, on a grid if it must be."""
+    """Cost of one answer from a sample of this probability, as the accountant charges it, on a grid if necessary."""
     sampling = Sampling(kind, probability)
     directions, *others = sampled(mechanism, sampling)
     if others:
@@ -78,10 +78,10 @@ def claim(mechanism: SymmetricProfile, probability: float = 1.0, kind: Literal["
 
 
 def signed_once(mechanism: str) -> tuple[float, float, Claim]:
-    """The noise multiplier of a release that is made once, the one if it was accounted as drawn, and what is promised.
+    """The noise multiplier of a one-time release, the multiplier it would have if accounted as drawn, and the promise.
 
     Args:
-        mechanism: of the labels a to d, as a plan writes it.
+        mechanism: mechanism for the labels a to d, as in a plan.
     """
     plan = load_plan(_ONCE.replace("MECHANISM", mechanism))
     signed: Any = calibrate_plan(plan, _PUBLIC_SIZE).noise["task"].mechanism
@@ -97,7 +97,7 @@ def observe(one: Callable[[], Hashable], other: Callable[[], Hashable], trials: 
 
 
 def judge(counts: Counts, claimed: Claim, losses: Sequence[float] = LOSSES) -> list[Verdict]:
-    """Hold a claim against answers: try every set of outcomes as the attacker's, both ways round."""
+    """Test a claim against answers: the attacker tries every set of outcomes, in both directions."""
     trials = counts[0].total()
     outcomes = list(counts[0] | counts[1])
     hits = [
@@ -119,7 +119,7 @@ def caught(counts: Counts, claimed: Claim, losses: Sequence[float] = LOSSES) -> 
 
 
 def epsilon_lower_bound(hits0: int, hits1: int, trials: int, delta: float) -> float:
-    """Largest ε that P₁ ≤ e^ε·P₀ + δ certainly needs, 0 if none."""
+    """The largest ε that P₁ ≤ e^ε·P₀ + δ certainly needs; 0 if it holds without any."""
     low1 = stats.beta.ppf(ERROR, hits1, trials - hits1 + 1) if hits1 else 0.0
     high0 = stats.beta.ppf(1 - ERROR, hits0 + 1, trials - hits0) if hits0 < trials else 1.0
     return max(0.0, math.log((low1 - delta) / high0)) if low1 > delta else 0.0

@@ -1,6 +1,6 @@
-"""What no attack on answers is sharp enough for: does the service do what was signed, as accounted, in the right order?
+"""Checks that attacks on answers cannot replace: does the service do what was signed, as accounted, in the right order?
 
-Each check looks at the service while it answers and raises :class:`tests.privacy.wired.Noticed`. Where a check counts
+Each check observes the service while it answers, and raises :class:`tests.privacy.wired.Noticed`. Where a check counts
 random events, each interval is wrong with a probability of 2e-8 (Clopper-Pearson, both ends), and no check has more
 than three.
 """
@@ -78,7 +78,7 @@ def require_probability(hits: int, trials: int, probability: float, what: str) -
 
 
 def noting(patch: pytest.MonkeyPatch, owner: Any, name: str, note: Callable[..., object]) -> None:
-    """Have a function's arguments noted whenever it is called."""
+    """Pass a function's arguments to ``note`` whenever it is called."""
     original = getattr(owner, name)
 
     def noted(*args: Any, **options: Any) -> Any:
@@ -90,7 +90,7 @@ def noting(patch: pytest.MonkeyPatch, owner: Any, name: str, note: Callable[...,
 
 @contextmanager
 def drawing() -> Iterator[list[float]]:
-    """Standard deviations of the noise that is drawn meanwhile."""
+    """The standard deviations of the noise that is drawn until the block ends."""
     drawn: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         noting(patch, aggregation.noise, "_measurement", lambda lattice_sigma: drawn.append(lattice_sigma / ONE))
@@ -98,7 +98,7 @@ def drawing() -> Iterator[list[float]]:
 
 
 def states(of: Records) -> list[str]:
-    """Of all charges."""
+    """The states of all charges."""
     with of.database.connect() as connection:
         return list(connection.execute(sa.select(charges.c.state)).scalars())
 
@@ -112,7 +112,7 @@ def fail(*_args: object) -> NoReturn:
 
 @dataclass
 class Ran:
-    """What the innermost functions were called with, while answers were made."""
+    """The arguments that the innermost functions got while answers were made."""
 
     drawn: list[tuple[int, float]] = field(default_factory=list)
     dealt: list[tuple[int, int]] = field(default_factory=list)
@@ -170,7 +170,7 @@ ENSEMBLE, ANSWERS = 9, 3
 
 
 def signed(kind: str, how_drawn: Literal["units", "blocks"]) -> None:
-    """Every parameter of the sampler and of the mechanism, as deep inside as they are used."""
+    """Check every parameter of the sampler and of the mechanism at the innermost place where it is used."""
     says = BLUE if "votes" in kind else "at 0 apple secret"
     usual = [says] * (30 if how_drawn == "units" else 5)
     sizes = {"answers": ANSWERS, "shots": 2, "ensemble": ENSEMBLE, "size": 24, "exemplars": 9, "cap": 5}
@@ -218,7 +218,7 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
             made = EmbeddingMean(given.noise_multiplier, radius, centred, ENSEMBLE)
             every(ran.noise, 2 * radius * given.noise_multiplier, "standard deviation of the noise")
             close = all(np.allclose(vectors, candidates, atol=1e-6) for (vectors,) in ran.given)
-            require(close, "candidates: others than the public answers")
+            require(close, "candidates that are not the public answers")
         case "joint EM":
             made = JointExponentialMechanism(given.epsilon, 2)
             require_equal(set(ran.rates), {given.epsilon / 4}, "rate of the joint exponential mechanism")
@@ -236,19 +236,19 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
 
 
 TEXT = {"text", "method", "zero_shot"}
-TELLS = {"votes": {"label", "zero_shot"}, "mean": TEXT, "EM": {*TEXT, "keywords"}}
+FIELDS = {"votes": {"label", "zero_shot"}, "mean": TEXT, "EM": {*TEXT, "keywords"}}
 
 
 def _public(kind: str, answer: Answer) -> None:
-    """An answer tells what was chosen from a public domain, and nothing else."""
-    told = TELLS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
+    """Check that an answer shows a choice from a public domain, and nothing else."""
+    told = FIELDS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
     if "posterior" in kind:
         told = {"label", "score", "scores", "zero_shot"}
     require_equal(answer.keys(), told, "what an answer tells")
     if kind.endswith("votes"):
-        require({answer["label"], answer["zero_shot"]} <= {"red", "blue"}, f"a label that is none: {answer}")
+        require({answer["label"], answer["zero_shot"]} <= {"red", "blue"}, f"an unknown label: {answer}")
     if kind.endswith("mean"):
-        require(answer["text"] in PUBLIC, f"a candidate that is none: {answer}")
+        require(answer["text"] in PUBLIC, f"an unknown candidate: {answer}")
 
 
 # --- What is drawn, as the engine sees it. ----------------------------------------------------------------------------
@@ -257,7 +257,7 @@ QUERIES = 120
 
 
 def drawn_as_accounted(how_drawn: Literal["units", "blocks"]) -> None:
-    """Twelve units, each drawn with probability 1/2 by itself, to a slot of its own choosing; or twelve blocks."""
+    """Draw twelve units, each independently with probability 1/2 and into a slot at random; or draw twelve blocks."""
     sizes = {"answers": QUERIES, "ensemble": 6, "size": 12, "exemplars": 20}
     attack = Attack(how_drawn, SIGNED["joint EM"], [RED] * 11, BLUE, {}, **sizes)
     (_, records), engine = neighbours(attack), Parrot()
@@ -284,7 +284,7 @@ def _units(slot: Slot) -> set[str]:
 
 
 def slots_keep_no_more_than_signed() -> None:
-    """Of forty exemplars of the canary a slot keeps five."""
+    """A slot keeps five of the canary's forty exemplars."""
     attack = Attack("blocks", [*LABELS, "mechanism: {type: rnm_gaussian}"], [RED] * 2, BLUE, {}, ensemble=3, cap=5)
     (_, records), engine = neighbours(attack), Parrot()
     asyncio.run(ask(opened(records, engine), attack.plan(), 0, 1))
@@ -298,7 +298,7 @@ ORDER = ["charge", "probe", "fix", "sample", "ask", "aggregate", "wait", "releas
 
 
 def quiet(engine: Parrot) -> tuple[Services, CalibratedPlan]:
-    """A service, and a plan of three answers for it."""
+    """A service, and a plan with three answers for it."""
     attack = Attack("blocks", SIGNED["hard votes"], [RED] * 5, BLUE, {}, ensemble=6, answers=3)
     return opened(neighbours(attack)[1], engine), attack.plan()
 
@@ -310,7 +310,7 @@ def signed_again(services: Services, calibrated: CalibratedPlan) -> str:
 
 
 def steps_in_their_order() -> None:
-    """Charged before anything private is read, the number of grains fixed before the sample, stored after the wait."""
+    """The charge precedes private reads, the number of grains is fixed before the sample, and storing comes last."""
     engine, order = Parrot(), []
     services, calibrated = quiet(engine)
     address, ledger, exemplars = signed_again(services, calibrated), services.records.ledger, services.records.store
@@ -339,13 +339,13 @@ def steps_in_their_order() -> None:
 
 
 def nothing_is_given_back_after_the_sample() -> None:
-    """However an answer fails once its sample is drawn, its charge stays spent, and most often it is released."""
+    """However an answer fails after its sample is drawn, its charge stays spent; in most cases it is still released."""
     labels = {
         "the sample cannot be read": (ExemplarStore, "sample_blocks", OSError("disk")),
-        "nobody is drawn": (ExemplarStore, "sample_blocks", [()] * 6),
+        "no unit is drawn": (ExemplarStore, "sample_blocks", [()] * 6),
         "no block is drawn": (ExemplarStore, "sample_blocks", []),
         **{
-            f"the engine says {type(error).__name__}": (Parrot, "contributions", _raising(error))
+            f"the engine raises {type(error).__name__}": (Parrot, "contributions", _raising(error))
             for error in (
                 EngineUnavailableError("down"),
                 EngineBusyError("busy"),
@@ -356,7 +356,7 @@ def nothing_is_given_back_after_the_sample() -> None:
                 asyncio.CancelledError(),
             )
         },
-        "nobody answers": (Parrot, "contributions", _returning([None] * 6)),
+        "no slot answers": (Parrot, "contributions", _returning([None] * 6)),
         "too few answer": (Parrot, "contributions", _returning([])),
         "it comes late": (Departure, "wait", _returning(3)),
         "it cannot be counted": (RnmGaussian, "noisy_votes", RuntimeError("cannot be counted")),
@@ -406,8 +406,8 @@ def _result(does: object) -> dict[str, object]:
     return {"side_effect": does} if isinstance(does, Exception) else {"return_value": does}
 
 
-def nobody_is_told_of_a_slot() -> None:
-    """One slot breaks the engine: no log line, no other answer."""
+def failed_slots_are_not_reported() -> None:
+    """A slot that breaks the engine shows neither in the log nor in the fields of an answer."""
     attack = Attack("blocks", SIGNED["hard votes"], [RED] * 5, "fail", {}, ensemble=6, answers=3)
     both = neighbours(attack)
     with capture_logs() as logged:
@@ -419,7 +419,7 @@ def nobody_is_told_of_a_slot() -> None:
 
 
 def one_answer_for_one_query() -> None:
-    """A repetition is the stored release; another task's release is not; after the last answer there is none."""
+    """A repeated query gets the stored release, but not another task's. After the last answer there is no release."""
     services, calibrated = quiet(Parrot())
     first, other = signed_again(services, calibrated), signed_again(services, calibrated)
 
@@ -443,11 +443,11 @@ def one_answer_for_one_query() -> None:
 
 VOTED = "{type: synthetic_exemplars, per_label: 1, candidates: [{text: a, says: red}, {text: a, says: blue}]}"
 ONCE = {"prototypes": "{type: prototypes}", "synthetic exemplars": VOTED}
-"""Mechanisms of two labels whose release is made once."""
+"""Mechanisms with a one-time release, for two labels."""
 
 
 def one_release_for_one_charge(mechanism: str) -> None:
-    """A release that is made once is charged before anything is read; whoever dies with it takes it along."""
+    """A one-time release is charged before anything is read. If its process dies, no other process makes it again."""
     task = ["kind: classify", "label_field: says", "labels: [red, blue]", f"mechanism: {ONCE[mechanism]}"]
     attack = Attack("units", task, ["red"] * 5, "blue", {}, once=True, exemplars=1)
     records = neighbours(attack)[1]
@@ -475,7 +475,7 @@ def one_release_for_one_charge(mechanism: str) -> None:
 
 
 def noise_is_fresh(kind: str) -> None:
-    """Where nobody votes the noise decides. Forty answers are all alike with a probability below 2e-12."""
+    """Where no slot votes, the noise decides. All forty answers are the same with a probability below 2e-12."""
     public = {"embedding mean": texts(["at 0", "at 180"], "type: embedding_mean")}
     attack = Attack("blocks", {**SIGNED, **public}[kind], ["mute"] * 3, "mute", {}, ensemble=4, answers=40, exemplars=1)
     (_, records) = neighbours(attack)
@@ -485,14 +485,14 @@ def noise_is_fresh(kind: str) -> None:
 
 
 def _probability(votes: RnmGaussian, contributions: Sequence[Any]) -> object:
-    """The answer of a posterior."""
+    """The answer that a posterior gives."""
     posterior = LabelPosterior(votes.sigma, 9, PosteriorParameters(1, 5, 0.14, 1))
     belief = LabelVote(votes, load_plan(PLAN).tasks["colour"], np.array([0.5, 0.5]), posterior)
     return json.dumps(asyncio.run(belief.release(contributions)))
 
 
-def nothing_passes_by_the_noise() -> None:
-    """The noisy sum replaced by one that no contribution enters, the release depends on contributions no more."""
+def nothing_bypasses_the_noise() -> None:
+    """Once the noisy sum is replaced by a fixed one, the release does not depend on the contributions."""
     candidates = Compass().embed(["at 0", "at 0", "at 120", "at 240"]).astype(np.float64)
     voices = list(Compass().embed(["at 0", "at 180", "at 70"]).astype(np.float64))
     centre = candidates.mean(axis=0)
@@ -504,12 +504,12 @@ def nothing_passes_by_the_noise() -> None:
         )
         for radius in (0.1, 1.0)
     ]
-    undecided = np.zeros(2)  # all candidates are as near
+    undecided = np.zeros(2)  # all candidates are equally near
     plain = partial(EmbeddingMean(1.0).release, candidates=candidates)
     mechanisms.append((plain, voices, [centre, -centre, undecided]))
     for vote in ("hard", "soft"):
         release = partial(RnmGaussian(1.0, 2, vote, 1.0).release, prior=np.array([0.5, 0.5]))  # type: ignore[arg-type]
-        even, nearly = np.array([1.5, 1.5]), np.array([1.5, 1.5 + 1e-9])  # a tie, and what looks like one when told
+        even, nearly = np.array([1.5, 1.5]), np.array([1.5, 1.5 + 1e-9])  # a tie, and a lead that is too small to show
         heard = [np.array([1.0, 2.0]), np.array([2.0, 1.0]), even, nearly]
         mechanisms.append((release, [np.eye(2)[0], np.eye(2)[1]], heard))
         believed = partial(_probability, RnmGaussian(1.0, 2, vote))  # type: ignore[arg-type]
@@ -527,8 +527,8 @@ def nothing_passes_by_the_noise() -> None:
 # --- Work, isolation, accounting. -------------------------------------------------------------------------------------
 
 
-def the_same_is_embedded_whatever_is_said() -> None:
-    """As many texts as the ensemble has slots, be they mute, alike or all different."""
+def the_number_of_embedded_texts_is_fixed() -> None:
+    """An answer embeds as many texts as there are slots, whether they are mute, alike or all different."""
     embedded: list[int] = []
 
     class Counting(Compass):
@@ -546,7 +546,7 @@ def the_same_is_embedded_whatever_is_said() -> None:
 
 
 def slots_of_the_embedded_engine_are_isolated() -> None:
-    """What a slot says stays what it is, to the bit, when another slot's exemplars are others."""
+    """A slot's output stays the same, to the bit, when another slot's exemplars change."""
     engine, query = NearestExemplarEngine(Compass()), {"text": "at 40"}
     label = TaskSpec("t", ("red", "blue"), Prompt("", "{text}: {says}", "{text}:"), answer_field="says")
     text = replace(label, kind="generate", labels=(), candidates=5, public_answers=("at 10", "at 200"))
@@ -572,7 +572,7 @@ def slots_of_the_embedded_engine_are_isolated() -> None:
 
 @dataclass(frozen=True)
 class RandomisedResponse(SymmetricProfile):
-    """A bit, flipped with some probability: sampled and asked twice, it is adding a unit that costs more."""
+    """A bit, flipped with some probability. For two sampled answers, adding a unit costs more than removing it."""
 
     flipped: float
 
@@ -581,7 +581,7 @@ class RandomisedResponse(SymmetricProfile):
 
 
 def the_worse_direction_is_paid_for() -> None:
-    """Two sampled answers by randomised response, whose divergences are known exactly in both directions."""
+    """The charge covers two sampled answers by randomised response, whose divergences are known in both directions."""
     flipped, q, loss = 0.1, 0.7, 1.0
     absent = np.array([1 - flipped, flipped])
     sampled = (1 - q) * absent + q * absent[::-1]

@@ -12,7 +12,7 @@ from tests.service.engines.conftest import embedder, engine  # noqa: F401  (fixt
 
 
 def untraced() -> Generator[None, Any, Any]:
-    """Around a fixture's or a test's run."""
+    """Pause coverage while a fixture or a test runs."""
     tracer = coverage.Coverage.current()
     if tracer is None:
         return (yield)

@@ -1,4 +1,4 @@
-"""Checks of releases that are made once: made of whom, with which noise, and in which order."""
+"""Checks of one-time releases: the units they are made of, their noise, and the order of their steps."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ tasks:
 
 
 def plan(drawn: str, mechanism: str) -> CalibratedPlan:
-    """Of the second of three cohorts."""
+    """A plan for the second of three cohorts."""
     text = PLAN.format(epsilon=EPSILON, delta=DELTA, drawn=drawn, mechanism=mechanism)
     return calibrate_plan(load_plan(text), SIZE)
 
 
 def three_cohorts() -> Records:
-    """Each exemplar begins with its cohort: the second is the plan's own."""
+    """Records with three cohorts, of which the plan has the second. Each exemplar's text begins with its cohort."""
     made = records(SIZE)
     for cohort in ("earlier", "own", "later"):
         if cohort != "earlier":
@@ -59,10 +59,10 @@ def three_cohorts() -> Records:
     return made
 
 
-def _of_everybody(calibrated: CalibratedPlan) -> float:
-    """The noise multiplier of a plan's one release: everybody takes part in it, so sampling must not lessen it."""
+def _multiplier_for_all_units(calibrated: CalibratedPlan) -> float:
+    """The noise multiplier of a plan's only release. Every unit takes part, so sampling must not lessen it."""
     (noise,) = calibrated.noise.values()
-    require_equal(noise.sampling_probability, 1.0, "probability to take part in what is made once")
+    require_equal(noise.sampling_probability, 1.0, "probability to take part in a one-time release")
     assert isinstance(noise.mechanism, Gaussian)
     budget = calibrated.plan.budget
     lost = float(noise.mechanism.delta(budget.epsilon))
@@ -71,9 +71,9 @@ def _of_everybody(calibrated: CalibratedPlan) -> float:
 
 
 def made_of_its_cohorts(mechanism: str) -> None:
-    """Of each unit of the plan's cohorts, once, and of nobody else, with the noise of one release."""
+    """The release reads each unit of the plan's cohorts once, reads no other unit, and has the noise of one release."""
     of, calibrated = three_cohorts(), plan("release: once", ONCE[mechanism])
-    multiplier = _of_everybody(calibrated)
+    multiplier = _multiplier_for_all_units(calibrated)
     read: list[str] = []
 
     def reading(_adapter: Any, unit: Sequence[Exemplar]) -> None:
@@ -87,7 +87,7 @@ def made_of_its_cohorts(mechanism: str) -> None:
 
 
 def stays_charged_if_it_fails() -> None:
-    """Whatever fails once exemplars were read, nothing is given back."""
+    """A release that fails after exemplars were read stays charged."""
     of = three_cohorts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PrototypesAdapter, "make", fail)
@@ -102,7 +102,7 @@ TOPICS, TEXTS, TOKENS = ("one", "two"), 3, 8
 
 
 class Noting(Parrot):
-    """Writes nothing, and notes by how much one slot moves a token, and what each slot holds."""
+    """An engine that writes nothing, and notes how strongly one slot pulls at a token, and what each slot holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,9 +119,9 @@ class Noting(Parrot):
 
 
 def _texts(calibrated: CalibratedPlan, canary: bool) -> list[tuple[float, list[list[Mapping[str, str]]]]]:
-    """What is written from, with coins that are the same for everybody but the canary, who is first.
+    """The slots that texts are written from, with the same coins for all other units with and without the canary.
 
-    Most units have an exemplar on one topic. Some have one on each, some on none of them.
+    The canary comes first. Most units have an exemplar on one topic. Some have one on each, some on none of them.
     """
     of, engine, calls = records(SIZE), Noting(), iter(range(100))
     if canary:
@@ -143,7 +143,7 @@ def _texts(calibrated: CalibratedPlan, canary: bool) -> list[tuple[float, list[l
 
 
 def texts_cost_what_is_claimed() -> None:
-    """An attacker who knows all coins and the other units, and whose slots say the most, learns ε and hardly less."""
+    """An attacker who knows all coins and the other units, and whose slots pull most strongly, learns nearly ε."""
     written = f"tokens: {TOKENS}, max_tokens: {2 * TOKENS}, texts: {TEXTS}, topics: [{', '.join(TOPICS)}], clip: 20"
     mechanism = f"{{type: token_ensemble, {written}}}"
     text = PLAN.format(
@@ -153,8 +153,8 @@ def texts_cost_what_is_claimed() -> None:
     text = text.replace("label_field: says\n    labels: [red, blue]", "response_field: says")
     text = text.replace('query: "{text}"', 'query: "{text}", written: "{written} {question}"')
     calibrated = calibrate_plan(load_plan(text), SIZE)
-    require_equal(calibrated.noise["task"].sampling_probability, 1.0, "probability to take part in what is made once")
-    # In units of two pulls of a slot, the losses of a token that the differing slots turn about: plus or minus so many.
+    require_equal(calibrated.noise["task"].sampling_probability, 1.0, "probability to take part in a one-time release")
+    # Losses are counted in units of twice a slot's pull. Where n slots differ, each token adds plus or minus n of them.
     lost = np.ones(1)
     both = zip(_texts(calibrated, False), _texts(calibrated, True), strict=True)
     for (pull, without), (_, with_canary) in both:
@@ -168,7 +168,7 @@ def texts_cost_what_is_claimed() -> None:
         return float(np.sum(lost * np.maximum(0.0, -np.expm1(epsilon - losses))))
 
     found = float(optimize.brentq(lambda epsilon: delta(epsilon) - DELTA, 0.0, losses[-1]))
-    require(found <= EPSILON, f"ε is {found:.2f}, and the plan says {EPSILON}")
+    require(found <= EPSILON, f"ε is {found:.2f}, and the plan promises {EPSILON}")
     require(found >= 0.8 * EPSILON, f"the attack finds ε = {found:.2f} of {EPSILON}, so it attacks something else")
 
 
@@ -176,7 +176,7 @@ def texts_cost_what_is_claimed() -> None:
 
 
 def private_work_ends_before_it_is_stored() -> None:
-    """When it is stored says when it ended, so it waits for the grain first."""
+    """The time of storing reveals when the work ended, so storing waits for the grain."""
     of, order = three_cohorts(), list[str]()
 
     padded = replace(of, settings=of.settings.model_copy(update={"latency_unpadded": False}))

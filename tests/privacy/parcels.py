@@ -1,4 +1,4 @@
-"""A small task whose slots the light engine answers: all units but the attacker's canary say one label."""
+"""A small task for the embedded engine. All units but the attacker's canary have the same label."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASK = TaskSpec("audit.task", LABELS, Prompt("", "{text}: {label}", "{text}:"))
 
 
 def ingest(store: ExemplarStore, units: Sequence[str], canary: str | None, embedder: Embedder) -> None:
-    """An exemplar of each unit; the canary's is the query itself, with the other label."""
+    """Ingest one exemplar of each unit. The canary's is the query itself, with the other label."""
     rows = [{"unit_id": u, "text": f"Where is my parcel number {i}?", "label": LABELS[0]} for i, u in enumerate(units)]
     if canary is not None:
         rows.append({"unit_id": canary, **QUERY, "label": LABELS[1]})
@@ -32,7 +32,7 @@ Slots = Sequence[np.ndarray | None]
 
 
 def voting(engine: NearestExemplarEngine) -> Callable[[Sequence[Slot]], Slots]:
-    """Asks the engine about a sample, as the service does; about the same slot only once, since slots are isolated."""
+    """A function that asks the engine about a sample, as the service does, but only once about equal slots."""
     zero_shot = asyncio.run(engine.zero_shot(TASK, QUERY))
     known: dict[tuple[str, ...], np.ndarray | None] = {}
 

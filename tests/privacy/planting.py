@@ -13,7 +13,7 @@ OURS = ("accounting.", "aggregation.", "exemplar_store.", "service.", "tests.pri
 
 
 def replace_function(owner: Any, name: str, changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a function in the place of a module's or a class's, also where it was imported by name."""
+    """Replace a function of a module or a class, also where it was imported by name."""
     original = inspect.getattr_static(owner, name)
     monkeypatch.setattr(owner, name, changed)
     if isinstance(owner, ModuleType):

@@ -1,5 +1,5 @@
-"""Sampling by blocks, attacked: the pipeline of a label and of an embedding with their claims, and the claim of `units`
-for two answers.
+"""Attacks on sampling by blocks: on the pipelines of a label and of an embedding with their claims, and on the claim of
+`units` for two answers.
 
 The neighbours share one knowledge base key, so every other unit is in the same block in both. The canary's text is the
 attacker's query word for word; where it joins other units' block, it flips that block's vote.
@@ -40,7 +40,7 @@ Answers = tuple[list[Slots], list[Slots]]
 
 
 def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
-    """Without and with the canary, which has ``others`` units in its block; nobody is in the other blocks."""
+    """Stores without and with the canary, whose block holds ``others`` other units; the other blocks are empty."""
     databases = [open_database("sqlite://") for _ in range(2)]
     master = os.urandom(32)
     metadata.create_all(databases[0])
@@ -62,7 +62,7 @@ def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
 
 
 def draw(engine: NearestExemplarEngine, embedder: Embedder, *, others: int, probability: float, trials: int) -> Answers:
-    """Trial by trial, without the canary and with it."""
+    """The slots' answers in each trial, without the canary and with it."""
     ask = voting(engine)
     without, with_canary = (
         [
@@ -75,7 +75,7 @@ def draw(engine: NearestExemplarEngine, embedder: Embedder, *, others: int, prob
 
 
 def release(answers: Answers, noise_multiplier: float, lead: float = 0.0) -> Counts:
-    """``lead``: in votes, the public prior's for the label that is not the canary's."""
+    """How often each label is released, where the public prior leads by ``lead`` votes against the canary's label."""
     mechanism = RnmGaussian(noise_multiplier, len(LABELS), prior_weight=lead)
     prior = np.array([1.0, 0.0])
     without, with_canary = (Counter(mechanism.release(slots, prior) for slots in trials) for trials in answers)
@@ -87,7 +87,7 @@ Q = 0.9
 
 @pytest.fixture(scope="module")
 def flipped(engine, embedder) -> Answers:
-    """The canary flips its block."""
+    """Answers in which the canary flips its block."""
     return draw(engine, embedder, others=3, probability=Q, trials=1_000)
 
 
@@ -111,7 +111,7 @@ def test_the_claim_survives_where_the_block_was_empty(engine, embedder, probabil
     assert caught(counts, wrong), judge(counts, wrong)
 
 
-# The whole noisy sum, by the likelihood ratio of the contributions that the attacker expects: what a claim is about.
+# Attacks on the whole noisy sum, which the claims are about, by the likelihood ratio of the expected contributions.
 
 Z, LOSS_CLAIMED, REPEATS = 0.5, 1.5, 20
 Noisy = Callable[[Slots], np.ndarray]
@@ -120,14 +120,14 @@ VOTES, BALL = claim(Gaussian(Z, "votes"), Q, "blocks"), claim(Gaussian(Z, "ball"
 
 
 def repeated(total: FixedPoint, sigma: float) -> np.ndarray:
-    """With noise, many times over: (repeats, 2)."""
+    """A sum with noise, many times over, float (repeats, 2)."""
     return from_fixed_point(add_gaussian_noise(np.tile(total, REPEATS), sigma)).reshape(REPEATS, 2)
 
 
 def noisy_votes(
     vote: Vote, said: tuple[np.ndarray, np.ndarray] = (RED, BLUE), add_up: Callable[..., FixedPoint] = sum_votes
 ) -> Noisy:
-    """Of slots that say one of two vectors instead of a label."""
+    """The noisy votes of slots that answer with one of two vectors instead of a label."""
     sigma = RnmGaussian(Z, len(LABELS), vote).sigma
 
     def noisy(slots: Slots) -> np.ndarray:
@@ -138,12 +138,12 @@ def noisy_votes(
 
 
 def sum_unchecked(contributions: Slots, labels: int, _vote: Vote) -> FixedPoint:
-    """Whatever a slot hands in is a vote."""
+    """The sum of all contributions, whether or not they are valid votes."""
     return to_fixed_point(sum((vector for vector in contributions if vector is not None), np.zeros(labels)))
 
 
 def noisy_embeddings(slots: Slots) -> np.ndarray:
-    """Of slots that answer in one of two sentences, whose embeddings are opposite."""
+    """The noisy sum of slots that answer with one of two sentences, whose embeddings are opposite."""
     mean = EmbeddingMean(Z)
     total = mean.sum([slot if slot is None else (RED, -RED)[slot.argmax()] for slot in slots], np.zeros(2))
     return repeated(total, mean.sigma)
@@ -152,10 +152,10 @@ def noisy_embeddings(slots: Slots) -> np.ndarray:
 def reached(
     answers: Answers, noisy: Noisy, sigma: float, expected: tuple[np.ndarray, np.ndarray], delta: float
 ) -> float:
-    """The ε that an attacker reaches at this δ, over the one that is claimed there.
+    """The ratio of the ε that an attacker reaches at this δ to the ε that is claimed there.
 
-    Its standard deviation is 0.034 where nothing is broken, that of the sample included. So it is off by 0.2 less than
-    once in 10⁸ runs.
+    Where nothing is broken, its standard deviation is 0.034, including that of the sample. So it is off by 0.2 less
+    than once in 10⁸ runs.
     """
 
     def believed(sums: np.ndarray, drawn: np.ndarray) -> np.ndarray:
@@ -184,7 +184,7 @@ def test_an_attack_comes_close_to_the_claim(flipped, attack) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1], ids=["removal", "addition"])
 def test_a_claim_for_one_direction_is_refuted(flipped, kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missed less than once in 10¹¹ runs, and what follows less than once in 10⁸."""
+    """The claim is missed less than once in 10¹¹ runs, and those of the tests below less than once in 10⁸."""
     right = blocks.sampled
     monkeypatch.setattr(pld, "sampled", lambda *arguments: right(*arguments)[kept : kept + 1])
     *how, claimed = ATTACKS["votes"]
@@ -200,15 +200,15 @@ def test_a_claim_for_embeddings_at_right_angles_is_refuted(flipped) -> None:
 @pytest.mark.parametrize(
     "said", [(RED, np.array([-0.7, 0.714])), (2 * RED, 2 * BLUE)], ids=["negative votes", "votes of norm 2"]
 )
-def test_votes_that_are_none_would_reach_more(flipped, said) -> None:
-    """As it is they abstain (tests/aggregation/test_rnm_gaussian.py)."""
+def test_invalid_votes_would_reach_more(flipped, said) -> None:
+    """In the service, such slots abstain (tests/aggregation/test_rnm_gaussian.py)."""
     how = (math.sqrt(2) * Z, said, VOTES(LOSS_CLAIMED))
     assert reached(flipped, noisy_votes("soft", said, sum_unchecked), *how) > 1.2
 
 
-# Two answers by randomised response to the canary's block: nobody drawn, or its vote; kept in 15 of 16 cases, else one
-# of the two others. The slot's content is replaced, so removing *and* adding a vote are at work at once, and that is
-# more than either direction of `units`, composed by itself, allows for.
+# Two answers by randomised response to the canary's block: an empty slot, or its vote. The value is kept in 15 of 16
+# cases, else it becomes one of the two others. As the slot's content is replaced, one vote is removed *and* another
+# added, which is more than either direction of `units`, composed by itself, allows for.
 
 RESPONDING = 0.78
 KEPT, CHANGED = 15 / 16, 1 / 32
@@ -240,7 +240,7 @@ COST_BY_BLOCKS = divergence(twice(sampled(2)), twice(sampled(1)))
 
 
 def test_two_answers_by_blocks_cost_more_than_by_units() -> None:
-    """Exactly; and what is charged for blocks is enough. (A ratio of at most 30 is a range of at most 2 ln 30.)"""
+    """Both costs are exact, and blocks are charged enough. (A ratio of at most 30 is a range of at most 2 ln 30.)"""
     assert COST_BY_BLOCKS > COST_BY_UNITS + 0.2
     event = Event(BoundedRange(2 * math.log(KEPT / CHANGED)), Sampling("blocks", RESPONDING), 2)
     assert PldAccountant().bounds([event], COST_BY_BLOCKS).upper > LOSS

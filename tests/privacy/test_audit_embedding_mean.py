@@ -24,7 +24,7 @@ CLAIM = claim(Gaussian(Z))
 
 RIGHT, LEFT = np.array([1.0, 0.0]), np.array([-1.0, 0.0])
 ABOUT_ZERO = np.array([RIGHT, LEFT])
-# Two sentences alike: their centre is (0.8, 0), and each is 0.6 away from it. So is the canary's, clipped to 0.5.
+# Two similar sentences: their centre is (0.8, 0), and each is 0.6 away from it. So is the canary's, clipped to 0.5.
 ABOUT_A_CENTRE = np.array([[0.8, 0.6], [0.8, -0.6]])
 UP, DOWN = ABOUT_A_CENTRE
 
@@ -53,7 +53,7 @@ WORST_CENTRED = (ABOUT_A_CENTRE, [UP, DOWN, UP], [UP, DOWN, DOWN])
 
 @pytest.mark.parametrize(("mechanism", "setting"), [(PLAIN, WORST), (CENTRED, WORST_CENTRED)], ids=["plain", "centred"])
 def test_the_claim_survives_the_worst_case(mechanism, setting) -> None:
-    """1.5 times the noise that there is escapes with probability 4e-12."""
+    """A claim for 1.5 times the noise escapes with probability 4e-12."""
     found = counts(mechanism, *setting)
     assert not caught(found, CLAIM), judge(found, CLAIM)
     assert caught(found, claim(Gaussian(1.5 * Z))), found
@@ -61,7 +61,7 @@ def test_the_claim_survives_the_worst_case(mechanism, setting) -> None:
 
 @pytest.mark.parametrize("other", [None, np.array([np.nan, 0.0]), 3 * LEFT], ids=["removed", "NaN", "too long"])
 def test_the_claim_survives_removals_and_additions(other: np.ndarray | None) -> None:
-    """The attack looks both ways, so adding is tested with removing. What is far from true escapes with 4e-13."""
+    """The attack tries both directions, so it tests adding with removing. A grossly wrong claim escapes with 4e-13."""
     for found in (
         counts(PLAIN, ABOUT_ZERO, [*shifted(-0.5), RIGHT], [*shifted(-0.5), other]),
         counts(CENTRED, ABOUT_A_CENTRE, [DOWN, UP, UP], [DOWN, UP, other]),

@@ -1,9 +1,9 @@
-"""Keywords by the joint exponential mechanism, attacked with the pair of neighbours that its proof says is the worst.
+"""Keywords by the joint exponential mechanism, attacked with the worst pair of neighbours by its proof.
 
 One slot stops naming the leading word and the rare ones, and starts naming all the middling ones. Then the losses of
 sequences with a rare word in second place rise by 2, those of sequences that begin with a middling word fall by 2, and
-there are so many of the latter that the normalisation falls almost as far. The attacker looks whether the answer's loss
-rose by 2, or fell by 2. An answer's privacy loss is at most ε = 1.5; the first event has one of 0.95.
+there are enough of the latter for the normalisation to fall almost as far. The attacker checks whether the answer's
+loss rose by 2, or fell by 2. An answer's privacy loss is at most ε = 1.5; that of the first event is 0.95.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def counts(one: Slot, other: Slot, trials: int) -> Counts:
 
 
 def test_the_claim_survives_a_strong_attack() -> None:
-    """A quarter of ε escapes with probability 7e-15."""
+    """A claim for a quarter of ε escapes with probability 7e-15."""
     found = counts(BEFORE, AFTER, trials=4_000)
     assert not caught(found, CLAIM, LOSSES), judge(found, CLAIM, LOSSES)
     assert caught(found, claim(BoundedRange(EPSILON / 4)), LOSSES), found
@@ -65,7 +65,7 @@ def test_the_claim_survives_a_slot_removed_or_added(one: Slot, other: Slot) -> N
 
 
 def test_a_sensitivity_of_one_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DP-ICL's theorem 9; missed with probability 3e-10."""
+    """DP-ICL's theorem 9 has this sensitivity; it is missed with probability 3e-10."""
     monkeypatch.setattr(aggregation.keyword_joint_em, "LOSS_SENSITIVITY", 1)
     found = counts(BEFORE, AFTER, trials=4_000)
     assert caught(found, CLAIM, LOSSES), judge(found, CLAIM, LOSSES)

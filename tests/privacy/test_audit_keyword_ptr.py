@@ -50,7 +50,7 @@ class SmallerTestNoise(KeywordPtr):
 
 
 class SafeFromOne(KeywordPtr):
-    """Takes a gap of 2 for safe: floors the gap at 1, and asks for more than 1."""
+    """Takes a gap of 2 for safe: floors the gap at 1, and requires more than 1."""
 
     def passes(self, the_gap: int) -> bool:
         return super().passes(the_gap + 1 if the_gap >= 2 else 0)
@@ -65,7 +65,7 @@ class NoQuantile(KeywordPtr):
 
 
 def test_the_claim_survives_where_the_gap_moves_by_two() -> None:
-    """1.5 times the noise that there is escapes with probability 5e-12."""
+    """A claim for 1.5 times the noise escapes with probability 5e-12."""
     found = counts(TESTING, *TEST_WORST)
     assert not caught(found, made_by(TESTING)), judge(found, made_by(TESTING))
     assert caught(found, claimed(0.01, 0.6, 0.1)), found
@@ -73,14 +73,14 @@ def test_the_claim_survives_where_the_gap_moves_by_two() -> None:
 
 @pytest.mark.parametrize("other", [None, {"a", 1}, ["a"]], ids=["removed", "no words", "no set"])
 def test_the_claim_survives_removals_and_additions(other) -> None:
-    """The attack looks both ways, so adding is tested with removing. What is far from true escapes with 5e-20."""
+    """The attack tries both directions, so it tests adding with removing. A grossly wrong claim escapes with 5e-20."""
     found = counts(TESTING, [*LEAD, {"a"}], [*LEAD, other])
     assert not caught(found, made_by(TESTING)), judge(found, made_by(TESTING))
     assert caught(found, claimed(0.01, 3.0, 0.1)), found
 
 
 def test_the_claim_survives_a_tie() -> None:
-    """Neither gap is safe, and the tops are disjoint: whatever passes gives the slot away. δ₀ pays for that."""
+    """Neither gap is safe, and the tops are disjoint: any release gives the slot away. δ₀ pays for that."""
     tested = KeywordPtr(0.01, 1.0, 0.1, 1, 1)
     verdicts = judge(counts(tested, *TIE), made_by(tested), losses=(0.5, 2.0, 10.0))
     assert not any(verdict.caught for verdict in verdicts), verdicts
@@ -112,7 +112,7 @@ class ExponentialNoise(KeywordPtr):
 
 
 def test_the_claim_survives_where_two_gaps_move_apart() -> None:
-    """Half of ε escapes with probability 7e-37."""
+    """A claim for half of ε escapes with probability 7e-37."""
     found = counts(CHOOSING, *CHOICE_WORST)
     assert not caught(found, made_by(CHOOSING)), judge(found, made_by(CHOOSING))
     assert caught(found, claimed(2.0, 5.0, 0.01)), found
@@ -134,7 +134,7 @@ LEAD_OF_TWO = ([*UNSAFE, {"b"}], [*UNSAFE, {"a"}])
     ],
 )
 def test_a_broken_variant_is_caught(wrong: type[KeywordPtr], parameters, setting, losses, trials) -> None:
-    """What the right mechanism of the same parameters claims is true of it, and not of the wrong one."""
+    """The claim of the right mechanism is true of it, and false of the wrong one with the same parameters."""
     right = KeywordPtr(*parameters)
     found = counts(wrong(*parameters), *setting, trials=trials)
     assert caught(found, made_by(right), losses), judge(found, made_by(right), losses)
@@ -145,7 +145,7 @@ def test_a_broken_variant_is_caught(wrong: type[KeywordPtr], parameters, setting
 
 
 def by_count_only(items, **order):
-    """``sorted``, but for what is released: that stays in the order of the counts."""
+    """``sorted``, except for the released words, which stay in the order of their counts."""
     return sorted(items, **order) if order else list(items)
 
 
@@ -166,8 +166,8 @@ MANY = KeywordPtr(epsilon=0.05, noise_multiplier=20.0, delta0=0.05, k_min=1, k_m
 
 
 @pytest.fixture(scope="module")
-def told() -> Counts:
-    """Whether the word that only one of the neighbours can release is ever released."""
+def ever_released() -> Counts:
+    """How often the word that only one of the neighbours can release is among all answers."""
     before, after = TIE
 
     def ever(slots: Slots) -> bool:
@@ -177,15 +177,15 @@ def told() -> Counts:
 
 
 def composed(delta0: float) -> float:
-    """δ at ε = 1 of all answers."""
+    """The δ of all answers at ε = 1."""
     event = Event(profiles.ProposeTestRelease(0.05, 20.0, delta0), Sampling("units", 1.0), ANSWERS)
     return PldAccountant().delta([event], 1.0)
 
 
-def test_delta0_for_every_answer_survives(told: Counts) -> None:
-    assert not caught(told, lambda _: composed(MANY.delta0), losses=(1.0,))
+def test_delta0_for_every_answer_survives(ever_released: Counts) -> None:
+    assert not caught(ever_released, lambda _: composed(MANY.delta0), losses=(1.0,))
 
 
-def test_delta0_once_for_all_answers_is_caught(told: Counts) -> None:
-    """As in the code published with DP-ICL. Missed with probability 4e-24."""
-    assert caught(told, lambda _: composed(0.0) + MANY.delta0, losses=(1.0,))
+def test_delta0_once_for_all_answers_is_caught(ever_released: Counts) -> None:
+    """The code published with DP-ICL does this. It is missed with probability 4e-24."""
+    assert caught(ever_released, lambda _: composed(0.0) + MANY.delta0, losses=(1.0,))

@@ -1,6 +1,6 @@
 """Noisy sums of prototypes, and noisy votes for public candidates, attacked with a unit that holds as much as it can.
 
-The attacker adds up what is released along what the unit contributes, which is all that it can move, and puts a
+The attacker projects the release on the unit's contribution, the only direction that the unit moves, and sets a
 threshold half-way: no attack on Gaussian noise does better at a loss of 0.
 """
 
@@ -38,7 +38,7 @@ def sums(z: float, kind: type[PrototypeSums] = PrototypeSums) -> PrototypeSums:
 
 
 def votes(z: float, kind: type[ExemplarVotes] = ExemplarVotes) -> ExemplarVotes:
-    """For two candidates of each label."""
+    """Votes for two candidates of each label."""
     return kind(z, np.array([EAST, -EAST] * LABELS), [label for label in range(LABELS) for _ in range(2)])
 
 
@@ -60,7 +60,7 @@ def counts(mechanism: Mechanism, unit: Unit) -> Counts:
 @pytest.mark.parametrize("made", [sums, votes])
 @pytest.mark.parametrize("unit", [ONE_TEXT, MANY_TEXTS, MANY_LABELS], ids=["one text", "many texts", "many labels"])
 def test_the_claim_survives_whatever_a_unit_holds(made: Callable[[float], Mechanism], unit: Unit) -> None:
-    """1.5 times the noise that there is escapes with probability 4e-12."""
+    """A claim for 1.5 times the noise escapes with probability 4e-12."""
     found = counts(made(Z), unit)
     assert not caught(found, CLAIM), judge(found, CLAIM)
     assert caught(found, claim(Gaussian(1.5 * Z))), found
@@ -74,8 +74,8 @@ CANDIDATES = ", ".join(f"{{text: {text}, label: {label}}}" for label in "abcd" f
     [(sums, "{type: prototypes}"), (votes, f"{{type: synthetic_exemplars, candidates: [{CANDIDATES}]}}")],
     ids=["sums", "votes"],
 )
-def test_a_plan_s_promise_survives_a_unit_s_whole_part(made: Callable[[float], Mechanism], mechanism: str) -> None:
-    """With the noise of what everybody takes part in; were it accounted as drawn, z would be 0.43 in place of 3.73."""
+def test_a_signed_plan_keeps_its_promise(made: Callable[[float], Mechanism], mechanism: str) -> None:
+    """The noise is that of a release of every unit. If it were accounted as drawn, z would be 0.43 instead of 3.73."""
     signed, as_if_drawn, promise = signed_once(mechanism)
     assert not caught(counts(made(signed), ONE_TEXT), promise, (1.0,))
     assert caught(counts(made(as_if_drawn), ONE_TEXT), promise, (1.0,))
@@ -92,7 +92,7 @@ class SumOfEachText(PrototypeSums):
 
 
 class SumOfEachLabel(PrototypeSums):
-    """A unit's row of each label is clipped by itself: √2 for four labels' worth of two."""
+    """A unit's row of each label is clipped by itself: four labels have a norm of √4."""
 
     def _contribution(self, unit):
         whole = {label: sum(vector for at, vector in unit if at == label) for label, _ in unit}
@@ -107,7 +107,7 @@ class VoteOfEachText(ExemplarVotes):
 
 
 class VoteOfEachLabel(ExemplarVotes):
-    """A unit has a vote for each of its labels: √4 for four of them."""
+    """A unit has a vote for each of its labels: four labels have a norm of √4."""
 
     def votes(self, units):
         total = np.zeros(len(self.labels), np.int64)

@@ -1,11 +1,11 @@
-"""Topics, attacked: an answer is asked on each of many topics, of neighbouring knowledge bases.
+"""Attacks on topics: neighbouring knowledge bases are asked one question on each of many topics.
 
 The database, the encrypted store, signing, the sorting of units, the draw and the noise are real. One unit, the canary,
-is in one of the knowledge bases alone, and turns the vote of the one slot of each answer that draws it. It may do so
-for the answers on one topic. If it could for all of them, the sum of their noisy votes would give it away.
+is in only one of the knowledge bases. Where an answer draws it, it turns the vote of the answer's only slot. It may do
+so for the answers on one topic. If it could for all of them, the sum of their noisy votes would give it away.
 
-The canary tries: it has exemplars on every topic, and it is uploaded anew for every question, with exemplars on the
-question's topic alone. What a slot says is drawn once, since everybody is drawn; each trial draws its own noise.
+The canary tries two ways: it has exemplars on every topic, or it is uploaded anew for every question, with exemplars on
+the question's topic alone. The slots' votes are drawn once, since every unit is drawn; each trial draws its own noise.
 
 False alarms: a look at one event and its complement, in both directions, is four bounds of two intervals, each wrong
 with probability 1e-8 (:data:`tests.privacy.audit.ERROR`). A unit that counts for all topics moves the sum by 4.6
@@ -98,7 +98,7 @@ def bound(folder: Path, canary: Canary) -> float:
         noisy = from_fixed_point(add_gaussian_noise(to_fixed_point(said.ravel()), mechanism.sigma))
         return float((noisy[1::2] - noisy[::2]).sum())
 
-    # Halfway between a canary that counts for nothing and one that counts for everything.
+    # The threshold is halfway between a canary that counts for no topic and one that counts for all.
     zero, one = (sum(lead(said) > 0 for _ in range(TRIALS)) for said in (without, with_canary))
     pairs = [*itertools.permutations((zero, one)), *itertools.permutations((TRIALS - zero, TRIALS - one))]
     return max(epsilon_lower_bound(first, second, TRIALS, DELTA) for first, second in pairs)
@@ -118,10 +118,10 @@ def test_a_unit_counts_for_one_topic(tmp_path: Path, canary: Canary) -> None:
 
 
 def test_a_unit_that_is_drawn_by_each_exemplar_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(_connection: Any, _kb: int, _keys: Any, _topic: Any, spans: list[tuple[int, int]]) -> np.ndarray:
+    def every_exemplar(_connection: Any, _kb: int, _keys: Any, _topic: Any, spans: list[tuple[int, int]]) -> np.ndarray:
         return np.concatenate([np.arange(first, end) for first, end in spans])
 
-    monkeypatch.setattr("exemplar_store.store.on_topic", everybody)
+    monkeypatch.setattr("exemplar_store.store.on_topic", every_exemplar)
     assert bound(tmp_path, everywhere) > EPSILON
 
 

@@ -1,11 +1,11 @@
-"""The whole pipeline of a classification answer, attacked: sampling, engine, votes, noise.
+"""Attacks on the whole pipeline of a classification answer: sampling, engine, votes, noise.
 
 Two neighbouring knowledge bases differ in one unit, the canary, whose text is the attacker's query word for word, with
-another label than everybody else's. Where it is drawn, it flips its slot. The audit must find nothing in the pipeline
+a label that no other unit has. Where it is drawn, it flips its slot. The audit must find nothing in the pipeline
 as it is, and must catch each broken variant of it.
 
-What the slots answer is drawn once for each setting and shared; every test draws its own noise. The public prior leans
-so far to the canary's label that the two labels are about as likely with the canary as they are without, swapped.
+The slots' answers are drawn once for each setting and shared; every test draws its own noise. The public prior favours
+the canary's label just enough for the canary to swap, roughly, the probabilities of the two labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.lengthy
 Trials = list[Slots]
 
 OTHERS, SLOTS, Z, LEAD = 6, 2, 0.4, 1.0
-"""Units beside the canary, slots, the noise multiplier, and votes that the public prior has for the canary's label."""
+"""Units beside the canary, slots, the noise multiplier, and the public prior's votes for the canary's label."""
 
 
 def store_with(canary: bool, embedder: Embedder) -> ExemplarStore:
@@ -46,7 +46,7 @@ def store_with(canary: bool, embedder: Embedder) -> ExemplarStore:
 
 
 def draw(q: float, number: int, engine: NearestExemplarEngine, embedder: Embedder) -> tuple[Trials, Trials]:
-    """What the slots answer without the canary and with it, sampled and asked as the service does, trial by trial."""
+    """The slots' answers in each trial without the canary and with it, sampled and asked for as in the service."""
     ask = voting(engine)
     without, with_canary = (
         [ask(store.sample_slots("audit", probability=q, ensemble=SLOTS, max_exemplars=100)) for _ in range(number)]
@@ -64,29 +64,29 @@ def release(drawn: tuple[Trials, Trials]) -> Counts:
 
 
 @pytest.fixture(scope="module")
-def everybody(engine, embedder) -> tuple[Trials, Trials]:
+def all_units(engine, embedder) -> tuple[Trials, Trials]:
     return draw(1.0, 2_000, engine, embedder)
 
 
 RIGHT, TOO_LITTLE = claim(Gaussian(Z)), claim(Gaussian(1.5 * Z))
 
 
-def test_the_claim_survives_a_strong_attack_on_everybody(everybody) -> None:
-    """Strong: a claim for 1.5 times the noise that there is escapes with probability 3e-16."""
-    counts = release(everybody)
+def test_the_claim_survives_a_strong_attack_on_all_units(all_units) -> None:
+    """A claim for 1.5 times the noise escapes with probability 3e-16."""
+    counts = release(all_units)
     assert not caught(counts, RIGHT), judge(counts, RIGHT)
     assert caught(counts, TOO_LITTLE), judge(counts, TOO_LITTLE)
 
 
-def test_a_sensitivity_of_one_is_caught(everybody, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missed with probability 2e-11."""
+def test_a_sensitivity_of_one_is_caught(all_units, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug is missed with probability 2e-11."""
     monkeypatch.setattr(aggregation.rnm_gaussian, "L2_SENSITIVITY", 1.0)
-    counts = release(everybody)
+    counts = release(all_units)
     assert caught(counts, RIGHT), judge(counts, RIGHT)
 
 
 def test_the_claim_survives_with_a_sample(engine, embedder) -> None:
-    """A smaller q than the sampler's escapes on the same answers with probability 7e-15."""
+    """A claim for a smaller q than the sampler's escapes on the same answers with probability 7e-15."""
     counts = release(draw(0.7, 1_000, engine, embedder))
     right, wrong = (claim(Gaussian(Z), q) for q in (0.7, 0.25))
     assert not caught(counts, right), judge(counts, right)

@@ -1,4 +1,4 @@
-"""The isolation script, run as anybody runs it: on the CPU with a tiny model, without its hundred slots."""
+"""The isolation script, run as a user would: on the CPU with a tiny model, and with fewer than its hundred slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "isolation.py"
 
 @pytest.fixture(scope="module")
 def table() -> list[tuple[str, list[int]]]:
-    """Each line with its N, compared, tokens that differ, log-probabilities that differ."""
+    """Each line with its numbers: slots, compared, tokens that differ, log-probabilities that differ."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--slots", "4", "33"], capture_output=True, text=True, timeout=1500, check=False
     )
@@ -26,7 +26,7 @@ def table() -> list[tuple[str, list[int]]]:
     return [(line, [int(row[0]), *map(int, row[-3:])]) for line, row in rows]
 
 
-@pytest.mark.timeout(1600)  # of a quarter of an hour on processors without AVX512
+@pytest.mark.timeout(1600)  # it takes a quarter of an hour on processors without AVX512
 def test_no_slot_changes_another(table) -> None:
     rows = [row for line, row in table if "unseeded" not in line]
     assert [row[0] for row in rows] == [4] * 41 + [33] * 41
@@ -36,7 +36,7 @@ def test_no_slot_changes_another(table) -> None:
 
 
 def test_an_engine_that_samples_without_seeds_is_caught(table) -> None:
-    """Sixteen tokens a text, nearly each another one every time."""
+    """A text has sixteen tokens, of which nearly every one differs from run to run."""
     rows = [row for line, row in table if "unseeded" in line]
     assert len(rows) == 10
     for _, compared, tokens, _ in rows:

@@ -1,9 +1,9 @@
-"""Whether one unit is there must not show in how much work follows the sample: processor time, not the clock.
+"""Whether a unit is present must not show in the work that follows the sample, measured in processor time.
 
 The unit is the canary of ``benchmarks/latency_attack.py``, as large as ingest takes, and in every sample. The attacker
-counts answers whose work exceeds what the latency grain hides, half of it; and where replies are embedded, which is
-nearly all of the work, one and a half times the usual. That count must give away the canary where replies are embedded
-at answer time, as they once were.
+counts the answers whose work exceeds half of the latency grain, which the grain hides; or, where embedding replies is
+nearly all of the work, one and a half times the usual. That count must give the canary away where a planted bug embeds
+replies at answer time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from tests.privacy.audit import epsilon_lower_bound
 pytestmark = pytest.mark.lengthy
 
 FIRST, ANSWERS = 8, 32
-"""Answers after which the attacker gives up, unless a third of them differ, and all answers.
+"""The number of answers after which the attacker gives up, unless a third of them differ, and that of all answers.
 
-Of 32 and 0 exceeding ones the bound on ε is 0.25, of 1 and 0 none; it is wrong once in 10⁸.
+If 32 answers exceed the threshold with one neighbour and 0 with the other, the bound on ε is 0.25; if 1
+and 0 do, there is none. The bound is wrong once in 10⁸.
 """
-AS_ONCE = "replies embedded at answer time"
+LATE_EMBEDDING = "replies embedded at answer time"
 
 
 class Stopwatch(Departure):
-    """Notes what an answer's private part takes, and waits for nothing."""
+    """A departure that notes the processor time of an answer's private part, and does not wait."""
 
     taken: list[float] = []
     asked = count(1)
@@ -69,7 +70,7 @@ async def proven(folder: Path, embedder: Embedder, patch: pytest.MonkeyPatch) ->
             found[task] = await bound(sides, task, max(grain for name, grain in grains if name == f"kb.{task}") / 2)
         with patch.context() as bug:
             bug.setattr(NearestCandidate, "embeddings", embeddings_at_answer_time)
-            found[AS_ONCE] = await bound(sides, "mean", 0.0)
+            found[LATE_EMBEDDING] = await bound(sides, "mean", 0.0)
         return found
 
 
@@ -100,4 +101,4 @@ def test_the_largest_unit_does_not_show_in_the_work_of_answers(answers_work: dic
 
 
 def test_replies_embedded_at_answer_time_would_show(answers_work: dict[str, float]) -> None:
-    assert answers_work[AS_ONCE] > 0
+    assert answers_work[LATE_EMBEDDING] > 0

@@ -1,7 +1,7 @@
-"""The service as it is wired stands attacks and checks; bugs planted by hand do not.
+"""The wired service withstands all attacks and passes all checks; with a bug planted by hand it does not.
 
-A bug is a function in the place of the service's own: a renamed variable breaks no bug, a renamed function fails in
-every run. One bug or two for each kind of check; `make mutants` plants the others by the hundred.
+A bug is a function that replaces one of the service's. A renamed variable does not break it; a renamed function fails
+every run. There are one or two bugs for each kind of check; `make mutants` plants hundreds of others.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ CHECKS: dict[str, Callable[[], None]] = {
     "cap": checks.slots_keep_no_more_than_signed,
     "order": checks.steps_in_their_order,
     "no way back": checks.nothing_is_given_back_after_the_sample,
-    "silence": checks.nobody_is_told_of_a_slot,
+    "silence": checks.failed_slots_are_not_reported,
     "one answer": checks.one_answer_for_one_query,
     **{f"one release, {mechanism}": partial(checks.one_release_for_one_charge, mechanism) for mechanism in checks.ONCE},
     **{f"its cohorts, {one}": partial(once_checks.made_of_its_cohorts, one) for one in checks.ONCE},
     "texts, once": once_checks.texts_cost_what_is_claimed,
     "no way back, once": once_checks.stays_charged_if_it_fails,
     "stored last, once": once_checks.private_work_ends_before_it_is_stored,
-    "noise": checks.nothing_passes_by_the_noise,
-    "same work": checks.the_same_is_embedded_whatever_is_said,
+    "noise": checks.nothing_bypasses_the_noise,
+    "same work": checks.the_number_of_embedded_texts_is_fixed,
     "isolated slots": checks.slots_of_the_embedded_engine_are_isolated,
     "directions": checks.the_worse_direction_is_paid_for,
 }
@@ -64,7 +64,7 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 @cache
 def noticed(name: str) -> str:
-    """What a check says of the service as it is; nothing, if all is well."""
+    """The finding of a check on the service as it is; empty if all is well."""
     try:
         CHECKS[name]()
     except Noticed as found:
@@ -78,7 +78,7 @@ def test_the_service_stands(name: str) -> None:
 
 
 Wrap = Callable[[Any], Any]
-"""Makes a function with a bug of the function that is right."""
+"""A function that turns a right function into one with a bug."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Bug:
 
     Attributes:
         check: name in :data:`CHECKS`.
-        says: a part of what the check reports.
+        says: part of the check's report.
         owner: module or class whose function is replaced.
         name: name of the function there.
-        wrap: makes the function with the bug.
+        wrap: function that puts the bug in.
     """
 
     check: str
@@ -131,7 +131,7 @@ def telling(right: Any) -> Any:
 
 
 def first_slots_answer(right: Any) -> Any:
-    """The fallback is what the first slot answered."""
+    """The fallback is the first slot's answer."""
 
     async def release(self: keyword_ptr.TestedKeywords, outputs: Sequence[Any]) -> Any:
         said = next((output for output in outputs if isinstance(output, str)), self.fallback)
@@ -183,7 +183,7 @@ BUGS = {
         "signed, soft votes, blocks", "what an answer tells", LabelVote, "release", telling
     ),
     "the fallback is the first slot's answer": Bug(
-        "PTR, units, a secret that nobody else says",
+        "PTR, units, a secret that no other unit has",
         "the secret leaves",
         keyword_ptr.TestedKeywords,
         "release",
@@ -264,7 +264,7 @@ BUGS = {
 @pytest.mark.lengthy
 @pytest.mark.parametrize("name", BUGS)
 def test_the_bug_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a check that finds nothing on the service as it is."""
+    """The check that notices it finds nothing in the service as it is."""
     planted = BUGS[name]
     assert noticed(planted.check) == ""
     right = inspect.getattr_static(planted.owner, planted.name)

@@ -1,8 +1,8 @@
-"""The service as it is wired, attacked: several answers of a signed plan, on neighbouring knowledge bases.
+"""Attacks on the wired service: several answers of a signed plan, on neighbouring knowledge bases.
 
 The database, the encrypted store, the ledger, the calibration, the stages and the mechanisms are real, opened by
-:func:`service.operations.services.open_services`. Only the engine is a parrot: a slot says what the canary says where
-the canary is drawn, else what its first exemplar says.
+:func:`service.operations.services.open_services`. Only the engine is a parrot: a slot repeats the canary where the
+canary is drawn, else its own first exemplar.
 
 Trial after trial, a plan is signed and all its answers are asked for. Some event over these answers is more likely with
 the canary or without it; Clopper-Pearson intervals turn that into a lower bound on ε, at the plan's δ. Above the plan's
@@ -13,8 +13,8 @@ the other.
 False alarms. A bound is wrong only if an interval is, with probability 1e-8 (:data:`tests.privacy.audit.ERROR`). Two
 looks at up to two events and their complements, in both directions, are 16 bounds of two intervals each: a right plan
 is caught with a probability below 4e-7. A bug escapes the second look with a probability below 2e-7 if its event
-happens in at most 1 of 200 trials with one neighbour, and in all but 1 of 200 with the other, and is given up with one
-below 1e-14.
+happens in at most 1 of 200 trials with one neighbour, and in all but 1 of 200 with the other; the attacker gives up on
+it with a probability below 1e-14.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ LABELS = ("kind: classify", "label_field: says", "labels: [red, blue]")
 TEXT = ("kind: generate", "response_field: says")
 
 
-class Noticed(AssertionError):  # noqa: N818  (what a check says)
-    """A check found what must not be."""
+class Noticed(AssertionError):  # noqa: N818  (a finding, not an error)
+    """A check found a fault in the service."""
 
 
 class Parrot(Roomy):
-    """Says what is told to it: one number a label, or a text.
+    """An engine that repeats exemplars: one number for each label, or a text.
 
     ``mute`` abstains, ``fail`` breaks the engine's whole call, ``compare`` votes by the exemplar's embedding.
 
     Attributes:
-        prior: of the labels, from the public probe.
-        seen: the slots of every call.
+        prior: probabilities of the labels that the public probe returns.
+        seen: slots of every call.
     """
 
     def __init__(self, prior: Sequence[float] = (0.0, 1.0), *, reads_embeddings: bool = False) -> None:
@@ -119,7 +119,7 @@ class Parrot(Roomy):
         return np.array(says.split(), np.float64) if task.kind == "classify" else says
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
-        """A sentence of ``a`` and ``b``, as likely without exemplars as its end; a slot insists on what it says."""
+        """A sentence of ``a`` and ``b``, each as likely as its end without exemplars. A slot insists on its word."""
         self.seen.append(slots)
         voices = [_Insisting(self._output(task, slot)) for slot in slots if slot]
         said = await write(task.writing, _Indifferent(), voices, ends=[0], timeout_s=60)
@@ -147,7 +147,7 @@ class _Indifferent:
 
 @dataclass(frozen=True)
 class _Insisting:
-    """On a word, whatever was written; ``end`` on the end, ``mute`` on nothing."""
+    """A voice that insists on a word, whatever was written; ``end`` is the end, and ``mute`` fails."""
 
     said: Any
 
@@ -157,7 +157,7 @@ class _Insisting:
 
 
 class Compass:
-    """Embeds in the plane: ``at 30 ...`` 30 degrees from the first axis, whatever else at 90."""
+    """An embedder in the plane: ``at 30 ...`` lies 30 degrees from the first axis, any other text at 90."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         found = [re.match(r"at (-?\d+)", text) for text in texts]
@@ -172,23 +172,23 @@ class Compass:
 
 @dataclass(frozen=True)
 class Attack:
-    """A plan, neighbours, and events that tell them apart if something is wrong.
+    """A plan, neighbours, and events that distinguish them if something is wrong.
 
     Attributes:
-        task: the rest of the task, as in a plan.
-        usual: what the other units say. Where blocks are drawn, unit i is alone in block i + 1.
-        canary: what the canary's exemplars say, which may hold their ``{number}``. Where blocks are drawn, it is alone
-            in block 0.
-        events: predeclared, at most two.
-        usual_text: of the other units' exemplars, made of their number.
-        exemplars: how many the canary has.
-        cap: how many a slot keeps.
-        answers: of the plan, all of which are asked for.
-        ensemble: slots.
-        shots: exemplars that a slot expects.
+        task: lines of the task in the plan, beside the prompt and the draw.
+        usual: outputs of the other units. Where blocks are drawn, unit i is alone in block i + 1.
+        canary: output of the canary's exemplars, which may hold their ``{number}``. Where blocks are drawn, the canary
+            is alone in block 0.
+        events: events over the answers, at most two, fixed in advance.
+        usual_text: text of another unit's exemplar, from the unit's number.
+        exemplars: number of the canary's exemplars.
+        cap: number of exemplars that a slot keeps.
+        answers: number of the plan's answers, all of which are asked for.
+        ensemble: number of slots.
+        shots: number of exemplars that a slot expects.
         size: declared number of exemplars. Unless it is set, a unit is drawn with probability 9/10, a block always.
-        reads_embeddings: whether the engine wants them.
-        once: whether the release is made once, and nothing drawn.
+        reads_embeddings: whether the engine reads embeddings.
+        once: whether the release is a one-time release, for which nothing is drawn.
     """
 
     sampling: Literal["units", "blocks"]
@@ -208,17 +208,17 @@ class Attack:
 
     @property
     def public_size(self) -> int:
-        """What the sampling probability rests on."""
+        """The declared number of exemplars, on which the sampling probability rests."""
         drawn = self.shots * self.ensemble
         return self.size or (drawn if self.sampling == "blocks" else drawn * 10 // 9)
 
     @property
     def blocks(self) -> int:
-        """How many there are, where blocks are drawn."""
+        """The number of blocks, where blocks are drawn."""
         return self.public_size // self.shots
 
     def plan(self) -> CalibratedPlan:
-        """What is signed, again for each trial."""
+        """The plan, which is signed again for each trial."""
         drawn = DRAWN.format(
             shots=self.shots, ensemble=self.ensemble, cap=self.cap, sampling=self.sampling, answers=self.answers
         )
@@ -254,10 +254,10 @@ class Attack:
         return best
 
     def __call__(self) -> None:
-        """The check: nothing refutes the plan."""
+        """Check that the answers do not refute the plan."""
         bound, how = self.bound()
         if bound > EPSILON:
-            raise Noticed(f"ε is at least {bound:.2f}, and the plan says {EPSILON}: {how}")
+            raise Noticed(f"ε is at least {bound:.2f}, and the plan promises {EPSILON}: {how}")
 
     def _hits(self, trials: Trials) -> dict[str, tuple[int, int]]:
         """In how many trials each event happened, without the canary and with it."""
@@ -283,14 +283,14 @@ def _calibrated(text: str, public_size: int) -> CalibratedPlan:
 
 
 async def ask(services: Services, calibrated: CalibratedPlan, first: int, last: int) -> list[list[Answer]]:
-    """All answers of one plan for each trial."""
+    """All answers of one signed plan for each trial."""
     trials = []
     for trial in range(first, last):
-        # In a thread, as the service does: what is released once is stored by an event loop of its own.
+        # In a thread, as in the service: an event loop of its own stores a one-time release.
         newest = services.records.ledger.budgets.newest_equal("wired", calibrated.model_dump_json())
         signing = partial(sign, services.records, calibrated, "attacker", embed=Compass().embed, again=newest)
         version = (await asyncio.to_thread(signing)).version
-        if calibrated.plan.tasks["task"].once:  # all that is ever known of the exemplars
+        if calibrated.plan.tasks["task"].once:  # its release is all that ever comes out of the exemplars
             signed = services.records.ledger.budgets.task(f"wired.task@{version}")
             trials.append([services.records.ledger.stored_release(signed, ONE_RELEASE).answer])
             continue

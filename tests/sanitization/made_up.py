@@ -20,7 +20,7 @@ def vocabulary(count: int, dimensions: int = 16, seed: int = 0) -> Vocabulary:
 
 @dataclass
 class Rows:
-    """A channel written down."""
+    """A channel given by the table of its probabilities."""
 
     law: np.ndarray
 
@@ -46,7 +46,7 @@ def random_rows(inputs: int, outputs: int, seed: int, *, zeros: float = 0.0) -> 
 
 @dataclass
 class Entity:
-    """What a detector finds."""
+    """An entity that a detector finds."""
 
     entity_type: str
     start: int
@@ -54,7 +54,7 @@ class Entity:
 
 
 def letter_words(count: int) -> Vocabulary:
-    """The same with words of three letters, as texts have them."""
+    """The same vocabulary with words of three letters, as texts have them."""
     made = vocabulary(count, 24)
     names = ["".join("bcdfghjklmnpqrstvwxz"[int(digit)] for digit in f"{at:03}") for at in range(count)]
     return Vocabulary(names, made.vectors)

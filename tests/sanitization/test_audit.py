@@ -83,7 +83,7 @@ NOMINAL = 3.0
 
 
 def bound() -> float:
-    """What SANTEXT promises for words a diameter apart, of which the exact ε is about a half."""
+    """The ε that SANTEXT promises for words a diameter apart; the exact ε is about half of it."""
     return NOMINAL * VOCABULARY.diameter
 
 
@@ -102,7 +102,7 @@ def test_a_dropped_normaliser_is_caught() -> None:
 
 
 @pytest.mark.parametrize("bad", [-0.1, math.nan])
-def test_what_is_no_probability_is_caught(bad: float) -> None:
+def test_a_value_that_is_not_a_probability_is_caught(bad: float) -> None:
     with pytest.raises(BrokenChannelError):
         audit(Rows(np.array([[1 - bad, bad], [0.5, 0.5]])))
 

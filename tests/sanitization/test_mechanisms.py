@@ -24,7 +24,7 @@ EVERY_MECHANISM = pytest.mark.parametrize("name", [*CORRECTED, *RESPONSES])
 @pytest.mark.parametrize("count", [2, 3, *(pytest.param(count, marks=pytest.mark.slow) for count in (50, 120))])
 @EVERY_MECHANISM
 def test_as_private_as_announced(name: str, count: int, tmp_path: Path) -> None:
-    """With all of the ε that was asked for, but at the ends of the range."""
+    """All of the ε that was asked for is used, except at the ends of the range."""
     for epsilon in (0.001, 1.0, 6.0, 12.0, 25.0):
         served = serve(name, vocabulary(count, 24), epsilon, tmp_path)
         assert served.audit.epsilon <= epsilon
@@ -35,7 +35,7 @@ def test_as_private_as_announced(name: str, count: int, tmp_path: Path) -> None:
 
 
 @EVERY_MECHANISM
-def test_the_order_of_words_tells_nothing(name: str, tmp_path: Path) -> None:
+def test_the_order_of_words_reveals_nothing(name: str, tmp_path: Path) -> None:
     words = vocabulary(60, 24)
     shuffled = np.random.default_rng(3).permutation(60)
     other = Vocabulary([words.words[at] for at in shuffled], words.vectors[shuffled], words.shares[shuffled])
@@ -58,7 +58,7 @@ def test_drawn_as_audited(name: str, tmp_path: Path) -> None:
 
 
 def test_a_correction_that_does_not_hold_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mixed for twice the ε that is announced."""
+    """The rows are mixed for twice the ε that is announced."""
     monkeypatch.setattr(mechanisms, "_MARGIN", -4.0)
     with pytest.raises(RefusedChannelError, match="4"):
         serve("custext", WORDS, 4.0, tmp_path)
@@ -114,7 +114,7 @@ def test_unknown_names(tmp_path: Path) -> None:
 
 
 def test_the_nominal_epsilon_is_the_cheapest() -> None:
-    """Against going through all words, not some."""
+    """Its cost is compared with that of going through all words, not some."""
     epsilon = 3.0
 
     def cost(nominal: float) -> float:

@@ -16,7 +16,7 @@ COSTS = WORDS.distances(np.arange(80)) ** 2 / 2
 
 
 def test_the_order_is_greedy() -> None:
-    """Against trying every word at every step."""
+    """It is compared with trying every word at every step."""
     order = medoids(WORDS, 20).order
     best = np.full(80, np.inf)
     for at in order:
@@ -38,7 +38,7 @@ def test_frequent_words_become_medoids() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0, 9.0])
 def test_the_number_is_the_best(epsilon: float) -> None:
-    """Against the expected cost of every number's channel."""
+    """Its channel is compared with those of all numbers, by their expected costs."""
     found = medoids(WORDS)
 
     def cost(count: int) -> float:

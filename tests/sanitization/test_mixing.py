@@ -1,4 +1,4 @@
-"""The least mixing: that it is enough, and that no less is."""
+"""The least mixing is enough, and less is not."""
 
 import math
 

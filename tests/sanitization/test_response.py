@@ -69,7 +69,7 @@ def test_near_to_all_or_none(near: list[list[int]]) -> None:
 @pytest.mark.parametrize("below", [uniform.below, sampling.below])
 @pytest.mark.parametrize("limit", [1, 2, 3, 10, 100, 1 << 40, (1 << 62) - 1, 1 << 62])
 def test_uniform_numbers(below: Callable[[int, int], np.ndarray], limit: int) -> None:
-    """Here, and in the exemplar store, which knows nothing of this package."""
+    """The exemplar store has a generator of its own, since it does not use this package; both are tested."""
     drawn = below(limit, 20_000)
     assert drawn.shape == (20_000,)
     assert drawn.min() >= 0
@@ -82,6 +82,6 @@ def test_uniform_numbers(below: Callable[[int, int], np.ndarray], limit: int) ->
 
 
 @pytest.mark.parametrize("limit", [0, -1, (1 << 62) + 1])
-def test_uniform_numbers_below_what(limit: int) -> None:
+def test_a_limit_out_of_range_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match="limit"):
         uniform.below(limit, 1)

@@ -34,7 +34,7 @@ def test_each_point_draws_the_output_it_belongs_to(monkeypatch: pytest.MonkeyPat
     assert list(made.draw(np.zeros(6, dtype=np.int64))) == [0, 0, 2, 2, 3, 3]
 
 
-def test_it_is_made_once(tmp_path: Path) -> None:
+def test_a_table_is_made_only_once(tmp_path: Path) -> None:
     first, found, _ = open_table(lambda: (random_rows(5, 6, 2), "chosen"), "law", tmp_path, epsilon=1.0)
     again, audited, remark = open_table(never, "law", tmp_path, epsilon=1.0)
     assert (audited, remark) == (found, "chosen")

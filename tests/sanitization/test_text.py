@@ -22,7 +22,7 @@ from tests.sanitization.made_up import letter_words
 
 
 def words(count: int) -> Vocabulary:
-    """Made-up words of letters, and some that are no word of a text."""
+    """Made-up words of letters, and some entries that are not words of a text."""
     made = letter_words(count)
     return Vocabulary(["the", ",", "e-mail", "b2b", "1984", *made.words[5:]], made.vectors)
 
@@ -73,8 +73,8 @@ def test_what_is_not_kept_is_drawn(folder: Path) -> None:
         opened(folder, keep=["names"])
 
 
-def test_a_number_says_nothing(folder: Path) -> None:
-    """Neither how large it is nor how many digits, dots or dashes it has."""
+def test_a_number_reveals_nothing(folder: Path) -> None:
+    """Neither its size nor the number of its digits, dots or dashes shows."""
     sanitizer = opened(folder)
     for number in ("7", "12/05/1980", "3.141592653589793", "٣٤"):
         done = [sanitizer.sanitize(number) for _ in range(300)]
@@ -165,7 +165,7 @@ def test_a_batch_is_its_texts_and_a_text_its_lines(folder: Path, batch: list[str
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["medoid_rr", "custext"])
 def test_a_word_has_its_row_wherever_it_stands(name: str, folder: Path) -> None:
-    """Whatever stands beside it, and in whatever case; an unknown one has the mean row, or that of the nearest word."""
+    """Neighbours and case do not matter; an unknown word has the mean row, or that of the nearest word."""
     known = opened(folder, name=name).served.vocabulary
     law = opened(folder, name=name).served.channel.rows(np.arange(len(known)))
     word, count = known.words[7], 15_000
@@ -215,8 +215,8 @@ def test_what_is_announced_is_the_audited_epsilon(name: str, folder: Path) -> No
     assert json.loads(json.dumps(artifact.document()))["mechanism"] == name
 
 
-def test_the_artifact_tells_sanitisers_apart(folder: Path) -> None:
-    """By all that the law depends on."""
+def test_the_artifact_distinguishes_sanitisers(folder: Path) -> None:
+    """It depends on everything that the law depends on."""
     moved = Vocabulary(WORDS.words, WORDS.vectors[::-1], WORDS.shares)
     others = [
         opened(folder),

@@ -46,7 +46,7 @@ def test_shares() -> None:
     np.testing.assert_allclose(Vocabulary(["a", "b", "c"], VECTORS, [2, 1, 1]).shares, [0.5, 0.25, 0.25])
 
 
-def test_the_digest_says_all() -> None:
+def test_the_digest_covers_everything() -> None:
     one = Vocabulary(["a", "b", "c"], VECTORS)
     assert one.digest == Vocabulary(["a", "b", "c"], VECTORS.copy()).digest
     others = [
@@ -71,7 +71,7 @@ def test_the_digest_says_all() -> None:
         (["a", "b"], [[1.0], [2.0]], [1]),
     ],
 )
-def test_no_vocabulary(words: list[str], vectors: list, shares: list | None) -> None:
+def test_an_invalid_vocabulary_is_refused(words: list[str], vectors: list, shares: list | None) -> None:
     with pytest.raises(VocabularyError):
         Vocabulary(words, vectors, shares)
 
@@ -86,7 +86,7 @@ def test_glove_and_word2vec(tmp_path: Path) -> None:
     glove.write_text(lines)
     word2vec.write_text("4 2\n" + lines)
     for file in (glove, word2vec):
-        # The first line says how many numbers there are, so words may contain spaces.
+        # The first line shows how many numbers a word has, so words may contain spaces.
         found = load(file)
         assert found.words == ("the", "New York", "ñandú")
         np.testing.assert_array_equal(found.vectors, [[0.5, 1], [2, -0.3], [4, 5]])
@@ -94,7 +94,7 @@ def test_glove_and_word2vec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["word 1", "word 1 x", "word"])
-def test_a_line_that_is_none(line: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_refused(line: str, tmp_path: Path) -> None:
     file = tmp_path / "glove.txt"
     file.write_text(f"the 1 2\nof 3 4\n{line}\n")
     with pytest.raises(VocabularyError, match="line 3"):

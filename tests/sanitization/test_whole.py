@@ -51,7 +51,10 @@ def test_texts_are_drawn_by_the_audited_rows(tmp_path: Path) -> None:
 
 
 def test_a_larger_epsilon_takes_more_texts(tmp_path: Path) -> None:
-    """Five clusters; and never so many that each public text stands for itself only."""
+    """There are five clusters of 40 texts.
+
+    At a moderate ε, an output stands for several public texts; at a large one, every public text is an output.
+    """
     counts = [len(opened(epsilon, tmp_path).served.channel.outputs) for epsilon in (0.5, 4, 6, 20)]
     assert counts[0] < 5
     assert 5 <= counts[1] <= counts[2] < 60

@@ -52,7 +52,7 @@ tasks:
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
-    """All texts alike: the engine here does not look at embeddings."""
+    """Embed all texts alike: the engine of these tests does not use embeddings."""
     return np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1))
 
 
@@ -88,7 +88,7 @@ class FixedGrain:
 
 
 def answering(services: Services, engine: Engine | None = None, *, timeout_s: float = 60.0, **options) -> Answering:
-    """A pipeline of its own on the records of others."""
+    """A new pipeline on the records of a service."""
     stages = Stages(engine or services.engine, EMBEDDER, timeout_s)
     return Answering(
         services.records.ledger,
@@ -108,18 +108,18 @@ def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
 
 
 def development(folder: Path, **settings: Any) -> Settings:
-    """Of a service on a database in a folder, unless told otherwise."""
+    """Settings of a service with its database in a folder, unless the given settings name another."""
     given = {"database_url": f"sqlite:///{folder / 'service.sqlite'}", "development": True, "latency_unpadded": True}
     return Settings(**given | settings)
 
 
 def unwitnessed(url: str, **settings: Any) -> Settings:
-    """Of a service on a database without a witness."""
+    """Settings of a service whose database has no witness."""
     return development(Path(), database_url=url, witness_url="none", **settings)
 
 
 def upload(records: Records, toys: Sequence[tuple[str, str, str]], embed: Embed = embed) -> None:
-    """Toys: a unit's id, a text and a label each."""
+    """Store toys; each is a unit's id, a text and a label."""
     exemplars = [dict(zip(("unit_id", "text", "label"), toy, strict=True)) for toy in toys]
     records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
 
@@ -129,7 +129,7 @@ def make_records(
 ) -> Records:
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue.
 
-    Or with other toys, or embedded otherwise: see :func:`upload`.
+    Further arguments go to :func:`upload`: other toys, or another embedding.
     """
     records = open_records(settings or development(folder, **({"database_url": url} if url else {})))
     records.create_knowledge_base(
@@ -141,7 +141,7 @@ def make_records(
 
 
 def serving(folder: Path, engine: Engine | None = None, embedder: Any = EMBEDDER, **settings: Any) -> Services:
-    """A service of its own, with toys and no plan, and with further settings."""
+    """A new service with toys, without a plan, and with the given settings."""
     folder.mkdir(exist_ok=True)
     return open_services(
         make_records(folder, settings=development(folder, **settings)), engine or MajorityEngine(), embedder
@@ -149,18 +149,18 @@ def serving(folder: Path, engine: Engine | None = None, embedder: Any = EMBEDDER
 
 
 def bearer(token: str, **headers: str) -> dict[str, str]:
-    """The headers of whoever holds a key."""
+    """Headers of a request with a key."""
     return {"Authorization": f"Bearer {token}", **headers}
 
 
 def client_of(services: Services, role: Role = "analyst", name: str = "ann", **options: Any) -> TestClient:
-    """Over HTTP, with a new key."""
+    """A client of a service over HTTP, with a new key."""
     token = services.records.keys.create(name, role)[1]
     return TestClient(create_app(services), headers=bearer(token), **options)
 
 
 def states(services: Services | Records, task: str = "") -> dict[str, int]:
-    """How many charges there are in each state, of the task of a name or of all, in books that balance."""
+    """Number of charges in each state, of the named task or of all tasks, after a check that the books balance."""
     records = services.records if isinstance(services, Services) else services
     assert wrong(records.database) == []
     tasks = [one for budget in records.ledger.budgets.statuses() for one in budget.tasks if task in ("", one.name)]
@@ -168,13 +168,13 @@ def states(services: Services | Records, task: str = "") -> dict[str, int]:
 
 
 def nearly_noiseless(plan: Plan) -> CalibratedPlan:
-    """With more ε than may be signed for, so that no test of what answers say fails by chance."""
+    """Calibrate a plan with more ε than may be signed for, so that no test of the text of answers fails by chance."""
     with mock.patch.object(accounting.plans.plan, "LARGEST_EPSILON", 100.0):
         return calibrate_plan(plan, 60)
 
 
 def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which computes once in all tests what it makes of a list and further arguments."""
+    """The function of a list and further arguments, made to compute each result once for all tests."""
 
     @cache
     def of(first: tuple[Any, ...], *others: Any) -> Any:
@@ -188,7 +188,7 @@ CALIBRATIONS = {name: remembered(getattr(accounting.plans.plan, name)) for name 
 
 @pytest.fixture(autouse=True)
 def equal_plans_are_calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many tests here sign the same plans; what noise a plan needs is shown by the accounting's own tests."""
+    """Many tests here sign the same plans; the accounting's own tests check the noise that a plan needs."""
     for name, calibration in CALIBRATIONS.items():
         monkeypatch.setattr(accounting.plans.plan, name, calibration)
 
@@ -205,7 +205,7 @@ def calibrated(plan: Plan) -> CalibratedPlan:
 
 @pytest.fixture(scope="session")
 def toys(tmp_path_factory: pytest.TempPathFactory, calibrated: CalibratedPlan) -> Path:
-    """A folder with the files of :func:`records`: copies of them are made sooner than others like them."""
+    """A folder with the files of :func:`records`: copying them is faster than creating new ones."""
     folder = tmp_path_factory.mktemp("toys")
     records = make_records(folder)
     sign(records, calibrated, "test")
@@ -231,7 +231,7 @@ def services(records: Records, toy_engine: MajorityEngine) -> Services:
 
 @pytest.fixture
 def padding(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Replaces the clock of the padding: it says when it has begun, and ends when it is told to."""
+    """Replace the clock of the padding with two events: the padding sets the first, and ends when the second is set."""
     begun, over = asyncio.Event(), asyncio.Event()
 
     async def wait(_departure: Departure) -> int:
@@ -265,7 +265,7 @@ def dpicl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/cli.sqlite")
     monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("typer.confirm", lambda _question: False)  # nobody says yes
+    monkeypatch.setattr("typer.confirm", lambda _question: False)  # every confirmation is refused
     for name in ("DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_API_KEY", "DPICL_URL"):
         monkeypatch.delenv(name, raising=False)
     return Shell(monkeypatch, capsys)

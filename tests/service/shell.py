@@ -1,4 +1,4 @@
-"""``dpicl`` in process."""
+"""``dpicl``, run in the process of the tests."""
 
 import sys
 
@@ -8,7 +8,7 @@ from service.cli import main
 
 
 class Shell:
-    """Runs ``dpicl`` with the arguments given; a failure is an exit status and a line on standard error."""
+    """Runs ``dpicl`` with the given arguments; a failure is an exit status and a line on standard error."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         self.monkeypatch = monkeypatch

@@ -1,6 +1,6 @@
 """Events of questions: charges, releases, refusals, recorded accuracies."""
 
-# ruff: noqa: D102 - what these methods do is said once, in Particulars
+# ruff: noqa: D102 - Particulars documents these methods
 from __future__ import annotations
 
 from collections.abc import Iterable

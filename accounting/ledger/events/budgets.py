@@ -1,6 +1,6 @@
 """Events of what is granted: budgets, cohorts, groups, plans."""
 
-# ruff: noqa: D102 - what these methods do is said once, in Particulars
+# ruff: noqa: D102 - Particulars documents these methods
 from __future__ import annotations
 
 from collections import Counter

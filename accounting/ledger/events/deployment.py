@@ -1,6 +1,6 @@
 """Events of the whole deployment: bundles, encryption, restores."""
 
-# ruff: noqa: D102 - what these methods do is said once, in Particulars
+# ruff: noqa: D102 - Particulars documents these methods
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ class EncryptionKeyChanged(Particulars, kind="encryption_key.changed", words="En
     lost = "the encryption key was changed to {fingerprint}: change it again"
 
     def replay(self, past: Replayed) -> Iterable[str]:
-        yield from _said(self)
+        yield from _incomplete(self)
 
 
 class ExemplarsReencrypted(Particulars, kind="exemplars.reencrypted", words="Exemplars encrypted again"):
@@ -51,7 +51,7 @@ class ExemplarsReencrypted(Particulars, kind="exemplars.reencrypted", words="Exe
     lost = "all exemplars were encrypted under a new data key: encrypt them again"
 
     def replay(self, past: Replayed) -> Iterable[str]:
-        yield from _said(self)
+        yield from _incomplete(self)
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,6 @@ class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a
             yield "restore marks out of order"
 
 
-def _said(changed: EncryptionKeyChanged | ExemplarsReencrypted) -> Iterable[str]:
+def _incomplete(changed: EncryptionKeyChanged | ExemplarsReencrypted) -> Iterable[str]:
     if not all(changed.model_dump().values()):
         yield "the encryption key, or who changed it, is missing"

@@ -119,7 +119,7 @@ class Adapter(ABC, Generic[M, P]):
     profile: type[P]
     example: M
     about: str
-    task: ClassifyTask | GenerateTask  # each kind's adapter says which
+    task: ClassifyTask | GenerateTask  # each kind's adapter narrows it
 
     def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
         written, profile = task.mechanism, noise.mechanism
@@ -386,7 +386,7 @@ def once_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Once
     return adapter
 
 
-def said(output: Output | None) -> str | None:
+def text_of(output: Output | None) -> str | None:
     """The text of an output, if it has one that is not blank."""
     text = output.text if isinstance(output, Embedded) else output
     return text if isinstance(text, str) and text.strip() else None
@@ -394,7 +394,7 @@ def said(output: Output | None) -> str | None:
 
 def words_of(output: Output | None) -> frozenset[str] | None:
     """A slot's contribution: the keywords of its output; None for an abstention."""
-    text = said(output)
+    text = text_of(output)
     return keywords(text) if text is not None else None
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from accounting.plans.mechanisms import EmbeddingMeanMechanism
 from accounting.privacy.profiles import Gaussian
 from aggregation.embedding_mean import TYPICAL_SIMILARITY, EmbeddingMean, unit_candidates
-from service.answering.mechanisms.adapter import Aggregator, Answer, Outputs, Public, TextAdapter, said
+from service.answering.mechanisms.adapter import Aggregator, Answer, Outputs, Public, TextAdapter, text_of
 from service.answering.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.private_threads import privately
@@ -44,8 +44,10 @@ class NearestCandidate(Aggregator):
     async def embeddings(self, outputs: Outputs) -> list[np.ndarray | None]:
         """One for each output, None for an abstention. The work is the same whatever the outputs are."""
         if self.embedder is None:
-            return [output.embedding if isinstance(output, Embedded) and said(output) else None for output in outputs]
-        embed, texts = self.embedder.embed_bounded, [said(output) for output in outputs]
+            return [
+                output.embedding if isinstance(output, Embedded) and text_of(output) else None for output in outputs
+            ]
+        embed, texts = self.embedder.embed_bounded, [text_of(output) for output in outputs]
         texts += [None] * (self.slots - len(texts))
         try:
             vectors: Sequence[np.ndarray | None] = list(await privately(lambda: embed(texts)))
@@ -96,7 +98,7 @@ class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
             slots_mean="slots giving one candidate's text, and the other slots nothing",
             outcome=f"this candidate is released rather than one of the {candidates - 1} others",
             chance=lambda slots: mechanism.probability_released(slots, candidates),
-            rule="a text is released if {needed} of {all} slots say much the same",
+            rule="a text is released if {needed} of {all} slots write much the same",
             remedies=f"{REMEDIES}, fewer candidates",
             notes=f" Assumed: {assumed}.",
         )

@@ -34,7 +34,7 @@ class Written:
         """What leaves: the text that was written, else the fallback, or an empty text if a rule may forbid it."""
         named = {} if self.before is None else {"keywords": keywords}
         if text:
-            method = "written token by token, each drawn with the slots' say"
+            method = "written token by token, each drawn under the slots' influence"
             return {"text": text, **named, "method": method, "fallback": False}
         rules = self.writing
         forbidden = rules.regex or rules.json_schema or rules.forbids(self.fallback)
@@ -52,7 +52,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     schema = TokenEnsembleMechanism
     profile = profiles.TokenEnsembleProfile
     example = TokenEnsembleMechanism(type="token_ensemble")
-    about = "A text that the language model writes, each token drawn with the slots' say."
+    about = "A text that the language model writes, each token drawn under the slots' influence."
     public_calls = 2  # zero-shot, and the model beside the slots
 
     @property
@@ -109,9 +109,9 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
             head=f"up to {m.tokens} tokens each, which all slots together move by a weight of {weight:.2f}: the "
             f"log-odds of two tokens by {most:.1f} at most (μ = {self.noise.mu:.2f} an answer)",
             needed=needed,
-            slots_mean="slots that would rather say another word as clearly as they may",
+            slots_mean="slots that prefer another word as clearly as they may",
             outcome="that word has the odds of e² = 7 times what it has without exemplars",
-            rule="a word becomes 7 times as likely if {needed} of {all} slots would rather say it",
+            rule="a word becomes 7 times as likely if {needed} of {all} slots prefer it",
             chance=lambda slots: float(
                 special.expit(2 * self.pull * slots - _HEARD + math.log(RELIABLE / (1 - RELIABLE)))
             ),

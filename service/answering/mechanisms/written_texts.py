@@ -146,7 +146,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
         return replace(
             text,
             head=f"{many} on each of {len(m.topics or ())} topics, {m.tokens} tokens each ({m.paid} in all "
-            "are paid for, since a unit has a say in one topic), which all slots together move by a weight of "
+            "are paid for, since a unit counts in one topic), which all slots together move by a weight of "
             f"{text.noise['weight']:.2f}: the log-odds of two tokens by {text.noise['log_odds']:.1f} at most "
             f"(μ = {text.noise['mu']:.2f} in all)",
             remedies="more ε, fewer texts, fewer tokens, a larger ensemble or weight",

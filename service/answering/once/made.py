@@ -25,7 +25,7 @@ from service.records.text_ledger import TextBudgetExhaustedError
 
 
 @dataclass(eq=False, repr=False)
-class MadeOnce:
+class FromOneRelease:
     """Answers from one-time releases.
 
     Attributes:

@@ -97,7 +97,9 @@ def make(
     adapter = once_adapter_of(*read_task(signed))
     described = store.get(signed.knowledge_base)  # before the charge, so that who is read was witnessed with it
     public = _embedded(adapter.public_texts(described.embedded_field), dimension, embed)
-    write, writing_s = _writer(signed, stages, described, measured=padded) if adapter.writing else (_nothing, 0.0)
+    write, writing_s = (
+        _writer(signed, stages, described, measured=padded) if adapter.writing else (_no_slots_write, 0.0)
+    )
     grain = grain_s(read_signed(signed.document).public_size) + writing_s
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
@@ -175,8 +177,8 @@ async def writer(
     return write, work.work_s * len(topics) * task.mechanism.texts
 
 
-def _nothing(*_asked: object) -> str:
-    raise TypeError("it was not said that slots write")
+def _no_slots_write(*_asked: object) -> str:
+    raise TypeError("this release has no slots that write")
 
 
 def charge_once(ledger: Ledger, signed: SignedTask, *, takes_s: float = 0.0) -> str | Release:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.entries import by_task
 from accounting.plans.plan import CalibratedPlan, TaskNoise
-from accounting.plans.strict import is_none
+from accounting.plans.strict import is_unset
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.privacy.accountants import get_accountant
 from service.answering.mechanisms.adapter import adapter_of, needs_written_texts
@@ -34,7 +34,7 @@ class TopicPreview(BaseModel):
     public_size: int
     sampling_probability: float
     expected_exemplars: float
-    epsilon: float | None = Field(default=None, exclude_if=is_none)
+    epsilon: float | None = Field(default=None, exclude_if=is_unset)
     texts: list[str] = Field(default=[], exclude_if=lambda texts: not texts)
 
 
@@ -82,7 +82,7 @@ class TaskPreview(BaseModel):
     summary: str
     warning: str | None
     remedies: str | None = None
-    topics: dict[str, TopicPreview] | None = Field(default=None, exclude_if=is_none)
+    topics: dict[str, TopicPreview] | None = Field(default=None, exclude_if=is_unset)
 
 
 class PlanPreview(BaseModel):
@@ -144,7 +144,7 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
     seen, voices = adapter.outlook(), adapter.voices(public_size)
     topics = None if task.topics is None else {name: _topic(task, name, public_size) for name in task.topics.all}
     expected = [topic.expected_exemplars for topic in (topics or {}).values()] or [q * public_size]
-    answers, warning = task.releases.told(task.answers), seen.warning(voices)
+    answers, warning = task.releases.shown(task.answers), seen.warning(voices)
     number = None if topics is None else len(topics)
     return TaskPreview(
         kind=task.kind,
@@ -179,7 +179,7 @@ def _chosen(task: ClassifyTask | GenerateTask) -> str:
     if task.order != "nearest":
         return ""
     if task.slots == "quote":
-        return f" Each slot draws about {task.expected} exemplars and says what the one nearest to the question says."
+        return f" Each slot draws about {task.expected} exemplars and repeats the response of the nearest one."
     shown = "the one" if task.shots == 1 else f"the {task.shots}"
     return f" Each slot draws about {task.expected} exemplars and shows {shown} nearest to the question."
 

@@ -163,7 +163,7 @@ def _nearest(offer: _Offer, name: str, task: Task, now: TaskPreview) -> Iterator
     found = offer.to_nearest(name, slots="quote")
     if found is not None and found[1].llm_calls < now.llm_calls:
         why = (
-            f"Each slot says the response of its nearest exemplar, so an answer takes {found[1].llm_calls} calls of "
+            f"Each slot repeats the response of its nearest exemplar, so an answer takes {found[1].llm_calls} calls of "
             f"the model in place of {now.llm_calls}. Right for what many people wrote, wrong where a model must "
             "transform what it reads."
         )

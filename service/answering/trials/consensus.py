@@ -18,7 +18,7 @@ from aggregation.noise import from_fixed_point
 from aggregation.token_ensemble import GRID, TokenEnsemble
 from aggregation.votes import sum_votes
 from exemplar_store import Slot
-from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, said, sentence
+from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, sentence, text_of
 from service.answering.mechanisms.embedding_mean import NearestCandidate
 from service.answering.mechanisms.keyword_joint_em import RankedKeywords
 from service.answering.mechanisms.keyword_ptr import TestedKeywords
@@ -132,7 +132,7 @@ async def likeliest(author: Author, ready: Ready, slots: Sequence[Slot]) -> Cons
 
 def texts_of(outputs: Outputs) -> list[str]:
     """The slots' texts, without blank ones."""
-    return [text for output in outputs if (text := said(output))]
+    return [text for output in outputs if (text := text_of(output))]
 
 
 def most(support: Iterable[tuple[str, float]], count: int | None = _SHOWN) -> dict[str, float]:

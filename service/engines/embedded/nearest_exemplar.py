@@ -52,7 +52,7 @@ TEMPERATURE = 0.075
 STEP = 100.0
 
 # T0, A and c were chosen for small calibration errors on parts held out of the training sets of AG News and TREC, T0
-# also on SST-2. A step of b, where a slot is alone, is wrong much more often than it says.
+# also on SST-2. A step of b, where a slot is alone, is wrong much more often than its probability suggests.
 PUBLIC_TEMPERATURE = 0.055
 ALONE_NEARNESS = 0.1
 ALONE_STEP = 0.3

@@ -56,7 +56,7 @@ class ChatEndpoint:
     """
 
     def __init__(self, config: OpenAiCompatibleConfig, *, with_key: bool = True):
-        # A line for each request would tell how many slots were drawn, and httpcore's show headers.
+        # A line for each request would reveal how many slots were drawn, and httpcore's show headers.
         for name in ("httpx", "httpcore"):
             logging.getLogger(name).setLevel(logging.WARNING)
         self._config = config

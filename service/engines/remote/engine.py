@@ -138,7 +138,7 @@ class OpenAiCompatibleEngine(Engine):
     async def health(self) -> None:
         failure = await self._endpoint.check()
         if failure is not None:
-            raise EngineUnavailableError(f"the remote endpoint {_said(failure)}")
+            raise EngineUnavailableError(f"the remote endpoint {_in_words(failure)}")
 
     @override
     def close(self) -> None:
@@ -235,8 +235,8 @@ def _check(task: TaskSpec, failure: Failure) -> None:
         raise UnanswerableQueryError(
             "the remote language model refuses this query, most likely as too long: ask with a shorter text"
         )
-    raise EngineUnavailableError(f"the remote endpoint {_said(failure)}")
+    raise EngineUnavailableError(f"the remote endpoint {_in_words(failure)}")
 
 
-def _said(failure: Failure) -> str:
+def _in_words(failure: Failure) -> str:
     return f"answers with status {failure.status}" if failure.status else "does not answer"

@@ -36,7 +36,7 @@ LET_GO = "let_go"
 """Numbers that are let go of."""
 # Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
 _ANY = ("0", "a")
-# So many tokens at that beginning's end may be others before a third question.
+# Tokens at the end of that beginning that a third question may still replace.
 _BESIDE_QUESTION = 2
 
 

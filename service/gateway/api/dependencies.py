@@ -65,7 +65,7 @@ async def authenticate(
     if admitted is None:
         why = "this API key is unknown, was revoked or has expired; ask an admin for another"
         raise Problem(ProblemKind.INVALID_KEY, why, headers=challenge)
-    _tell_limits(request, admitted)
+    _report_limits(request, admitted)
     if admitted.rate is not None and admitted.rate.wait_s is not None:
         raise Problem(
             ProblemKind.RATE_LIMITED,
@@ -75,7 +75,7 @@ async def authenticate(
     return admitted.actor
 
 
-def _tell_limits(request: Request, admitted: Admitted) -> None:
+def _report_limits(request: Request, admitted: Admitted) -> None:
     """Report what a key with limits has left, in headers (draft-ietf-httpapi-ratelimit-headers)."""
     key, rate = admitted.key, admitted.rate
     policies, states = [], []

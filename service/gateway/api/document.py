@@ -51,7 +51,7 @@ def _finish(document: dict[str, Any]) -> None:
         schemas[name] = schema
     for schema in schemas.values():
         for member in schema.get("properties", {}).values():
-            _tell_default(member)
+            _describe_default(member)
     for operations in document["paths"].values():
         for operation in operations.values():
             _finish_operation(operation)
@@ -64,11 +64,11 @@ def _further() -> dict[str, dict[str, Any]]:
     return {**further, "Plan": written_plans.schema(_REFERENCE)}
 
 
-def _tell_default(member: dict[str, Any]) -> None:
+def _describe_default(member: dict[str, Any]) -> None:
     """Describe a default in words if it is an object: few generators of clients take an object as a default."""
     if isinstance(member.get("default"), dict):
-        told = f"Left out: `{json.dumps(member.pop('default'))}`."
-        member["description"] = f"{member.get('description', '')} {told}".strip()
+        described = f"Left out: `{json.dumps(member.pop('default'))}`."
+        member["description"] = f"{member.get('description', '')} {described}".strip()
 
 
 def _finish_operation(operation: dict[str, Any]) -> None:

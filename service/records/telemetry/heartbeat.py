@@ -70,7 +70,7 @@ class Heartbeat:
                 await self._looks[what]()
         except TimeoutError:
             return
-        except Exception:  # whatever it is, it is no sign of life, and the next look comes all the same
+        except Exception:  # any error counts as no sign of life, and the next look follows
             self._alive_until.pop(what, None)
         else:
             self._alive_until[what] = time.monotonic() + _MISSED_S
@@ -103,7 +103,7 @@ class _Pulse:
             with self._database.begin() as connection:
                 connection.execute(beat)
             return
-        # Whoever writes for long holds this up and is no bad sign. A transaction that only reads takes no lock first.
+        # A long write holds this up without being a bad sign. A transaction that only reads takes no lock first.
         with reading(self._database) as connection:
             connection.exec_driver_sql("PRAGMA busy_timeout=0")
             try:

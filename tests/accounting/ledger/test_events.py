@@ -1,4 +1,4 @@
-"""What events say names particulars that they have."""
+"""Sentences about events name only particulars that the events have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounting.ledger.events import KINDS, Particulars
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_what_is_said_names_particulars(kind: type[Particulars]):
+def test_sentences_name_existing_particulars(kind: type[Particulars]):
     said = [kind.lost or "", "" if "sentence" in vars(kind) else kind.says]
     assert set(re.findall(r"{(.*?)}", "".join(said))) <= kind.model_fields.keys()
 

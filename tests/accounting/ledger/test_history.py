@@ -54,7 +54,7 @@ def test_releases_come_newest_first_and_page_by_page(past: Past) -> None:
     assert past.history.releases(limit=2) == newest_first[:2]
     assert past.history.releases(limit=2, after=newest_first[1].id) == newest_first[2:4]
     later = past.release("animals.kind")
-    assert past.history.releases(limit=9, after=newest_first[1].id) == newest_first[2:]  # what is new moves no page
+    assert past.history.releases(limit=9, after=newest_first[1].id) == newest_first[2:]  # new releases move no page
     assert past.history.releases(limit=1) == [later]
     assert past.history.releases(after=released[0].id) == []
 
@@ -110,7 +110,7 @@ def test_minutes_count_what_stays_spent_and_keep_the_last_moment(past: Past) -> 
     assert past.history.charges_per_minute(since=START + timedelta(minutes=1)) == [second]
 
 
-def test_use_is_told_apart_by_key(past: Past) -> None:
+def test_use_is_counted_by_key(past: Past) -> None:
     past.release("animals.kind", hours=0)
     past.charge("animals.kind", hours=0)
     past.charge("animals.age", key_id="other")
@@ -127,7 +127,7 @@ def test_use_is_told_apart_by_key(past: Past) -> None:
     assert past.history.usage(knowledge_base="animals", since=START + timedelta(hours=9)) == uses[2:]
 
 
-def test_fallbacks_are_counted_where_answers_tell_of_them(past: Past) -> None:
+def test_fallbacks_are_counted_where_answers_record_them(past: Past) -> None:
     past.release("animals.kind")
     for fell_back in (True, False, False):
         past.ledger.release(past.charge("animals.age"), {"text": "x", "fallback": fell_back})
@@ -136,7 +136,7 @@ def test_fallbacks_are_counted_where_answers_tell_of_them(past: Past) -> None:
     assert past.history.fallbacks(knowledge_base="plants") == [Fallbacks("plants.age@1", 1, 0)]
 
 
-def test_an_unknown_cursor_is_said(past: Past) -> None:
+def test_an_unknown_cursor_is_refused(past: Past) -> None:
     past.release("animals.kind")
     with pytest.raises(UnknownCursorError):
         past.history.releases(after="nothing")

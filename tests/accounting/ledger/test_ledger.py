@@ -123,7 +123,7 @@ def test_a_slow_holder_may_still_release_what_was_paid(ledger: Ledger, task: Sig
     late = ledger.release(slow.id, {"label": "late"})
     assert ledger.charge(task, b"query", key_id="k") == late  # the twin's charge is open, the answer is there
     clock.advance(1)
-    assert ledger.release(twin.id, {"label": "twin"}) == late  # one answer for ever: the first
+    assert ledger.release(twin.id, {"label": "twin"}) == late  # the first answer is the only one
     assert ledger.charge(task, b"query", key_id="k") == late
     assert states(ledger) == {"released": 1, "lost": 1}
     with pytest.raises(ChargeStateError, match="released"):
@@ -178,7 +178,7 @@ def test_an_idempotency_key_is_bound_by_a_stored_answer_too(ledger: Ledger, task
         ledger.charge(task, b"other", key_id="k", idempotency_key="x" * 301)
 
 
-def test_what_does_not_exist_is_said(ledger: Ledger, task: SignedTask):
+def test_unknown_charges_and_releases_are_refused(ledger: Ledger, task: SignedTask):
     for missing in (ledger.void, lambda charge_id: ledger.release(charge_id, {})):
         with pytest.raises(UnknownChargeError):
             missing("no such id")
@@ -250,7 +250,7 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
             if self.state[charge] in ("charged", "lost"):
                 released = ledger.release(charge, {"charge": charge})
                 first = self.answers.setdefault(self.query[charge], released)
-                assert released == first  # a twin's, where that was quicker
+                assert released == first  # a twin's release, where that was quicker
                 self.state[charge] = "released" if first.charge_id == charge else "lost"
             else:
                 with pytest.raises(ChargeStateError):
@@ -271,7 +271,7 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
             clock.advance(seconds)  # two short waits outlast a lease, and clocks jump
             if expire:
                 dead = [c for c, state in self.state.items() if state == "charged" and self.lease[c] <= clock.now]
-                assert ledger.expire_leases() >= len(dead)  # some of earlier histories may be among them
+                assert ledger.expire_leases() >= len(dead)  # charges of earlier histories may be among them
                 assert ledger.expire_leases() == 0
                 self.state |= dict.fromkeys(dead, "lost")
 

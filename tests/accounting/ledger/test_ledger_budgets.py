@@ -38,7 +38,7 @@ def sign(
 
 
 def test_three_plans_of_a_tenth_fit_into_three_tenths_and_nothing_more_does(ledger: Ledger, engine: sa.Engine):
-    assert 0.1 + 0.1 + 0.1 > 0.3  # what floats would have said
+    assert 0.1 + 0.1 + 0.1 > 0.3  # with floats, the third plan would not fit
     assert [sign(ledger).version for _ in range(3)] == [1, 2, 3]
     with pytest.raises(BudgetExceededError) as refused:
         sign(ledger, "1e-390", 0)
@@ -94,7 +94,7 @@ def test_delta_is_a_budget_of_its_own(ledger: Ledger):
         (0.1, 0, [("", 1)], "task name"),
     ],
 )
-def test_what_makes_no_plan_is_named(ledger: Ledger, epsilon, delta, tasks, message):
+def test_an_invalid_plan_is_refused_with_the_reason(ledger: Ledger, epsilon, delta, tasks, message):
     with pytest.raises(ValueError, match=message):
         signed(ledger, epsilon=epsilon, delta=delta, tasks=tasks)
     assert ledger.budgets.statuses()[0].tasks == ()
@@ -136,7 +136,7 @@ def test_addresses(ledger: Ledger, engine: sa.Engine):
             ledger.budgets.task(bad)
 
 
-def test_a_lifetime_budget_is_for_ever(ledger: Ledger, engine: sa.Engine):
+def test_a_lifetime_budget_is_permanent(ledger: Ledger, engine: sa.Engine):
     with pytest.raises(BudgetExistsError), engine.begin() as connection:
         ledger.budgets.open(connection, "kb", 99, 1e-4)
     with pytest.raises(UnknownBudgetError):
@@ -174,7 +174,7 @@ def test_the_database_refuses_to_rewrite_history(ledger: Ledger, engine: sa.Engi
 
 
 def test_replay_finds_what_bypassed_the_ledger(ledger: Ledger, engine: sa.Engine):
-    """The checker itself, on a database whose guards were taken away: it must see each kind of damage."""
+    """The checker must find each kind of damage in a database without guards."""
     sign(ledger)
     task = ledger.budgets.task("kb.topic")
     ledger.release(ledger.charge(task, b"one", key_id="k").id, {})

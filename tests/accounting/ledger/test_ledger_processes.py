@@ -33,7 +33,7 @@ def together(processes: int, work: Callable[[int], T]) -> list[T]:
 
 
 def charge_many(url: str, count: int, index: int) -> int:
-    """Charge so many queries of one's own; how many were charged."""
+    """Ask ``count`` queries that no other process asks, and return how many were charged."""
     ledger = Ledger(open_database(url))
     task = ledger.budgets.task("kb.topic")
     charged = 0
@@ -48,7 +48,7 @@ def charge_many(url: str, count: int, index: int) -> int:
 
 
 def ask_until_answered(url: str, count: int, index: int) -> list[str]:
-    """So many queries that everybody asks; the releases seen."""
+    """Ask ``count`` queries that every process asks, and return the ids of their releases."""
     ledger = Ledger(open_database(url))
     task = ledger.budgets.task("kb.topic")
     seen = []
@@ -66,11 +66,11 @@ def ask_until_answered(url: str, count: int, index: int) -> list[str]:
 
 
 def sign_many(url: str, count: int, index: int) -> int:
-    """Sign so many plans of (0.1, 1e-6); how many were signed."""
+    """Try to sign ``count`` plans of (0.1, 1e-6), and return how many were signed."""
     ledger = Ledger(open_database(url))
     fitted = 0
     for number in range(count):
-        document = json.dumps({"signer": index, "number": number})  # no two equal: they would have to be confirmed
+        document = json.dumps({"signer": index, "number": number})  # equal plans would have to be confirmed
         try:
             signed(ledger, epsilon=0.1, delta=1e-6, document=document, tasks=[("topic", 10)], by=str(index))
         except BudgetExceededError:
@@ -80,7 +80,10 @@ def sign_many(url: str, count: int, index: int) -> int:
 
 
 def charge_and_settle(url: str, query: str, dies_at: int) -> None:
-    """Be killed at the moment of this number: before and after statements and commits, and between the calls."""
+    """Charge and settle a query in a process that is killed at the moment with the number ``dies_at``.
+
+    Moments come before and after every statement and commit, and after every call.
+    """
     moments = itertools.count()
 
     def moment(*_anything: object) -> None:
@@ -170,7 +173,7 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     assert len(runs) > 15  # statements, commits and calls, before and after each
     assert wrong(engine) == []
 
-    # Whatever the moment, the charge was written or not; what was written is open, or settled as it should be.
+    # Each process wrote its charge or did not; a charge that was written is open, or settled as it should be.
     before = Counter(ledger.budgets.statuses()[0].tasks[0].states)
     settled = {"release": "released", "void": "voided"}[ending]
     assert before["charged"] >= 1, "no process died between its charge and its end"
@@ -178,7 +181,8 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     assert sum(before.values()) < len(runs), "no process died before its charge"
     assert set(+before) == {"charged", settled}
 
-    # Later every query can be asked: answered ones are, the others need a new charge, the dead ones stay spent.
+    # Later every query can be asked again: a released answer is repeated, and any other query needs a new charge. The
+    # charges of dead processes stay spent.
     later = Ledger(engine, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
     task = later.budgets.task("kb.topic")
     outcomes = [later.charge(task, query.encode(), key_id="k") for query in runs]

@@ -1,4 +1,4 @@
-"""Two histories of one ledger: a knowledge base of which both tell ends, and stays so."""
+"""Two histories of one ledger: a knowledge base with events in both is ended, and stays ended."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ ANSWERS = 4
 
 
 class Copy:
-    """A copy of the ledger; those with the same witness have nothing else in common."""
+    """A copy of the ledger. Copies may share a witness, and share nothing else."""
 
     def __init__(self, database: sa.Engine, witness_database: sa.Engine, document: str) -> None:
         tables.metadata.create_all(database)
@@ -58,13 +58,13 @@ class Copy:
             append(connection, utc_now(), ExemplarsIngested(**upload), UploadEnded(**upload))
 
     def play(self, story: str) -> None:
-        """``create 2; sign``: a step each."""
+        """Run the steps of a story such as ``create 2; sign``."""
         for step in filter(None, story.split("; ")):
             does, *arguments = step.split()
             getattr(self, does)(*(int(one) if one.isdigit() else one for one in arguments))
 
     def left(self) -> list[int]:
-        """What each plan may answer, in their order."""
+        """Answers left to each plan, in the order of the plans."""
         return [task.left for task in self.ledger.budgets.status("kb").tasks]
 
     def acknowledge(self) -> None:
@@ -82,7 +82,7 @@ class Copy:
 
 @pytest.fixture
 def copies(engine: sa.Engine, tmp_path: Path, calibrated: CalibratedPlan) -> Iterator[tuple[Copy, Copy, Copy]]:
-    """One that was witnessed and is lost, one on either database that goes its own way, and an empty one."""
+    """A copy that was witnessed and lost, a copy on either database with a history of its own, and an empty copy."""
     witness, lost, empty = (open_database(f"sqlite:///{tmp_path}/{name}") for name in ("witness", "lost", "empty"))
     yield tuple(Copy(database, witness, calibrated.model_dump_json()) for database in (lost, engine, empty))
     for database in (witness, lost, empty):
@@ -112,8 +112,8 @@ def test_a_knowledge_base_that_ends_stays_ended(copies: tuple[Copy, Copy, Copy],
     empty.check_ended()
 
 
-def test_a_group_of_which_both_histories_tell_is_closed(copies: tuple[Copy, Copy, Copy]) -> None:
-    """Else somebody in a later member would pay for the promise that is not counted there, too."""
+def test_a_group_with_events_in_both_histories_is_closed(copies: tuple[Copy, Copy, Copy]) -> None:
+    """Otherwise a unit of a later member would also pay for the promise that is not counted there."""
     gone, here, empty = copies
     gone.play("create 2; group one 3; join one; sign")
     gone.witness.catch_up()
@@ -133,7 +133,7 @@ def test_a_group_of_which_both_histories_tell_is_closed(copies: tuple[Copy, Copy
                 copy.ledger.groups.join(group, "after", by="root")
 
 
-def test_what_one_history_tells_of_goes_on(copies: tuple[Copy, Copy, Copy]) -> None:
+def test_a_knowledge_base_with_events_in_one_history_goes_on(copies: tuple[Copy, Copy, Copy]) -> None:
     gone, here, _ = copies
     gone.play("create 2; group one 3; join one; cohort 2; sign")
     gone.witness.catch_up()
@@ -144,7 +144,7 @@ def test_what_one_history_tells_of_goes_on(copies: tuple[Copy, Copy, Copy]) -> N
     assert here.trail.head().particulars.ended == ()
 
 
-def test_what_happened_since_the_loss_was_counted_is_not_overlooked(copies: tuple[Copy, Copy, Copy]) -> None:
+def test_events_since_the_loss_was_counted_are_not_overlooked(copies: tuple[Copy, Copy, Copy]) -> None:
     gone, here, _ = copies
     gone.play("create 2; upload; sign")
     gone.witness.catch_up()
@@ -159,7 +159,7 @@ def test_what_happened_since_the_loss_was_counted_is_not_overlooked(copies: tupl
     here.check_ended()
 
 
-def test_whoever_checked_that_it_is_not_archived_finishes_before_it_ends(copies: tuple[Copy, Copy, Copy]) -> None:
+def test_a_transaction_that_found_it_open_finishes_before_it_ends(copies: tuple[Copy, Copy, Copy]) -> None:
     gone, here, _ = copies
     gone.create(1)
     gone.witness.catch_up()

@@ -84,7 +84,7 @@ class Deployment:
         self.open()
 
     def go_on(self, name: str = "backup") -> None:
-        """From a backup."""
+        """Restore a backup, and acknowledge the loss."""
         self.restore(name)
         self.acknowledge()
 
@@ -94,7 +94,7 @@ class Deployment:
         acknowledge(self.database, self.witness, loss, by="root", outside=outside)
 
     def problems(self) -> list[str]:
-        """What is wrong in the tables, the trail or the witness."""
+        """List problems in the tables, the trail and the witness."""
         self.witness.catch_up()
         found = wrong(self.database)
         head = self.trail.head()
@@ -113,7 +113,7 @@ def deployment(tmp_path: Path, calibrated: CalibratedPlan) -> Iterator[Deploymen
 
 @pytest.fixture
 def running(deployment: Deployment) -> Deployment:
-    """With a plan, one answer given, and a backup made after it."""
+    """A deployment with a plan, one answer given, and a backup made after the answer."""
     deployment.create()
     deployment.sign()
     deployment.key("ana")
@@ -180,7 +180,7 @@ def test_restoring_again_and_again_gives_nothing_back(running: Deployment) -> No
 
 
 def test_without_a_witness_the_same_attack_succeeds(running: Deployment) -> None:
-    """What the witness is for: the test above would pass for no other reason."""
+    """The test above passes because of the witness, and for no other reason."""
     given = 1
     for round_ in range(10):
         running.ledger = Ledger(running.database)
@@ -240,7 +240,7 @@ def test_keys_lost_are_in_the_trail_as_revoked(running: Deployment) -> None:
 
 
 def test_of_two_copies_only_one_goes_on(running: Deployment, tmp_path: Path) -> None:
-    """A second service on a copy of the database, with the same witness: as if the budget existed twice."""
+    """A second service runs on a copy of the database with the same witness, as if the budget existed twice."""
     copy = open_database(f"sqlite:///{tmp_path}/backup.sqlite")
     other = Ledger(copy, witness=Witness(copy, running.witness_database))
     running.answer(b"2")
@@ -252,10 +252,13 @@ def test_of_two_copies_only_one_goes_on(running: Deployment, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lost", ["answer", "sign"])
-def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_charged(
+def test_a_knowledge_base_with_two_histories_ends_and_a_replay_reports_what_both_charged(
     running: Deployment, lost: str
 ) -> None:
-    """A restored ledger that answered without its witness, which is a mistake that this cannot undo, only end."""
+    """A restored ledger answered without its witness.
+
+    The acknowledgement cannot undo that mistake, but it ends the knowledge base.
+    """
     running.create("other")
     running.sign("other")
     held = running.charge(b"held")
@@ -333,7 +336,7 @@ def test_a_changed_trail_is_refused(running: Deployment) -> None:
 
 
 def crash(running: Deployment) -> None:
-    """While a loss is acknowledged."""
+    """Crash while a loss is acknowledged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running.witness, "replace", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -410,7 +413,7 @@ def test_a_witness_that_does_not_answer_costs_nothing(running: Deployment, tmp_p
         with pytest.raises(WitnessUnavailableError, match="DPICL_WITNESS_URL"):
             running.charge(query)
     assert running.left() == ANSWERS - 1
-    assert len(running.trail.events(kinds=["void"])) == 1  # the second asked the witness first
+    assert len(running.trail.events(kinds=["void"])) == 1  # the second query asked the witness first
     with running.witness_database.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO witnessed_events")
     running.answer(b"4")
@@ -439,7 +442,7 @@ def test_many_threads_share_a_copy(engine: sa.Engine, database_url: str, calibra
 
 @pytest.mark.parametrize("created", ["before", "after"])
 def test_a_knowledge_base_whose_deletion_was_lost_is_deleted_again(running: Deployment, created: str) -> None:
-    """And one of its name that was created since keeps its own budget, and what its plan took of that."""
+    """A knowledge base of the same name, created since, keeps its own budget and what its plan took of it."""
     if created == "before":
         running.create("typo")
     running.back_up()

@@ -32,14 +32,14 @@ def test_white_space_within_a_label_is_one_space() -> None:
 
 
 @pytest.mark.parametrize("text", ["Reclamation", "Réclamations", "Livraisonexpress", "", " ", "配 送"])
-def test_other_texts_are_no_label(text: str) -> None:
+def test_other_texts_are_not_labels(text: str) -> None:
     assert spellings(LABELS).number(text) is None
     assert spellings(LABELS).spelt(text) == text
     assert spellings(LABELS).number(None) is None
 
 
-def test_what_is_far_too_long_is_not_read() -> None:
-    """So that comparing takes no longer for one exemplar than for another."""
+def test_texts_that_are_far_too_long_are_not_read() -> None:
+    """Otherwise comparing would take longer for one exemplar than for another."""
     assert spellings(LABELS).number("配送" + " " * (LONGEST_SPELLING - 2)) == 2
     assert spellings(LABELS).number("配送" + " " * (LONGEST_SPELLING - 1)) is None
 
@@ -56,17 +56,17 @@ def test_what_is_far_too_long_is_not_read() -> None:
         ([" A", "B"], "NFC"),
     ],
 )
-def test_labels_that_could_not_be_told_apart_are_refused(labels: list[str], named: str) -> None:
+def test_indistinguishable_labels_are_refused(labels: list[str], named: str) -> None:
     with pytest.raises(ValueError, match=f"labels: .*{named}"):
         check_distinct("labels", labels)
 
 
-def test_labels_that_can_be_told_apart_are_taken() -> None:
+def test_distinguishable_labels_are_accepted() -> None:
     check_distinct("labels", ["C", "C++", "C#", "1", "11", "❤️", "💔", *LABELS])
 
 
 @pytest.mark.slow
-def test_plain_once_is_plain_for_good() -> None:
-    """Of every character that Unicode has."""
+def test_a_plain_text_stays_as_it_is() -> None:
+    """Every character of Unicode is checked."""
     odd = [chr(code) for code in range(0x110000) if plain(plain(chr(code))) != plain(chr(code))]
     assert odd == []

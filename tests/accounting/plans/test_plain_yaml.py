@@ -1,4 +1,4 @@
-"""YAML that means the same to every reader, and is no larger than it may be."""
+"""YAML that means the same to every reader, and keeps to the limits of size and depth."""
 
 import json
 import tracemalloc
@@ -89,7 +89,7 @@ def test_what_other_readers_would_not_read_is_refused(text: str, key: str, says:
     assert key in ("", problem.key)
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(NotPlainError) as refused:
         load("labels: [2020-01-01, .nan, maybe]\ndue: 2020-01-01")
     assert [problem.key for problem in refused.value.problems] == ["labels.0", "labels.1", "due"]
@@ -98,7 +98,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("inner", ["[{}]", "{{x: [{}]}}"])
 def test_aliases_of_aliases_are_measured_and_not_written_out(inner: str) -> None:
-    """Ten levels of ten: 10 GB, written out."""
+    """Ten levels of ten aliases would take 10 GB when written out."""
     lines = ["a0: &a0 0123456789"]
     lines += [f"a{n}: &a{n} {inner.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 10)]
     tracemalloc.start()

@@ -45,7 +45,7 @@ tasks:
 
 
 def texts() -> dict[str, Any]:
-    """A plan of one text task per mechanism; the later two are the first but for what they say."""
+    """A plan of one text task per mechanism; the later two take what they do not state from the first."""
     document = yaml.safe_load(TEXTS)
     reply = document["tasks"]["reply"]
     document["tasks"] = {name: copy.deepcopy({**reply, **task}) for name, task in document["tasks"].items()}
@@ -178,7 +178,7 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
     ],
 )
 def test_how_a_label_is_decided_is_signed(written: dict, signed: str) -> None:
-    """As argmax was signed when there was nothing else, so its plans' digests stay."""
+    """``argmax`` is signed without ``decide``, as when it was the only rule, so the digests of its plans stay."""
     mechanism = RnmGaussianMechanism.model_validate({"type": "rnm_gaussian", **written})
     document = f'{{"type":"rnm_gaussian",{signed}}}'
     assert mechanism.model_dump_json() == document
@@ -364,7 +364,7 @@ def test_text_tasks_keep_the_promise_by_every_accountant_there_is_for_them(calib
     assert "Gaussian" in calibrated_texts.unsupported["prv"]
 
 
-def test_a_plan_that_prv_cannot_bound_says_so_of_its_accountant() -> None:
+def test_the_error_of_a_plan_that_prv_cannot_bound_names_the_accountant() -> None:
     document = {**yaml.safe_load(PLAN), "accountant": "prv"}
     task = document["tasks"]["topic"]
     document["tasks"] = {f"t{i}": {**task, "ensemble": 50 + i} for i in range(MOST_DIFFERENT + 1)}
@@ -400,7 +400,7 @@ def test_without_an_accountant_the_smaller_bound_of_two_is_taken() -> None:
 
 @pytest.mark.slow
 def test_a_share_is_of_noise_and_of_delta() -> None:
-    """Of a task's part of δ, the test takes delta_share, over answers·q draws of a unit."""
+    """The test takes delta_share of a task's part of δ, over answers·q draws of a unit."""
     document = texts()
     tested = document["tasks"]["tested"]
     document["tasks"]["wide"] = {**tested, "share": 3, "answers": 50, "mechanism": {**PTR, "delta_share": 0.2}}

@@ -47,7 +47,7 @@ def calibrated() -> CalibratedPlan:
         ("{by: public_texts, number: 3, texts: [a, a, b]}", "tasks.reply.topics", "at least 3"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_key(topics: str, key: str, says: str) -> None:
+def test_invalid_topics_are_refused_by_their_key(topics: str, key: str, says: str) -> None:
     with pytest.raises(PlanError) as refused:
         load_plan(written(topics))
     (problem,) = refused.value.problems
@@ -75,7 +75,7 @@ def test_the_chance_to_be_drawn_rests_on_public_sizes_and_is_at_most_one(calibra
 
 
 def test_a_unit_pays_for_the_answers_on_one_topic() -> None:
-    """At the largest chance, whatever the number of topics."""
+    """It pays at the largest sampling probability of the topics, whatever their number."""
     few, many = (
         calibrate_plan(load_plan(written(f"{{by: field, field: product, names: {names}, sizes: {sizes}}}")), 9000)
         for names, sizes in (

@@ -1,4 +1,4 @@
-"""What must hold of every accountant: a suite of tests that the tests of each accountant inherit."""
+"""Tests of what must hold for every accountant; the tests of each accountant inherit them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DELTA = 1e-5
 
 @cache
 def upper(accountant: str, events: tuple[Event, ...], delta: float) -> float:
-    """Many conditions speak of the same events."""
+    """An upper bound, cached because many tests use the same events."""
     return get_accountant(accountant).upper(events, delta)
 
 
 def gentler(mechanism: SymmetricProfile) -> SymmetricProfile:
-    """The same with less to lose."""
+    """The same mechanism with a smaller privacy loss."""
     match mechanism:
         case Gaussian() | PtrTest():
             return replace(mechanism, noise_multiplier=1.5 * mechanism.noise_multiplier)
@@ -46,10 +46,10 @@ class AccountantContract:
 
     Attributes:
         name: name of the accountant in plans.
-        events: some that it supports.
-        unsupported: some that it does not.
-        tolerance: relative, of monotonicity and of equal compositions.
-        slack: its upper bound of many Gaussian answers over the exact value, at most.
+        events: events that it supports.
+        unsupported: events that it does not support.
+        tolerance: relative tolerance for monotonicity and for equal compositions.
+        slack: largest allowed ratio of its upper bound to the exact value, for many Gaussian answers.
     """
 
     name: str
@@ -79,7 +79,7 @@ class AccountantContract:
                 self.accountant.bounds([*self.events, event], DELTA)
 
     def test_bounds_enclose_the_exact_value(self) -> None:
-        """400 answers with z = 20 are one of a Gaussian with z = 1."""
+        """400 answers with z = 20 cost as much as one Gaussian answer with z = 1."""
         found = self.accountant.bounds([Event(Gaussian(20.0), Sampling("units", 1.0), 400)], DELTA)
         exact = exact_gaussian_epsilon(1.0, DELTA)
         assert found.lower <= exact <= found.upper <= self.slack * exact

@@ -17,7 +17,10 @@ def hockey_stick(p, q, losses=LOSSES):
 
 
 def worst_pairs(width, points):
-    """Of ε-bounded-range mechanisms, for so many t between 0 and ε: laws with the unit and without it, (points, 2)."""
+    """Worst pairs of ε-bounded-range mechanisms, for ``points`` values of t between 0 and ε.
+
+    Returns the laws with the unit and without it, each of shape (points, 2).
+    """
     t = np.linspace(0, width, points + 2)[1:-1]
     one = np.expm1(t - width) / math.expm1(-width)
     return np.stack([one, 1 - one], -1), np.stack([one * np.exp(-t), 1 - one * np.exp(-t)], -1)

@@ -16,14 +16,14 @@ from accounting.privacy.subsampling import amplify
 
 
 def pairs(width, q, size):
-    """Two-outcome pairs for many t: probabilities without the unit, and likelihood ratios with against without."""
+    """Two-outcome pairs for ``size`` values of t: probabilities without the unit, and ratios with it to these."""
     t = np.linspace(0, width, size)
     high = np.expm1(width - t) / math.expm1(width)
     return np.stack([high, 1 - high]), 1 - q + q * np.exp(np.stack([t, t - width]))
 
 
 def played(width, q, answers, a, remove, size):
-    """The largest divergence at ``a`` of all strategies with that many values of t, by playing all of them."""
+    """The largest divergence at ``a`` of all strategies that choose among ``size`` values of t, by playing them all."""
     if answers == 0:
         return np.maximum(1 - a, 0.0)
     (high, low), (up, down) = pairs(width, q, size)
@@ -54,7 +54,7 @@ def test_it_is_the_value_of_the_best_strategy(answers, size, width, q):
     ("width", "q", "answers", "delta", "figure"),
     [(1.21, 0.04, 300, 1e-5, 1.825), (0.196, 1.0, 40, 6.3e-6, 2.594), (1.79, 0.066, 165, 6.6e-5, 3.527)],
 )
-def test_it_is_what_plain_value_iteration_says(width, q, answers, delta, figure):
+def test_it_agrees_with_plain_value_iteration(width, q, answers, delta, figure):
     event = Event(BoundedRange(width), Sampling("units", q), answers)
     found = PldAccountant().bounds([event], delta)
     assert found.upper == pytest.approx(figure, rel=0.002)
@@ -99,7 +99,7 @@ def test_coarser_grids_only_raise_it_and_by_little(name, coarser, monkeypatch):
 
 
 def test_an_analyst_who_interleaves_two_tasks_and_a_gaussian_stays_below():
-    """Three answers of two ranges in every order, by play, then a Gaussian."""
+    """Three answers of two ranges are played in every order, then a Gaussian."""
     q, delta = 0.5, 1e-3
     one, two = pairs(1.0, q, 24), pairs(0.5, q, 24)
     (gaussian, _) = amplify(Gaussian(2.0), Sampling("units", q))
@@ -132,7 +132,7 @@ def test_blocks_are_left_to_the_profile():
 
 @pytest.mark.slow
 def test_more_different_events_take_smaller_groups_and_promise_hardly_more():
-    """Each has iterations of its own, which take longer the more answers there are in a group."""
+    """Each event has iterations of its own, which take longer the more answers there are in a group."""
     event = Event(BoundedRange(0.6), Sampling("units", 0.02), 640)
     assert [count for _, count in adaptive.groups(event, 1e-10, adaptive._FEW)] == [5]
     assert [count for _, count in adaptive.groups(event, 1e-10, 100)] == [64]

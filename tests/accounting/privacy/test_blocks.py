@@ -68,7 +68,7 @@ def ball(rng):
 
 FIRST, SECOND = np.eye(4)[:2]
 KINDS = {
-    # What a slot contributes, its worst pair, and the noise over the norm of a contribution, from the multiplier.
+    # A slot's contribution, its worst pair, and the noise over the norm of a contribution, per unit of the multiplier.
     "votes": (votes, (FIRST, SECOND), math.sqrt(2)),
     "ball": (ball, (FIRST, -FIRST), 2.0),
 }
@@ -134,7 +134,7 @@ class TestTheWorstPair:
 
 @pytest.mark.slow
 class TestErrorsShow:
-    """Each by the search that finds nothing as it is."""
+    """The search that finds no fault with the right mechanism finds each of these errors."""
 
     def test_votes_that_may_be_negative(self):
         signed = lambda rng: votes(rng) * rng.choice([-1, 1], size=4)  # noqa: E731
@@ -154,7 +154,7 @@ class TestErrorsShow:
 
 
 def composed(pair, q, sigma, count, delta):
-    """ε of so many answers by explicit neighbours, by histograms of the plane and a plain Fourier transform."""
+    """ε of ``count`` answers for explicit neighbours, by histograms of the plane and a plain Fourier transform."""
     across = np.linspace(-8, 8, 1201) * sigma
     plane = np.stack(np.meshgrid(across, across, indexing="ij"))
     distances = [((plane - np.reshape(b, (2, 1, 1))) ** 2).sum(axis=0) for b in ([0, 0], *(b[:2] for b in pair))]
@@ -206,7 +206,7 @@ def test_the_table_of_the_documentation(z, units, votes, ball, anything):
     ],
 )
 def test_the_least_noise_of_the_documentation(exemplars, answers, epsilon, units, votes, ball):
-    """docs/choosing.md."""
+    """The figures are those of docs/choosing.md."""
 
     def noise(family, kind):
         (event,) = calibrate([Grant(family, Sampling(kind, 200 / exemplars), answers)], epsilon, 1e-5)

@@ -75,7 +75,7 @@ class TestFit:
         assert event.mechanism.delta(1.0) <= 1e-5
 
     def test_equal_shares_have_equal_central_limit_costs(self):
-        """answers q² (e^(1/z²) - 1), whatever q and the number of answers."""
+        """The cost is answers q² (e^(1/z²) - 1), whatever q and the number of answers."""
         grants = [Grant(GAUSSIAN, units(q), answers) for q, answers in ((0.01, 1000), (0.2, 30), (0.05, 400))]
         costs = [
             e.count * e.sampling.probability**2 * math.expm1(e.mechanism.noise_multiplier**-2)
@@ -124,7 +124,7 @@ class TestTargetsThatCannotBeMet:
         with pytest.raises(CalibrationError, match="delta"):
             calibrate([Grant(GAUSSIAN, units(5.6e-5), 2)], 3.0, 1.5e-4)
 
-    def test_an_accountant_that_cannot_tell_so_small_an_epsilon(self):
+    def test_an_epsilon_too_small_for_the_accountant(self):
         with pytest.raises(CalibrationError, match=r"0\.0001"):
             calibrate([Grant(GAUSSIAN, units(0.5), 10)], 1e-4, 1e-9, "rdp")
 

@@ -12,7 +12,7 @@ from accounting.privacy.profiles import Gaussian
         *(("units", 0.1, count, "count") for count in (-1, 2.0, True)),
     ],
 )
-def test_what_is_no_event_is_named(kind, q, count, named):
+def test_an_invalid_event_is_refused_with_the_reason(kind, q, count, named):
     with pytest.raises(ValueError, match=named):
         Event(Gaussian(1.0), Sampling(kind, q), count)
 

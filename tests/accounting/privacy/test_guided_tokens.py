@@ -1,4 +1,4 @@
-"""What words and tokens of one sample cost: against the composition of both, a mechanism written out, and errors."""
+"""The cost of words and tokens of one sample, against the composition of both, an explicit mechanism, and errors."""
 
 import itertools
 import math
@@ -57,7 +57,7 @@ def test_a_test_that_passes_wrongly_is_lost_once_an_answer():
 
 @pytest.mark.parametrize("delta0", [0.0, 1e-12, 1e-4, 0.1])
 def test_its_grid_ends_where_only_certain_loss_is_left(delta0):
-    """However large that is: what rounding leaves of it is no loss of the words."""
+    """This holds for any delta0: rounding errors are not taken for a loss of the words."""
     answer = guided(ProposeTestRelease(0.4, 4.0, delta0))
     largest = 0.4 + min(answer.words.test.crossover, 5.0) + TOKENS.epsilon * TOKENS.tokens
     assert answer.delta(largest + 1) == pytest.approx(answer.certain_loss, abs=1e-18)
@@ -81,7 +81,7 @@ def law(scores, gaps, sets, heads, tokens):
 
 
 def test_a_mechanism_written_out_costs_no_more_and_nearly_as_much():
-    """Two answers that draw a unit or not: its word leads by more or less, and it tips tokens by what was released."""
+    """Two neighbours: a unit makes its word lead by more or less, and tips tokens depending on what was released."""
     width, tokens = 0.5, 6
     profile, losses = guided(tokens=TokenEnsembleProfile(width, tokens)), np.linspace(0, 3, 13)
     likelier = special.expit(width / 2)
@@ -117,7 +117,7 @@ def test_accountants_agree(kind, q, answers):
 
 @pytest.mark.slow
 def test_amplifying_the_two_releases_apart_would_promise_too_little():
-    """One sample serves both: who learns from the words that a unit was drawn reads the tokens with that in mind."""
+    """One sample serves both: a reader who learns from the words that a unit was drawn learns more from the tokens."""
     drawn = Sampling("units", 0.02)
     words, tokens = ProposeTestRelease(0.8, 1.2, 1e-9), TokenEnsembleProfile(0.25, 40)
     once = [Event(guided(words, tokens), drawn, 20)]

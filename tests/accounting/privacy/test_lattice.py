@@ -12,7 +12,7 @@ SMALLEST = SMALLEST_SIGMA * ONE
 
 
 def log_ratio(n, s):
-    """Of the discrete Gaussian's mass at n to the rounded one's."""
+    """The logarithm of the ratio of the discrete Gaussian's mass at n to the rounded one's."""
     total = mpmath.sqrt(2 * mpmath.pi) * s * mpmath.jtheta(3, 0, mpmath.exp(-2 * mpmath.pi**2 * min(s, 100) ** 2))
     deviation = mpmath.sqrt(s * s - mpmath.mpf(1) / 12)
     near, far = (n - mpmath.mpf("0.5")) / deviation, (n + mpmath.mpf("0.5")) / deviation
@@ -26,7 +26,7 @@ def test_the_laws_differ_by_what_is_proved(s):
         s = mpmath.mpf(s)
         ratios = [abs(log_ratio(mpmath.floor(share * s), s)) for share in (0, 0.5, 1, 3, 10, 64)]
         assert max(ratios) <= (64**2 + 2) ** 2 / (150 * s**4)
-        assert max(ratios) >= 64**4 / (3000 * s**4)  # so the bound is no accident
+        assert max(ratios) >= 64**4 / (3000 * s**4)  # so the bound is of the right order
 
 
 def test_without_the_twelfth_they_would_differ_by_far_more():

@@ -91,7 +91,7 @@ def test_delta_must_be_a_probability():
 
 @pytest.mark.slow
 def test_more_different_answers_take_coarser_grids(monkeypatch):
-    """Each has a transform of its own: what all of them take together is to be bounded."""
+    """Each answer has a transform of its own, so what all transforms take together must be bounded."""
     steps = []
 
     class Noted(Composition):

@@ -45,7 +45,7 @@ EVERY_TASK = pytest.mark.parametrize("task", TASKS)
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered():
-    """What PLD found without an error, or with one."""
+    """Forget the bounds that PLD found with or without an error."""
     pld._upper.cache_clear()
     yield
     pld._upper.cache_clear()
@@ -84,7 +84,7 @@ def test_nine_tenths_of_pld(task, monkeypatch):
 
 
 class TestAWrongProbability:
-    """Seven tenths of q in one accountant, and in that one alone."""
+    """A single accountant takes seven tenths of q."""
 
     @staticmethod
     def rarer(event, share=0.7):
@@ -108,7 +108,7 @@ class TestAWrongProbability:
         refused("votes", "prv")
 
     def test_in_prv_by_no_more_than_its_numerics_err(self, monkeypatch):
-        """Too little for a contradiction; but PLD, which composes both directions, has to keep the budget as well."""
+        """The bounds do not contradict each other, but PLD, which composes both directions, exceeds the budget."""
         right = prv._Sampled
         monkeypatch.setattr(prv, "_Sampled", lambda q, z: right(0.993 * q, z))
         with pytest.raises(PlanError, match="confirm"):
@@ -122,7 +122,7 @@ class TestAWrongProbability:
 
 
 class TestTheWrongWorstPair:
-    """Of blocks, in one accountant alone."""
+    """A single accountant takes a wrong worst pair of blocks."""
 
     @pytest.mark.parametrize("accountant", [pld, rdp])
     @pytest.mark.parametrize("kept", [0, 1], ids=["removal", "addition"])
@@ -136,7 +136,7 @@ class TestTheWrongWorstPair:
         ("task", "pair"), [("embeddings of blocks", (2**0.5, "votes")), ("votes of blocks", (2**0.5, "ball"))]
     )
     def test_contributions_that_are_closer(self, accountant, task, pair, monkeypatch):
-        """A right angle between embeddings of the same norm; votes of half the sensitivity's norm, and opposite."""
+        """Embeddings of the same norm at a right angle; opposite votes of half the sensitivity's norm."""
         right, (scale, kind) = blocks.sampled, pair
         swapped = lambda of, sampling: right(Gaussian(scale * of.noise_multiplier, kind), sampling)  # noqa: E731
         monkeypatch.setattr(accountant, "sampled", swapped)
@@ -144,7 +144,7 @@ class TestTheWrongWorstPair:
 
 
 class TestDelta0CountedOnce:
-    """For all answers together, as in the code released with the paper."""
+    """Delta0 is counted once for all answers together, as in the code released with the paper."""
 
     def test_in_pld(self, monkeypatch):
         class Once(Composition):

@@ -82,7 +82,7 @@ class TestAgainstTheLibrary:
     @pytest.mark.slow
     @pytest.mark.parametrize(("z", "q", "count"), [(1.0, 0.01, 64), (0.6, 0.2, 16), (4.0, 0.05, 128)])
     def test_poisson_sampled_gaussians(self, z, q, count):
-        """The lower bound lies between the library's two, and the upper one is its own."""
+        """The lower bound lies between the library's two bounds, and the upper bound equals the library's."""
 
         def theirs(pessimistic):
             grid = {"value_discretization_interval": 1e-4, "use_connect_dots": pessimistic}
@@ -193,8 +193,8 @@ class TestDelta:
         assert PldAccountant().delta([Event(Gaussian(0.1), ALWAYS, 100)], 0.0) == pytest.approx(1.0)
 
 
-def test_so_many_points_that_the_grid_must_be_coarser():
-    """Losses of 1e2 and a deviation of 1e-3 do not fit on one fine grid; the bound grows, and stands."""
+def test_too_many_points_for_a_fine_grid_are_put_on_a_coarser_one():
+    """Losses of 1e2 and a deviation of 1e-3 do not fit on one fine grid; the bound grows, and still holds."""
     events = [Event(Gaussian(0.05), Sampling("units", 1e-6), 3)]
     assert 0 <= PldAccountant().upper(events, 1e-7) < 400
 

@@ -52,7 +52,7 @@ def test_a_delta_out_of_its_reach_is_refused():
 
 
 def test_more_different_releases_than_it_can_afford_are_left_to_the_others():
-    """Each has grids of its own. Equal ones are one, and whoever chose prv is told what to use."""
+    """Each release has grids of its own, equal releases count as one, and the reason names the accountant to use."""
     different = [Event(Gaussian(10.0 + number), AGNEWS, 10) for number in range(MOST_DIFFERENT + 1)]
     assert PrvAccountant().unsupported(different[:-1]) is None
     assert PrvAccountant().unsupported([*different[:-1], *different[:-1]]) is None
@@ -69,14 +69,14 @@ def test_the_librarys_own_refusals_become_ours():
 
 @pytest.mark.parametrize(("z", "q", "count"), [(0.5, 0.3, 5), (1.0, 0.05, 300), (3.0, 0.5, 50), (1.0, 0.9, 20)])
 def test_the_remove_direction_dominates_for_gaussians(z, q, count):
-    """The library knows that direction only; PLDs of both say that it is the worse one."""
+    """The library knows only that direction; PLDs of both directions show that it is the worse one."""
     directions = amplify(Gaussian(z), Sampling("units", q))
     remove, add = (Composition([discretise(d, 1e-3, 1e-12)], [count]) for d in directions)
     for delta in (1e-2, 1e-5):
         assert add.epsilon(delta) <= remove.epsilon(delta)
 
 
-def test_cells_weigh_what_the_library_says():
+def test_cells_weigh_as_much_as_in_the_library():
     edges = np.linspace(-3, 3, 1001)
     found, right = (
         of(0.03, 1.5).probability(edges[:-1], edges[1:]) for of in (_Sampled, PoissonSubsampledGaussianMechanism)

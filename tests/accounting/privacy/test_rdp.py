@@ -104,7 +104,7 @@ class TestComposition:
     @pytest.mark.parametrize("contributions", ["any", "votes", "ball"])
     @pytest.mark.parametrize("count", [10, 100_000])
     def test_it_is_above_what_leaks_where_that_is_next_to_nothing(self, contributions, count):
-        """A grid's cut takes as much off its mass as such answers' losses add to a moment."""
+        """Cutting a grid off takes as much from its mass as the losses of such answers add to a moment."""
         event = Event(Gaussian(50.0, contributions), Sampling("blocks", 1e-3), count)
         found = PldAccountant().bounds([event], 1e-4 / count)
         assert found.lower <= found.upper <= epsilon(event, 1e-4 / count)

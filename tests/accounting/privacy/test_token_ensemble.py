@@ -1,4 +1,4 @@
-"""What an answer of many tokens costs: against exhaustive play, explicit pairs, and the errors it is easy to make."""
+"""The cost of an answer of many tokens, against exhaustive play, explicit pairs, and errors that are easy to make."""
 
 import math
 
@@ -34,7 +34,7 @@ def test_the_profile_is_the_value_of_the_best_strategy(width, tokens, size):
 
 
 def randomised_responses(width, tokens, losses):
-    """The divergence of so many responses with log-ratios of half the range either way, by enumeration."""
+    """The divergence of ``tokens`` responses with log-ratios of half the range either way, by enumeration."""
     likelier = 1 / (1 + math.exp(-width / 2))
     heads = np.arange(tokens + 1)
     present, absent = (stats.binom.pmf(heads, tokens, p) for p in (likelier, 1 - likelier))
@@ -86,7 +86,7 @@ def test_blocks_cost_more_than_units():
 
 
 def test_amplifying_each_token_would_promise_too_little():
-    """The sample is drawn once: what can be learnt of 40 tokens of it exceeds what 40 samples would cost."""
+    """The sample is drawn once: 40 tokens of it reveal more than 40 samples would cost."""
     drawn = Sampling("units", 0.02)
     once = [Event(TokenEnsembleProfile(0.3, 40), drawn, 20)]
     each_token = [Event(BoundedRange(0.3), drawn, 20 * 40)]
@@ -129,7 +129,7 @@ def plan(**mechanism):
     return load_plan(yaml.safe_dump(plan, sort_keys=False))
 
 
-def test_a_signed_plan_says_what_it_pays_and_keeps_it_when_read_again():
+def test_a_signed_plan_states_what_it_pays_and_keeps_it_when_read_again():
     calibrated = calibrate_plan(plan(tokens=30), 3200)
     noise = calibrated.noise["task"].mechanism
     assert noise.tokens == 30
@@ -138,7 +138,7 @@ def test_a_signed_plan_says_what_it_pays_and_keeps_it_when_read_again():
     assert type(calibrated).model_validate_json(calibrated.model_dump_json()) == calibrated
 
 
-def test_where_everybody_is_surely_drawn_a_small_sample_is_no_reason_to_keep_mu_small():
+def test_mu_may_be_large_for_a_small_sample_if_every_unit_is_surely_drawn():
     written = plan(tokens=30, weight=10)
     assert calibrate_plan(written, 3200).noise["task"].mechanism.mu <= 1
     task = written.tasks["task"].model_copy(update={"answers": 1})

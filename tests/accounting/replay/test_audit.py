@@ -167,7 +167,7 @@ def copied(events: Events) -> Events:
 
 
 def chained(events: Events) -> Events:
-    """The same events with numbers and hashes made anew, as one who can write to the database could."""
+    """The same events with new numbers and hashes, as an attacker who can write to the database could make them."""
     head = FIRST
     for number, event in enumerate(events[:-1], 1):
         event["sequence"], event["previous"] = number, head
@@ -211,7 +211,7 @@ def changed(kind: str, **body: object) -> Callable[[Events], None]:
 
 
 def later(kind: str, **body: object) -> Callable[[Events], None]:
-    """The same once more, at the end."""
+    """Repeat an event at the end, with some values changed."""
 
     def forge(events: Events) -> None:
         again = copied(events)[of_kind(events, kind)]
@@ -394,7 +394,7 @@ def test_racing_writers_make_one_chain(ledger, engine, calibrated):
     assert verify(AuditTrail(engine).export(), recompute=False).problems == []
 
 
-def test_refusals_are_counted_one_by_one_and_told_once_a_minute(ledger, engine, clock, calibrated):
+def test_refusals_are_counted_one_by_one_and_recorded_once_a_minute(ledger, engine, clock, calibrated):
     task = sign(ledger, engine, calibrated)
     for _ in range(3):
         ledger.refuse(task.address, "ana", "answers-exhausted")

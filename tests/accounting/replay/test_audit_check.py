@@ -18,7 +18,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 def database(tmp_path) -> sa.Engine:
     engine = open_database(f"sqlite:///{tmp_path}/trail.sqlite")
     metadata.create_all(engine)
-    with engine.begin() as connection:  # these tests are the database's owner
+    with engine.begin() as connection:  # these tests act as the database's owner
         for guard in ("update", "delete"):
             connection.exec_driver_sql(f"DROP TRIGGER audit_events_no_{guard}")
     add(engine, 10)

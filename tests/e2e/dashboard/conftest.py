@@ -17,10 +17,10 @@ from tests.e2e.dashboard.lived import live, running
 from tests.service.conftest import development
 
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
-"""Taken anew where DPICL_SCREENSHOTS is set."""
+"""Pictures in the docs, which are taken again if DPICL_SCREENSHOTS is set."""
 
 WHOLE = ("overview", "overview-dark")
-"""Pages that are not cut off at the window's edge."""
+"""Pictures that show the whole page, not only the part in the window."""
 
 DESK = {"width": 1200, "height": 860}
 PHONE = {"width": 390, "height": 844}
@@ -41,7 +41,7 @@ class Service:
 
 @pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A new one, without Ray: pages and forms through Ray Serve are those of test_sanitised_questions.py."""
+    """A new service, without Ray: test_sanitised_questions.py tests pages and forms through Ray Serve."""
     records = open_records(development(tmp_path_factory.mktemp("dashboard")))
     _, admin = records.keys.create("Maria", "admin")
     with running(records) as url:
@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="package")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with eight weeks behind it."""
+    """A service that has been used for eight weeks."""
     records = open_records(development(tmp_path_factory.mktemp("lived")))
     admin = live(records)
     with running(records) as url:

@@ -1,6 +1,6 @@
-"""A service with eight weeks behind it: every charge went through the ledger, whose clock was moved.
+"""A service that has been used for eight weeks: every charge goes through the ledger, whose clock is moved.
 
-The answers themselves are labels drawn at random: no engine is asked, and nothing here looks at what they say.
+The answers are labels drawn at random: no engine is asked, and no test reads them.
 """
 
 import random
@@ -52,7 +52,7 @@ def _plan(knowledge_base: str, epsilon: float, *tasks: tuple[str, list[str], int
 
 
 def live(opened: Records) -> str:
-    """Let eight weeks pass, until now; the token of an admin, Maria."""
+    """Let eight weeks pass until now, and return the token of Maria, an admin."""
     clock = Clock()
     clock.now = datetime.now(UTC) - timedelta(weeks=_WEEKS)
     keys = ApiKeys(opened.database, clock=clock)
@@ -122,7 +122,7 @@ def live(opened: Records) -> str:
 
 @contextmanager
 def running(records: Records) -> Iterator[str]:
-    """A service of these records on a port of this machine, until the block ends: its address."""
+    """Run a service of these records on a port of this machine until the block ends, and yield its address."""
     services = open_services(records, NearestExemplarEngine(embedder()), embedder())
     try:
         with listening(create_app(services)) as url:

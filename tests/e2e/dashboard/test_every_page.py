@@ -1,4 +1,4 @@
-"""Every page of a dashboard with eight weeks behind it, light and dark, on a desk and on a phone."""
+"""Every page of a dashboard after eight weeks of use, light and dark, on a desk and on a phone."""
 
 import re
 
@@ -20,14 +20,14 @@ SHOWN = {
     "/admin/keys": "keys",
     "/admin/audit": "audit",
 }
-"""Pages in the docs; the plan studio in light is taken on the way through the first hour."""
+"""Pages pictured in the docs; test_first_hour.py takes the light picture of the plan studio."""
 LOOKS = [(DESK, "light"), (DESK, "dark"), (PHONE, "light")]
 NARROWEST = {"width": 360, "height": 740}
 LINKS = "[...document.links].filter(a => !a.hasAttribute('download')).map(a => a.pathname + a.search)"
 
 
 def look(window: Window, path: str) -> None:
-    """At a page in every light and size; none is longer than two screens, or on a phone the overview hardly so."""
+    """Check a page in every light and size. A page has at most two screens, or a little more for the overview."""
     page = window.page
     for viewport, scheme in LOOKS:
         page.set_viewport_size(viewport)
@@ -55,7 +55,7 @@ def test_every_page_in_any_light_and_size(lived: Service, browser: Browser) -> N
     page.goto(f"{lived.url}/admin/sign-in")
     look(window, "/admin/sign-in")
     sign_in(window, lived)
-    seen = {"/admin/nowhere", "/admin/docs"}  # of which Swagger UI draws the most: test_reference.py
+    seen = {"/admin/nowhere", "/admin/docs"}  # Swagger UI draws most of the latter: test_reference.py checks it
     page.goto(f"{lived.url}/admin/nowhere")
     expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
     window.complaints.clear()  # the browser notes a 404
@@ -64,7 +64,7 @@ def test_every_page_in_any_light_and_size(lived: Service, browser: Browser) -> N
     while waiting:
         address = waiting.pop(0)
         path = address.partition("?")[0]
-        alike = re.sub("(?<=/knowledge-bases/)[^/]+", "support", path)  # those of the others look like this one's
+        alike = re.sub("(?<=/knowledge-bases/)[^/]+", "support", path)  # other knowledge bases' pages look the same
         if alike in seen or not path.startswith("/admin/"):
             continue
         seen.add(alike)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> None:
-    """By the keyboard alone, but for the choice of a file."""
+    """The admin uses the keyboard alone, except to choose a file."""
     window = Window(browser, viewport=DESK, color_scheme="light")
     page, press = window.page, window.page.keyboard.press
 
@@ -93,7 +93,7 @@ def test_answers_are_watched_and_a_key_is_stopped(service: Service, browser: Bro
     for number in range(3):
         answer = service.ask(token, f"Where is parcel {number}?")
         assert answer.status_code == 200, answer.text
-    expect(left).to_contain_text("97 answers left")  # by itself
+    expect(left).to_contain_text("97 answers left")  # the page updates itself
     assert window.focused() == "support"
     assert page.locator("#burn-support-numbers").get_attribute("open") is not None
     page.locator("#burn-support-summary").press("Enter")
@@ -102,10 +102,10 @@ def test_answers_are_watched_and_a_key_is_stopped(service: Service, browser: Bro
     window.follow("support")
     window.check()
     window.follow("Releases")
-    # Of a header, three answers, and what was released when the plan was signed.
+    # A header, three answers, and the release made when the plan was signed.
     expect(page.get_by_role("region", name="Table of releases").get_by_role("row")).to_have_count(5)
     window.check()
-    page.goto(f"{service.url}/admin/knowledge-bases/support#plans")  # as it was before there were tabs
+    page.goto(f"{service.url}/admin/knowledge-bases/support#plans")  # the fragment leads to the tab
     page.wait_for_url("**/knowledge-bases/support/plans")
     window.check()
     window.follow("Usage")
@@ -130,7 +130,7 @@ def test_answers_are_watched_and_a_key_is_stopped(service: Service, browser: Bro
     expect(page.get_by_role("status")).to_have_text("You are signed out.")
 
 
-def test_the_look_is_kept_whatever_the_system_has(service: Service, browser: Browser) -> None:
+def test_the_chosen_look_overrides_the_system(service: Service, browser: Browser) -> None:
     window = Window(browser, viewport=DESK, color_scheme="light")
     body = window.page.locator("body")
     sign_in(window, service)
@@ -147,7 +147,7 @@ def test_the_look_is_kept_whatever_the_system_has(service: Service, browser: Bro
     assert window.complaints == []
 
 
-def test_columns_of_ones_own_take_no_second_try(service: Service, browser: Browser) -> None:
+def test_own_columns_are_accepted_at_once(service: Service, browser: Browser) -> None:
     window = Window(browser, viewport=DESK, color_scheme="light")
     page = window.page
     sign_in(window, service)

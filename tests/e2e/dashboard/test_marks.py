@@ -1,4 +1,4 @@
-"""The check of every page finds what does not stand out."""
+"""The check of every page finds marks that do not stand out."""
 
 import pytest
 from playwright.sync_api import Browser

@@ -1,4 +1,4 @@
-"""The plan studio and the audit trail in a real browser: live with script, and no less able without."""
+"""The plan studio and the audit trail in a real browser: live with scripts, and complete without."""
 
 import re
 
@@ -18,7 +18,7 @@ ON_TOP = """line => {
   const {left, top, height} = line.getBoundingClientRect();
   return document.elementFromPoint(left + 20, top + height / 2).id;
 }"""
-"""The id of what is seen, and clicked, in the middle of a line."""
+"""The id of the element that a user sees, and clicks, in the middle of a line."""
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +67,12 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
 
     plan.fill(plan.input_value().replace("  label:", "  queue:"))
     expect(page.locator("#trial_task")).to_have_value("queue")
-    # What was unfolded stays so, and is drawn anew for the plan as it is now.
+    # An unfolded section stays unfolded, and is drawn again for the changed plan.
     expect(page.get_by_role("heading", name="queue: alternatives")).to_be_visible()
     numbered, about = page.locator(".lines .noted").nth(1), page.locator("#preview [data-line]").nth(1)
     expect(about).to_contain_text("line 5")
     assert numbered.evaluate("line => line.textContent.trim()") == "queue:"
-    # Long lines are wrapped and numbered alike, so none is cut off.
+    # Long lines are wrapped in both text and numbers, so that no line is cut off.
     plan.fill(plan.input_value().replace("Answer with one", "Answer, " * 60 + "with one"))
     for viewport in (DESK, PHONE):
         page.set_viewport_size(viewport)
@@ -86,7 +86,7 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_text("the plan’s noise", exact=False).last).to_be_visible()
     expect(page.get_by_text(re.compile(r"^\d+ of 20 times$"))).to_be_visible()
-    assert plan.input_value() != written  # what was written stays
+    assert plan.input_value() != written  # the written plan stays
     check(window)
 
 
@@ -110,7 +110,7 @@ def test_a_plan_is_written_and_signed_without_script(service: Service, browser: 
     page.locator("#otherwise-summary").click()
 
     def drawn() -> bool:
-        """Without a script a page stays as it is, so whoever waits asks again."""
+        """Without a script, the page does not update itself, so the admin asks again."""
         page.get_by_role("button", name="Draw them").click()
         return page.get_by_role("img", name=re.compile("twice")).count() == 1
 

@@ -46,7 +46,7 @@ def test_attack(glove: Path, cache: Path) -> None:
 
 @pytest.mark.slow
 def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
-    """Words that follow each other in a circle, in texts of two lengths: context tells, and length survives."""
+    """Words follow each other in a circle, in texts of two lengths: context reveals them, and length survives."""
     words = letter_words(60).words
     rows = [
         {"text": " ".join(words[(start + step) % 60] for step in range(length)), "label": label}

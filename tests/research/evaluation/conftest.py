@@ -1,4 +1,4 @@
-"""A small data set: what was bought, for the kitchen or the workshop."""
+"""A small data set of purchases, for the kitchen or the workshop."""
 
 import json
 from pathlib import Path

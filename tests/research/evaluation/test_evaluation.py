@@ -37,7 +37,7 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
         ("aggregate, no noise", "soft", ""),
         *itertools.product(["private"], ["hard", "soft"], ["argmax", "argmax, prior", "posterior"]),
     ]
-    assert results[0]["accuracy"] >= 70  # no draw in it: the words themselves say kitchen or workshop
+    assert results[0]["accuracy"] >= 70  # nothing is drawn: the words themselves point to kitchen or workshop
     assert all(r["epsilon"] == 8 and r["answers"] == 5 and r["sigma"] > 0 for r in results[4:])
     with table.open() as stream:
         assert [float(row["accuracy"]) for row in csv.DictReader(stream)] == [
@@ -64,7 +64,7 @@ def test_too_few_training_rows_for_the_slots_are_refused(dpicl: Shell, dataset: 
 
 
 @pytest.mark.slow
-def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
+def test_prototypes_are_released_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     plan = plan_file.read_text()
     plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}")
     picture = dataset / "picture.png"
@@ -88,7 +88,7 @@ def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan
 def test_a_fitted_temperature_makes_scores_of_prototypes_probabilities(
     dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are all right; the plan says of them that they are unsure."""
+    """All of them are right, but the plan's temperature makes them unsure."""
     monkeypatch.setattr(accounting.plans.mechanisms, "FEWEST_ROWS", 10)
     plan = plan_file.read_text()
     unsure = "release: once\n    mechanism: {type: prototypes, temperature: 0.5}"
@@ -160,7 +160,7 @@ def test_a_fitted_calibration_is_measured_and_printed(
 
 
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
-def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engine) -> None:
+def test_slots_are_drawn_as_the_plan_states(dataset: Path, sampling: str, toy_engine) -> None:
     """Exemplars that once shared a slot share it whenever they are drawn if, and only if, the plan draws blocks."""
     drawn = []
 
@@ -185,7 +185,7 @@ def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engi
     assert bool(apart) == (sampling == "units")
 
 
-def test_accuracies_and_their_errors_are_what_they_say(tmp_path: Path) -> None:
+def test_accuracies_and_their_errors_are_right(tmp_path: Path) -> None:
     """Votes that leave no doubt, votes that are always wrong, and a prior that is always right."""
     sure = np.tile([1000.0, 0.0], (4, 1))
     votes = Votes(
@@ -212,7 +212,7 @@ def test_accuracies_and_their_errors_are_what_they_say(tmp_path: Path) -> None:
     assert found["private", "soft"] == (25, pytest.approx(error))
     all_or_some = [score("all", np.ones(50)), score("none", np.zeros(50)), score("half", np.arange(50) % 2)]
     assert [row[6] for row in evaluator.table(all_or_some, "").rows] == ["100.0", "0.0", "50.0 ± 7.1"]
-    # Without doubt in the votes, the posterior says what they say, and is as sure of it as it is decisive.
+    # Where the votes leave no doubt, the posterior follows them, and is as sure as it is decisive.
     sure, wrong = [row for row in rows if row.decide == "posterior"]
     assert (sure.accuracy, wrong.accuracy) == (75, 25)
     assert sure.calibration_error == pytest.approx(25, abs=0.5)

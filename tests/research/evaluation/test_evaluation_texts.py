@@ -178,7 +178,7 @@ def test_rows_the_service_would_refuse_are_left_out(plan: Plan) -> None:
     assert len(texts.zero_shot()) == 2
 
 
-def test_means_and_their_errors_are_what_they_say() -> None:
+def test_means_and_their_errors_are_right() -> None:
     """A right answer, one that is right every other time, and a wrong one."""
     answers = [Answers("red kite", ["red kite"]), Answers("boat", ["boat", "x"]), Answers("soup", ["x"])]
     row = measure(answers, 4, "private")
@@ -190,7 +190,7 @@ def test_means_and_their_errors_are_what_they_say() -> None:
 
 
 def test_bleu_is_that_of_one_draw_however_many_there_are() -> None:
-    """A corpus of two short texts without a triple is smoothed; drawing them again must not change by how much."""
+    """A corpus of two short texts without a triple is smoothed, to the same extent however often they are drawn."""
     once = [Answers("red kite", ["red kite"]), Answers("a boat", ["a ship"])]
     twice = [Answers(one.right, [*one.texts, *one.texts]) for one in once]
     assert measure(twice, 2, "private").bleu == pytest.approx(measure(once, 2, "private").bleu)

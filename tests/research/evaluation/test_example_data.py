@@ -33,7 +33,7 @@ def read(name: str) -> list[dict[str, str]]:
 
 
 def tasks(name: str) -> Mapping[str, Task]:
-    """Of a plan of the example."""
+    """The tasks of a plan of the example."""
     return load_plan((SUPPORT / f"{name}.yaml").read_text(encoding="utf-8")).tasks
 
 
@@ -79,7 +79,7 @@ def test_public_answers_have_the_key_words_but_not_the_house_rules():
         assert max(len(rule & page) for page in pages) == 2
 
 
-def test_public_texts_are_none_of_the_questions():
+def test_public_texts_are_not_among_the_questions():
     classifying = [task for task in tasks("plan-smollm2").values() if task.kind == "classify"]
     public = {text for task in classifying for text in task.public_texts}
     assert len(public) == 8
@@ -107,8 +107,8 @@ def test_the_tickets_make_answers_better(store):
 
 
 @pytest.mark.parametrize(("text", "team"), QUESTIONS.items())
-def test_the_tickets_answer_what_a_newcomer_is_told_to_ask(store, text: str, team: str) -> None:
-    """Without noise. Five draws of slots: their mean leads by five of its standard deviations or more."""
+def test_the_tickets_answer_the_questions_suggested_to_newcomers(store, text: str, team: str) -> None:
+    """Without noise, the mean of five draws of slots leads by five of its standard deviations or more."""
     engine = NearestExemplarEngine(Embedder())
     task = tasks("plan")["team"]
     spec = task_spec("support.team", task, "support", "text", response_field=None, asker="")

@@ -18,7 +18,10 @@ SIGMA, LOUD = 4.0, 60.0
 
 
 def drawn(rows: int) -> Labelled:
-    """As in ``aggregation/posterior.py`` with the parameters TRUE and zero-shot in the shares; all slots vote."""
+    """Rows by the model of ``aggregation/posterior.py``, with the parameters TRUE and zero-shot in the shares.
+
+    All slots vote.
+    """
     rng = np.random.default_rng(5)
     zero_shot = rng.dirichlet(np.ones(LABELS), rows)
     log_p = np.log((1 - SMOOTHING) * zero_shot + SMOOTHING / LABELS)
@@ -42,7 +45,7 @@ def test_many_rows_give_the_parameters_that_the_noise_leaves_to_be_seen() -> Non
 
 @pytest.mark.slow
 def test_labels_that_are_rarer_than_the_engine_thinks_weigh_less() -> None:
-    """Of label 0 one row in four is kept, of the others all: whether votes or zero-shot decide."""
+    """One row in four of label 0 is kept, and all rows of the other labels; votes or zero-shot decide."""
     rows = drawn(800)
     kept = np.flatnonzero((rows.truth != 0) | (np.random.default_rng(6).random(len(rows.truth)) < 0.25))
     for sigma in (SIGMA, LOUD):

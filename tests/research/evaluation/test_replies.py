@@ -1,4 +1,4 @@
-"""``dpicl eval --engine-config``: a language model behind a real HTTP server, and what it said kept on disk."""
+"""``dpicl eval --engine-config``: a language model behind a real HTTP server, and its replies kept on disk."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ from tests.service.shell import Shell
 pytestmark = pytest.mark.model
 
 ROWS = 4
-"""The first test rows: so many of them are about food."""
+"""The number of test rows that are asked; these first rows are all about food."""
 
 
 async def by_prompt(asked: Asked) -> bytes:
-    """One of the two labels, at random by the prompt."""
+    """One of the two labels, chosen by a hash of the prompt."""
     return completion(("kitchen", "workshop")[hashlib.sha256(asked.prompt.encode()).digest()[0] % 2])
 
 
@@ -58,7 +58,7 @@ def remote(server: ChatServer, **settings: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def command(tmp_path: Path, dataset: Path, plan_file: Path, server: ChatServer) -> Callable[..., list[object]]:
-    """The command line of a run; what is given changes the engine, the plan's task, or is an option."""
+    """The command line of a run; arguments are options, or changes of the engine or of the plan's task."""
 
     def arguments(*options: object, engine: dict[str, Any] | None = None, **task: Any) -> list[object]:
         plan = yaml.safe_load(plan_file.read_text())
@@ -75,7 +75,7 @@ def command(tmp_path: Path, dataset: Path, plan_file: Path, server: ChatServer) 
 
 Command = Callable[..., list[object]]
 NOISELESS = 4
-"""Rows of the table that come of replies alone."""
+"""Number of rows of the table that come from replies alone."""
 
 
 def test_other_noise_votes_and_calibrations_ask_nothing(
@@ -105,7 +105,7 @@ def test_other_noise_votes_and_calibrations_ask_nothing(
 
 def test_what_replies_depend_on_asks_again(dpicl: Shell, command: Command, server: ChatServer, dataset: Path) -> None:
     def asked_again(*options: object, **change: Any) -> int:
-        """Of how many rows; an answer without exemplars shows the question alone."""
+        """The number of rows asked again, counted by their zero-shot prompts, which show the question alone."""
         before = len(server.asked)
         dpicl.ok(*command(*options, **change))
         return sum(one.prompt.count("I bought") == 1 for one in server.asked[before:])
@@ -183,7 +183,7 @@ def test_equal_test_rows_have_draws_of_their_own(dpicl: Shell, command: Command,
 def test_slots_are_drawn_for_each_row_or_once(
     dpicl: Shell, command: Command, server: ChatServer, options: tuple[str, ...]
 ) -> None:
-    """Of each prompt, what stands before the question."""
+    """The part of each prompt before the question is compared."""
     dpicl.ok(*command(*options))
     rows: dict[str, set[str]] = {}
     for one in server.asked:
@@ -219,7 +219,7 @@ def test_no_changed_bit_goes_unnoticed(tmp_path: Path) -> None:
             database.execute("UPDATE replies SET said = ?", [bytes(changed)])
             database.commit()
             with contextlib.suppress(OSError):
-                assert replies.get("key") == said  # a bit that fills up the last byte says nothing
+                assert replies.get("key") == said  # a bit that pads the last byte has no meaning
     replies.close()
 
 
@@ -308,7 +308,7 @@ def test_texts_are_measured_too(dpicl: Shell, command: Command, server: ChatServ
 
 
 def test_a_local_model_is_known_by_its_files(tmp_path: Path) -> None:
-    """Not by where they are: a folder that is moved says what it said, and one that was changed may not."""
+    """Its path does not matter: a folder that was moved gives the same replies, and one that was changed may not."""
     keys = []
     for number, (weights, name) in enumerate([("w", "a"), ("w", "a"), ("v", "a"), ("w", "b")]):
         folder = tmp_path / str(number)

@@ -10,7 +10,7 @@ def measured(text: str, right: str) -> dict[str, float]:
 
 
 def test_rouge_by_hand() -> None:
-    """Of "the cat sat" against "the cat lay down": two of three and of four words, one of two and of three pairs."""
+    """The texts "the cat sat" and "the cat lay down" share two of 3 and 4 words, and one of 2 and 3 pairs."""
     found = measured("the cat sat", "the cat lay down")
     assert found["rouge1"] == pytest.approx(100 * 2 * 2 / (3 + 4))
     assert found["rouge2"] == pytest.approx(100 * 2 * 1 / (2 + 3))

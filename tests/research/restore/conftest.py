@@ -1,4 +1,4 @@
-"""Training is tested on one thread: small matrices, and other tests beside it."""
+"""Training is tested on one thread: its matrices are small, and other tests run beside it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The whole training on a small made-up world: what is restored, what its controls say, and what a stopped job does."""
+"""The whole training on a small made-up world: what is restored, how controls compare, and what a stopped job does."""
 
 import json
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_profiles_restore_what_controls_do_not(report: dict[str, Any]) -> None:
     assert controls["own_profile_as_text"] >= 0.8
     assert controls["another"] <= 0.15
     assert max(controls["redacted"], controls["constant"], controls["redacted_attacker"]) <= 0.6
-    assert report["profiles"] == 5  # one for each illness, and none: three cannot do
+    assert report["profiles"] == 5  # one for each illness and one for no spans; three are too few
 
 
 def cells(report: dict[str, Any], name: str) -> dict[int, dict[str, Any]]:
@@ -82,7 +82,7 @@ def test_the_table_at_equal_epsilon(report: dict[str, Any]) -> None:
     assert set(profiles) == {0, 5, 20}
     assert profiles[5]["steered"] >= 0.8
     assert profiles[0]["steered"] <= 0.6
-    assert cells(report, "3-RR")[20]["steered"] <= 0.8  # too few profiles cap
+    assert cells(report, "3-RR")[20]["steered"] <= 0.8  # too few profiles are a limit
     raw = [cell["steered"] for cell in report["table"] if cell["mechanism"] == "d_chi"]
     assert len(raw) == 3
     assert max(raw) <= 0.6  # the paper's noise leaves nothing, even at 20
@@ -122,7 +122,7 @@ def test_refused_unless_controls_are_beaten(job: Path, tmp_path: Path) -> None:
 
 
 class Stopped(Exception):  # noqa: N818
-    """As good as a kill: nothing after it is written."""
+    """A stop that is as good as a kill: nothing is written after it."""
 
 
 def test_stopped_training_goes_on_to_the_same_vectors(config: TrainConfig, tmp_path: Path, monkeypatch) -> None:

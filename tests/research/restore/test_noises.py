@@ -87,7 +87,7 @@ class TestErrorOne:
         twin = vectors + generator.gamma(1, 2 / self.epsilon, (50, 1))  # n = shape[0] = 1
         length = np.linalg.norm(twin - vectors, axis=1)
         assert abs(length.mean() - 2 * self.size / self.epsilon) > 3 * np.sqrt(self.size) * 2 / self.epsilon
-        # Whoever knows the code subtracts the mean difference to each candidate, and sees which leaves nothing.
+        # An attacker who knows the code subtracts the mean difference to each candidate, and sees which leaves nothing.
         residual = twin[:, None, :] - vectors[None]
         residual -= residual.mean(axis=2, keepdims=True)
         np.testing.assert_array_equal((residual**2).sum(axis=2).argmin(axis=1), np.arange(50))

@@ -29,7 +29,7 @@ def test_what_steers_is_what_is_attacked(epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", ["d_chi", "d_chi projected", "vmf", "privunit"])
 def test_noise_without_privacy_is_read_by_the_attacker(name: str) -> None:
-    """At a huge ε the same vectors that steer tell whose they were; at a small one they tell nothing."""
+    """At a huge ε the same vectors that steer reveal whose they are; at a small one they reveal nothing."""
     answers = np.arange(20)
     prior = np.zeros((20, 20))
     axes = principal_axes(UNIT[:20])
@@ -40,7 +40,7 @@ def test_noise_without_privacy_is_read_by_the_attacker(name: str) -> None:
         assert release.directions.shape == (20, 24)
         seen[epsilon] = float((attack(release, prior, answers) == answers).mean())
     assert seen[0.01] <= 0.3
-    if name != "privunit":  # it only tells in whose cap a vector is, and caps overlap
+    if name != "privunit":  # it only shows in whose cap a vector is, and caps overlap
         assert seen[1e5] >= 0.95
 
 
@@ -51,4 +51,4 @@ def test_an_attacker_weighs_what_left_against_what_is_frequent() -> None:
     assert attack(release, even, answers)[0] == 0
     certain = np.log(np.array([[1e-30, 1 - 2e-30, 1e-30]]))
     assert attack(release, certain, answers)[0] == attack(None, certain, answers)[0] == 1
-    assert attack(release, even, np.array([1, 1, 2]))[0] == 1  # nobody known has answer 0
+    assert attack(release, even, np.array([1, 1, 2]))[0] == 1  # no candidate has answer 0

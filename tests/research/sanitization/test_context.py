@@ -1,4 +1,4 @@
-"""The attacker with context, against going through all texts there are."""
+"""The attacker with context is compared with going through all texts."""
 
 import itertools
 
@@ -56,7 +56,7 @@ def test_no_text_no_guess() -> None:
 
 
 def test_long_texts_do_not_underflow_and_context_helps() -> None:
-    """Words that always follow each other in a circle: one word tells all the others."""
+    """Words always follow each other in a circle: one word reveals all the others."""
     words = vocabulary(40)
     circle = [[(start + step) % 40 for step in range(2000)] for start in range(3)]
     channel = medoids(words).response(2.0)

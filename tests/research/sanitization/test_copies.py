@@ -17,7 +17,7 @@ EVERY = np.arange(40)
 
 
 def test_repeats_find_a_word_but_not_within_a_cell() -> None:
-    """k-RR of single words gives all away in the end; words that share a medoid are never told apart."""
+    """k-RR of single words reveals everything in the end; words that share a medoid are never distinguished."""
     alone = RandomisedResponse(WORDS.words, WORDS.words, EVERY[:, None], 3.0)
     assert attack(alone, WORDS, most=40).bayes < 0.5
     assert repeated(alone, WORDS, 30, most=40) > 0.95

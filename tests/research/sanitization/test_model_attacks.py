@@ -28,7 +28,7 @@ TEXTS = [f"The {COMMON} and {WORDS.words[at + 8]}, {COMMON} {WORDS.words[at + 28
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights: what it says depends on all that it sees."""
+    """A model with random weights, whose output depends on all of its input."""
     pieces = ["[PAD]", "[UNK]", "[MASK]", ",", ".", *WORDS.words]
     tokenizer = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -51,7 +51,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def single_minded(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Always guesses one word."""
+    """A model that always guesses one word."""
     folder = tmp_path_factory.mktemp("single")
     model = BertForMaskedLM.from_pretrained(bert)
     model.cls.predictions.bias.data[5 + 7] = 1e6
@@ -87,7 +87,7 @@ def test_a_guess_depends_on_all_but_the_word(bert: Path) -> None:
 
 
 def test_long_texts(bert: Path) -> None:
-    """Longer than the model takes, and words of a text together in several batches."""
+    """Texts are longer than the model takes, and words of a text are in several batches."""
     tokens, _ = Partition().tokens(" ".join(WORDS.words * 5))
     (guesses,) = MaskedModel(bert)([tokens])
     assert None not in guesses
@@ -103,7 +103,7 @@ def test_a_masked_model_by_path(attacked: Callable[..., dict[str, Any]], single_
     assert found["answered"]["value"] == 1
 
 
-def test_a_model_without_a_mask_is_none(bert: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_mask_is_refused(bert: Path, tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_file=str(bert / "tokenizer.json")).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="mask"):
         MaskedModel(tmp_path)
@@ -117,7 +117,7 @@ def inputs(asked: Asked) -> list[str]:
 
 
 async def echoing(asked: Asked) -> bytes:
-    """As in the paper's example, comments included; says that each word is what it was."""
+    """A reply as in the paper's example, comments included, which guesses that each word is the original."""
     lines = ",\n".join(f"[{json.dumps(word)}] # Corresponding to {json.dumps(word)}" for word in inputs(asked))
     return completion(f"Sure!\n```\n[{lines}]\n```")
 
@@ -151,7 +151,7 @@ def test_a_chat_model_over_http(attacked: Callable[..., dict[str, Any]]) -> None
     assert "unheard" not in {word for words in sent for word in words}
 
 
-def test_a_reply_of_another_length_is_no_guess(attacked: Callable[..., dict[str, Any]]) -> None:
+def test_a_reply_of_another_length_is_not_a_guess(attacked: Callable[..., dict[str, Any]]) -> None:
     found, _ = serve(short, lambda url: attacked("--endpoint", url, "--model", "m"))
     assert found["right"]["value"] == found["answered"]["value"] == 0
 

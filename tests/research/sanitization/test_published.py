@@ -78,7 +78,7 @@ def test_a_row_is_the_same_whatever_it_is_asked_with(name: str) -> None:
 def test_where_a_claim_fails_the_corrected_mechanism_keeps_it(
     name: str, words: Vocabulary, nominal: float, tmp_path: Path
 ) -> None:
-    """On the same words, by the same auditor, at the ε that the paper claims for them."""
+    """Both are audited on the same words by the same auditor, at the ε that the paper claims for them."""
     with_unknown = audit(PUBLISHED[name].channel(words, nominal))
     claimed = Cape(words, nominal).claim() if name == "cape" else nominal
     assert with_unknown.epsilon > claimed
@@ -120,7 +120,7 @@ class TestSanText:
         for x in EVERY[::20]:
             assert (np.abs(logs - logs[x]).max(axis=1) <= nominal * distance[x] + 1e-9).all()
 
-    def test_plus_tells_the_words_it_keeps(self) -> None:
+    def test_plus_reveals_the_words_it_keeps(self) -> None:
         channel = WithUnknown(SanTextPlus(WORDS, 3.0), "any word")
         kept, unknown = channel.rows(np.array([0, 200]))
         assert kept[0] == pytest.approx(0.8)
@@ -197,7 +197,7 @@ class TestDynText:
         assert channel.sigma.mean() > 10 * channel.density.std()
         assert abs(np.corrcoef(channel.density, channel.noisy_density)[0, 1]) < 0.2
 
-    def test_global_sensitivity_is_no_bound(self) -> None:
+    def test_global_sensitivity_is_not_a_bound(self) -> None:
         """The paper's GS looks at a word's own list; far words differ by more."""
         channel = DynText(vocabulary(600, 24), 1.0)
         near, _ = channel._near
@@ -234,7 +234,7 @@ class TestCape:
         assert audit(RankedCape(WORDS, 1.0)).epsilon == pytest.approx(expected, abs=1e-12)
 
     def test_raw_neighbours_leak(self) -> None:
-        """Two words, the second drawn with logits that the *raw* first one gives: both positions tell the first word.
+        """Two words, the second drawn with logits that the *raw* first one gives: both positions reveal the first word.
         With logits that the *released* first word gives, its position alone does."""
         words, logits = vocabulary(6, 4, seed=3), np.random.default_rng(4).uniform(0.2, 4, size=(6, 6))
         single = [Cape(words, 1.0, buckets=3, logits=logits[context]).rows(np.arange(6)) for context in range(6)]

@@ -15,7 +15,8 @@ KNOWN = [
     *[RedactedQuestion("keeps berry", ("gout", "palsy"), "gout")] * 6,
     *[RedactedQuestion("keeps cherry", ("palsy", "ague"), "palsy")] * 3,
 ]
-# So many rows of each kind; right by: the commonest answer, the commonest option, the text, the text and the options.
+# Rows of five kinds. Comments name the guesses that are right; the guesses are the commonest answer, the commonest
+# option, the answer by the text, and the answer by the text and the options.
 ASKED = [
     *[RedactedQuestion("keeps apple", ("palsy", "ague"), "ague")] * 8,  # all four
     *[RedactedQuestion("keeps berry", ("palsy", "gout"), "gout")] * 4,  # the last three
@@ -32,7 +33,7 @@ def test_each_guess_uses_what_it_knows() -> None:
 
 
 def test_options_alone_answer_where_the_others_are_rare() -> None:
-    """As on Pri-DDXPlus: 93.2 % without a look at any text, though the commonest answer is right in few."""
+    """As on Pri-DDXPlus, 93.2 % are right without a look at any text, though the commonest answer is right in few."""
     common = ["ague", "gout", "palsy"] * 310 + ["ague"] * 2
     rare = [RedactedQuestion("", ("ague", "scurvy"), "scurvy")] * 68
     asked = [RedactedQuestion("", (answer, "scurvy"), answer) for answer in common] + rare

@@ -1,4 +1,4 @@
-"""The study of whole texts, with an engine that says which slots it was given."""
+"""The study of whole texts, with an engine that writes how many exemplars it was shown."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 class Counting(Roomy, MajorityEngine):
-    """Says how many exemplars it was shown. ``questions`` counts what it was asked without any."""
+    """Writes how many exemplars it was shown. ``questions`` counts the questions that it was asked without any."""
 
     questions = 0
 
@@ -49,7 +49,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def study(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: Path, *options: str) -> list[str]:
-    """What a run prints for its conditions, as cells; and what it shows."""
+    """The lines that a run prints: a table of its conditions, and the texts that it shows."""
     arguments = ["", str(data), "--replies", str(data / "kept"), "--questions", "3", "--show", "1", *options]
     monkeypatch.setattr(sys, "argv", arguments)
     token_ensemble.main()
@@ -83,13 +83,13 @@ def test_a_run_goes_on_where_another_ended(engine: Counting, data: Path, monkeyp
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_plans_of_all_conditions_are_plans(name: str) -> None:
+def test_plans_of_all_conditions_are_valid(name: str) -> None:
     varied = token_ensemble.VARIED + token_ensemble.SLOTS.get(name, ())
     for condition in (*token_ensemble.CONDITIONS, *(f"{BASE},{change}" for change in varied)):
         planned(name, condition)
 
 
-def test_most_reviews_tell_the_fact_that_is_asked_for(data: Path) -> None:
+def test_most_reviews_state_the_fact_that_is_asked_for(data: Path) -> None:
     for folder in (data / "topics").iterdir():
         question = json.loads((folder / "test.jsonl").read_text())
         reviews = [json.loads(line)["answer"] for line in (folder / "train.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Bundles: what was signed is what is read, or nothing is."""
+"""Bundles: only what was signed is read."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def change(file: Path, **values: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_bytes()), **values}))
 
 
-def test_signed_by_somebody_else(tmp_path: Path) -> None:
+def test_another_publishers_signature_is_refused(tmp_path: Path) -> None:
     published(tmp_path)
     folder = bundle.folder_of(tmp_path, "clinic@1")
     change(folder / SIGNATURE, publisher=Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
@@ -74,7 +74,7 @@ class Bomb:
 
 @pytest.mark.parametrize("name", [MANIFEST, BOOK, SIGNATURE])
 def test_a_pickle_is_refused_and_not_read(name: str, tmp_path: Path) -> None:
-    """Even one whose hash was signed."""
+    """This holds even for a pickle whose hash was signed."""
     published(tmp_path)
     folder = bundle.folder_of(tmp_path, "clinic@1")
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
@@ -94,7 +94,7 @@ def test_no_such_bundle(address: str, tmp_path: Path) -> None:
         bundle.folder_of(tmp_path, address)
 
 
-def test_a_manifest_says_all_and_nothing_else(tmp_path: Path) -> None:
+def test_a_manifest_has_no_other_fields_and_each_phrase_once(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="epsilon"):
         published(tmp_path, epsilon=4)
     with pytest.raises(BundleError, match="two types"):

@@ -1,4 +1,4 @@
-"""The client: what it sends, what it refuses, and what it does without."""
+"""The client: what it sends, what it refuses, and which libraries it does not need."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ TEXT = "Ann, 40, has fever and a rash."
 
 
 class Server:
-    """Answers like the service, of which tests/service has the real one; keeps what it was sent."""
+    """Answers like the service, and keeps what it was sent; the tests in tests/service use the real one."""
 
     def __init__(self, bundle: Bundle):
         self.bundle, self.bodies = bundle, []
@@ -70,7 +70,7 @@ def test_only_the_redacted_text_and_a_number_leave(server: Server, tmp_path: Pat
 
 
 def test_equal_redacted_text_and_number_are_equal_bytes(server: Server, tmp_path: Path, monkeypatch) -> None:
-    """Whatever the spans were, how many, of which types and at what ε."""
+    """This holds whatever the spans, their number, their types and ε are."""
     monkeypatch.setattr(mechanism, "draw", lambda profile, k, epsilon: 2)
     one, other = client(server, tmp_path), client(server, tmp_path, epsilon=0.5)
     one.ask("has fever, rash now", ["fever", "rash"])
@@ -85,7 +85,7 @@ def test_equal_redacted_text_and_number_are_equal_bytes(server: Server, tmp_path
 
 @pytest.mark.slow
 def test_what_is_sent_follows_the_promised_law(server: Server, tmp_path: Path) -> None:
-    """Many questions with the same spans: the true profile comes as often as ε says, and no more."""
+    """Over many questions with the same spans, the true profile comes as often as ε allows, and no more often."""
     asking = client(server, tmp_path, epsilon=1.0, budget=1e9)
     profile = server.bundle.book.nearest({"fever": 1.0})
     sent = np.array([asking.ask(f"case {number}: fever", ["fever"]).profile for number in range(250)])
@@ -99,11 +99,11 @@ def test_no_spans_still_send_a_random_number(server: Server, tmp_path: Path) -> 
     assert {asking.ask(f"case {number}", []).profile for number in range(80)} == {0, 1, 2, 3}
 
 
-def test_repeats_send_the_same_for_nothing(server: Server, tmp_path: Path) -> None:
+def test_repeats_send_the_same_at_no_cost(server: Server, tmp_path: Path) -> None:
     asking = client(server, tmp_path, epsilon=0.5)
     for _ in range(20):
         asking.ask(TEXT, ["fever", "rash"])
-    client(server, tmp_path, epsilon=0.5).ask(TEXT, ["rash", "fever"])  # in another process, say
+    client(server, tmp_path, epsilon=0.5).ask(TEXT, ["rash", "fever"])  # as in another process
     assert len(set(server.bodies)) == 1
     assert RestoreLedger(tmp_path / "restore.db").spent() == 0.5
 

@@ -62,17 +62,17 @@ def llm(folder: Path, table: torch.Tensor, tmp_path_factory: pytest.TempPathFact
 
 
 def prompts() -> list[str]:
-    """Short ones, and some longer than a piece."""
+    """Short prompts, and some longer than a piece."""
     return [" ".join(WORDS[(i * 5 + j) % len(WORDS)] for j in range(3 + 9 * (i % 8))) for i in range(24)]
 
 
 def extras() -> list[dict[str, Any] | None]:
-    """Two in three are steered, by different rows."""
+    """Requests of which two in three are steered, by different rows."""
     return [None if i % 3 == 0 else {ROW: 1 + i % (ROWS - 1)} for i in range(24)]
 
 
 def ask(llm: Any, texts: list[str], extras: list[dict[str, Any] | None]) -> list[tuple[list[int], list[float]]]:
-    """Greedy tokens of each, and their log-probabilities."""
+    """Greedy tokens of each prompt, and their log-probabilities."""
     from vllm import SamplingParams
 
     tokenizer = llm.get_tokenizer()
@@ -110,12 +110,12 @@ def test_mixed_batches_equal_transformers(llm: Any, folder: Path, table: torch.T
         plain = expected(folder, text, None, tokens)
         moved += row is not None and max(abs(a - b) for a, b in zip(found, plain, strict=True)) > 1e-2
     assert worst < 2e-5
-    assert moved == 16  # steering does something, to each that asks for it
+    assert moved == 16  # steering changes every request that asks for it
     (preempted,) = [one.value for one in llm.get_metrics() if one.name == "vllm:num_preemptions"]
     assert preempted > 0  # and prompts that were computed twice are among them
 
 
-def test_nonsense_steers_nothing_and_hurts_nobody(llm: Any) -> None:
+def test_nonsense_steers_nothing_and_harms_no_other_request(llm: Any) -> None:
     text, good = prompts()[4], {ROW: 3}
     before = ask(llm, [text, text], [None, good])
     poison: list[dict[str, Any] | None] = [

@@ -55,7 +55,7 @@ def test_costs_are_rounded_up() -> None:
 
 @pytest.mark.parametrize(("drawing", "spent", "again"), [("7", 1.0, 7), ("kill()", 0.0, 8)], ids=["after", "before"])
 def test_killed_when_a_draw_is_made(tmp_path: Path, drawing: str, spent: float, again: int) -> None:
-    """After it, the next process finds the draw, and makes none. Before it is stored, nothing left or is charged."""
+    """Once a draw is stored, the next process finds it and makes none. Before, nothing has left or is charged."""
     script = (
         "import os, signal, sys; from pathlib import Path; from sanitization.restore.ledger import RestoreLedger;"
         "kill = lambda: os.kill(os.getpid(), signal.SIGKILL);"

@@ -19,7 +19,7 @@ def test_all_pairs_by_fractions(k: int, epsilon: float, monkeypatch: pytest.Monk
     """P(y|j)/P(y|i) for all i, j, y, as fractions of whole numbers: at most e^ε, and at least e^(0.99ε) somewhere."""
     law = mechanism.response(k, epsilon)
     total = law.weight + (k - 1) * randomised.UNIT
-    # What the generator says decides alone; these are the points where the outcome changes, and the ones before them.
+    # The generator's number alone decides; these are the numbers where the outcome changes, and the ones before them.
     step = randomised.UNIT
     edges = [0, law.weight - 1, *(law.weight + r * step + last for r in range(k - 1) for last in (0, step - 1))]
     monkeypatch.setattr(uniform, "below", lambda limit, count: np.array(edges) if limit == total else None)

@@ -8,7 +8,7 @@ from tests.sanitization.restore.made_up import TYPES, made, vectors
 
 
 def test_a_profile_is_the_centroid_nearest_to_the_meta_vector() -> None:
-    """By the products a client has, and by the vectors themselves."""
+    """It is found by the products that a client has, and by the vectors themselves."""
     one = made()
     centroids = one.mixture @ vectors()
     np.testing.assert_allclose(np.linalg.norm(centroids[1:], axis=1), 1)

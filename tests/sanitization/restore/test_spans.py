@@ -26,11 +26,11 @@ def test_pain_in_jaw_pain() -> None:
     text = "Painless until May; then jaw pain, and pain at night."
     assert [text[a:b] for a, b in find(text, ["pain", "jaw pain"])] == ["jaw pain", "pain"]
     assert redact(text, ["pain", "jaw pain"]).text == "Painless until May; then ___, and ___ at night."
-    assert text.lower().find("pain") == 0  # the first substring is no span at all
+    assert text.lower().find("pain") == 0  # the first substring is not a span
 
 
 def test_every_span_of_many_texts_is_found_where_it_is() -> None:
-    """Any word of the example's tickets; the same words found by splitting, not by searching."""
+    """Words of the example's tickets are compared with those found by splitting the texts instead of searching them."""
     for line in TICKETS.read_text().splitlines()[:60]:
         text = json.loads(line)["text"]
         words = [word.strip(".,;:!?'\"()-") for word in text.split()]
@@ -85,7 +85,7 @@ def test_a_wide_letter_is_left_and_noticed() -> None:
     ],
 )
 def test_every_occurrence_where_no_boundary_can_be_seen(text: str, name: str, redacted: str) -> None:
-    """Marked as a string, all are taken out. Marked at one place, the others do not leave."""
+    """Marked as a string, all occurrences are taken out. If one place is marked, the text is refused for the others."""
     assert redact(text, [name]).text == redacted
     first, *others = find(text, [name])
     if others:
@@ -120,12 +120,12 @@ def test_other_words_and_numbers_stay(text: str, span: str) -> None:
     assert redact(text, [span]).text == text.replace(span, PLACEHOLDER, 1)
 
 
-def test_a_placeholder_is_no_part_of_the_text() -> None:
+def test_a_placeholder_is_not_part_of_the_text() -> None:
     assert redact("His name is Ann", ["name"], "[name]").text == "His [name] is Ann"
 
 
 def test_runs_share_a_placeholder() -> None:
-    """So the redacted text does not count spans that stand together."""
+    """Otherwise the redacted text would show how many spans stand together."""
     one = redact("He has fever, rash and pain.", ["fever, rash"]).text
     assert one == redact("He has fever, rash and pain.", ["fever", "rash"]).text == "He has ___ and pain."
     assert redact("fever / rash", ["fever", "rash"]).text == "___"

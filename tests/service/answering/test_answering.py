@@ -88,7 +88,7 @@ def test_a_refusal_that_cannot_be_counted_is_still_that_refusal(services: Servic
     ids=["down", "busy", "unanswerable", "cancelled", "no numbers"],
 )
 def test_a_failing_probe_voids_the_charge(services: Services, toy_engine, monkeypatch, capsys, probe, told) -> None:
-    """On the grain, and it is not noted any sooner: a twin would see it."""
+    """The failure is raised and recorded on the grain, not sooner, because a twin would notice."""
     padded = answering(services, grains=FixedGrain(0.3))
     before, begun = datetime.now(UTC), time.monotonic()
     with monkeypatch.context() as failing:
@@ -170,7 +170,7 @@ async def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(s
 
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, padding, hangs_up: bool) -> None:
-    """Whether another is taken on tells when an answer left, which everybody sees, and not when its work was done."""
+    """Callers see whether another query is accepted: that reveals when an answer left, not when its work ended."""
     begun, over = padding
     small = answering(services, max_in_flight=1)
 
@@ -222,7 +222,7 @@ async def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
     assert states(services) == {state: 1}
 
 
-def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services) -> None:
+def test_a_twin_that_never_settles_is_waited_for_only_until_the_timeout(services: Services) -> None:
     records = services.records
     impatient = answering(services, timeout_s=0.1)
     digest = impatient._digest({"text": "q"})
@@ -232,7 +232,7 @@ def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services
 
 
 class PoisonedEngine(MajorityEngine):
-    """Does something else whenever one of its slots holds a certain exemplar."""
+    """Behaves as the test wants whenever one of its slots holds a certain exemplar."""
 
     def __init__(self, fails):
         super().__init__()
@@ -270,7 +270,7 @@ def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services,
     ]
 
 
-def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: Services) -> None:
+def test_neither_a_twin_nor_a_timestamp_reveals_when_the_work_was_done(services: Services) -> None:
     padded = answering(services, grains=FixedGrain(0.4))
 
     async def both():
@@ -328,7 +328,7 @@ def test_a_busy_database_does_not_lose_a_paid_answer(services: Services, monkeyp
 
 
 def test_another_data_key_is_found_out_before_the_charge(services: Services) -> None:
-    """By a service that runs, though it should not, while exemplars are encrypted anew."""
+    """A service that should have been stopped keeps running while exemplars are encrypted anew."""
     records = services.records
     records.store.reencrypt(lambda _done, _of: None)
     with pytest.raises(WrongKeyError):
@@ -344,7 +344,7 @@ def test_queries_are_hashed_under_the_secret(services: Services) -> None:
 async def test_the_grains_are_fixed_when_the_turn_has_come_and_by_how_long_the_question_is(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sample is drawn when the turn begins, which lasts as long as the largest slots of this question can."""
+    """The sample is drawn when the turn begins; the turn lasts as long as this question's largest slots can take."""
 
     class Measures(FixedGrain):
         async def of(self, task):
@@ -385,7 +385,7 @@ async def test_the_grains_are_fixed_when_the_turn_has_come_and_by_how_long_the_q
     assert padded.blocks.turns._free == pytest.approx(begins + times * 0.05)
 
 
-def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Services, capsys) -> None:
+def test_an_answer_that_overran_its_grain_is_reported_to_the_operator(services: Services, capsys) -> None:
     padded = answering(services, grains=FixedGrain(1e-4))
     run(padded.answer("toys.colour", "canary-a11e", key_id="k"))
     out, err = capsys.readouterr()
@@ -436,12 +436,14 @@ def signed(tmp_path, engine: MajorityEngine, plan: str) -> Services:
         (BLOCKS_PLAN, "sample_blocks", {"probability": 28 / 60, "blocks": 8, "most": 22, "max_exemplars": 9}),
     ],
 )
-def test_who_can_be_drawn_is_as_signed_and_there_before_the_charge(tmp_path, monkeypatch, plan, sampler, drawn) -> None:
-    """A sample that cannot be read is as many slots that abstain."""
+def test_units_that_can_be_drawn_are_as_signed_and_arrived_before_the_charge(
+    tmp_path, monkeypatch, plan, sampler, drawn
+) -> None:
+    """If a sample cannot be read, all of its slots abstain."""
     engine = MajorityEngine()
     services = signed(tmp_path, engine, plan)
     store = services.records.store
-    store.forget("toys", "u1")  # the live size is another than the public one
+    store.forget("toys", "u1")  # the live size differs from the public one
     sampled = Mock(side_effect=OSError("disk"))
     monkeypatch.setattr(store, sampler, sampled)
     assert ask(services).release.answer["label"] in ("red", "blue")
@@ -460,7 +462,7 @@ def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch
         monkeypatch.setattr(
             engine, "describe", AsyncMock(return_value=replace(info, reads_embeddings=reads_embeddings))
         )
-        for number in range(4):  # one question draws no block with a probability of some thousandths
+        for number in range(4):  # with a probability of a few thousandths a question draws no block
             ask(services, f"{reads_embeddings} {number}")
         seen = {exemplar.embedding is not None for *_, slots in engine.shown for slot in slots for exemplar in slot}
         assert seen == {reads_embeddings}

@@ -43,7 +43,7 @@ def is_rewriting(asked: Asked) -> bool:
 
 
 def rewriting_as(reply: bytes) -> Behaviour:
-    """Conversations become this reply; questions are red."""
+    """Answer requests to rewrite a conversation with this reply, and questions with red."""
 
     async def behave(asked: Asked) -> bytes:
         return reply if is_rewriting(asked) else completion("red")
@@ -58,7 +58,7 @@ REWRITING = rewriting_as(completion(STANDALONE))
 async def remote(
     folder: Path, behaviour: Behaviour = REWRITING, plan: str = REWRITES, blue: int = 12
 ) -> AsyncIterator[tuple[Services, ChatServer]]:
-    """A service that asks such a server, with a task of this plan."""
+    """A service with a task of this plan, and the server of this behaviour that it asks."""
     records = make_records(folder, blue=blue)
     records.store.allow_remote_engine("toys", True)
     sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
@@ -126,7 +126,7 @@ async def test_openais_client_ignores_what_came_before_if_it_is_to(tmp_path: Pat
 
 
 async def test_rewriting_sees_what_the_caller_wrote_and_nothing_private(tmp_path: Path) -> None:
-    """Byte for byte the same beside other exemplars, at temperature 0; and one request, made before the charge."""
+    """There is one such request, at temperature 0, before the charge; other exemplars change no byte of it."""
     charges: list[dict[str, int]] = []
     bodies = []
     for name, blue in (("few", 12), ("many", 40)):
@@ -228,7 +228,7 @@ def test_a_conversation_becomes_one_text() -> None:
 def test_each_turn_is_sanitised_before_it_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exemplars: str
 ) -> None:
-    """Then the rewritten question is. A turn that was sanitised before costs nothing in a longer conversation."""
+    """The rewritten question is sanitised, too. A turn that was sanitised before costs nothing in a longer one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(chat_endpoint, "_FIRST_WAIT_S", 0.01)
     records = toys(tmp_path)

@@ -1,6 +1,6 @@
 """A further mechanism takes one file and one registration: this one has both, and everything works with it.
 
-It is a vote among the public candidates: a slot votes for the first that holds what the slot says.
+It is a vote among the public candidates: a slot votes for the first that contains the slot's output.
 """
 
 import json
@@ -22,7 +22,7 @@ from aggregation.noise import from_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from aggregation.votes import sum_votes
 from research.evaluation.texts import compared
-from service.answering.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, said
+from service.answering.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, text_of
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.answering.mechanisms.outlook import RELIABLE, Outlook
 from service.answering.trials.consensus import Consensus, consensus, most
@@ -39,7 +39,7 @@ STUDIO = "/knowledge-bases/toys/plan"
 
 
 class CandidateVoteMechanism(TextMechanism):
-    """The public candidate that most slots say a part of, after Gaussian noise."""
+    """The public candidate that contains the outputs of most slots, after Gaussian noise."""
 
     type: Literal["candidate_vote"]
     fold: bool = False
@@ -61,7 +61,7 @@ class CandidateVote:
 
     def votes(self, outputs: Outputs) -> list[np.ndarray | None]:
         folded = [text.casefold() if self.fold else text for text in self.texts]
-        first = [next((i for i, text in enumerate(folded) if (said(one) or "\0") in text), None) for one in outputs]
+        first = [next((i for i, text in enumerate(folded) if (text_of(one) or "\0") in text), None) for one in outputs]
         return [None if i is None else np.eye(len(folded))[i] for i in first]
 
 
@@ -134,7 +134,7 @@ def test_a_type_keeps_its_meaning() -> None:
 
 
 @pytest.mark.slow
-def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:
+def test_its_preview_describes_it(dpicl: Shell, plan_file: Path) -> None:
     shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["preview"]["tasks"]
     assert (shown["story"]["mechanism"], shown["story"]["llm_calls"]) == ("candidate_vote", 20 + 4)
     assert "the candidates are voted for" in shown["story"]["summary"]

@@ -27,7 +27,7 @@ ANSWER_S = 0.05
 
 
 class KeepingEngine(LanguageModel):
-    """Keeps what it is told to, and is silent about all else."""
+    """Keeps the blocks that it is given, and abstains from all others."""
 
     info = replace(LanguageModel.info, keeps_blocks=True)
 
@@ -101,7 +101,7 @@ async def test_blocks_are_read_before_the_first_answer_and_again_after_each_chan
     engine.takes_s_to_measure = 2.0
     (measured,) = await services.grains.all()
     assert (measured.blocks, measured.cold, measured.beside) == (8, "", 0)
-    assert measured.work_s < 2.0  # which is not in it: warm blocks are measured
+    assert measured.work_s < 2.0  # without the time of reading: warm blocks are measured
     assert measured.block_s * 22 >= 2.0  # 22 made up: as many as a sample may have
     assert private(engine) == [8]
     await ask(services, "one")
@@ -115,7 +115,7 @@ async def test_blocks_are_read_before_the_first_answer_and_again_after_each_chan
 
 
 async def test_questions_go_on_after_a_public_time_however_long_reading_takes(services, engine, monkeypatch) -> None:
-    """After grains that hide as many of the largest blocks as public events can have changed."""
+    """The grains hide the reading of as many of the largest blocks as public events can have changed."""
     grains: list[float] = []
 
     @asynccontextmanager
@@ -189,8 +189,8 @@ async def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arr
     assert [sum(one) for one in said] == [0, 1, 0]
 
 
-async def test_who_is_drawn_had_arrived_when_the_blocks_were_read(services, engine, monkeypatch) -> None:
-    """Not when the question was checked, before somebody came and the blocks were read again."""
+async def test_units_that_are_drawn_had_arrived_when_the_blocks_were_read(services, engine, monkeypatch) -> None:
+    """Units that came after the check of the question count as well, because the blocks were read again."""
     await services.grains.all()
     measured, sample, said = services.grains.of, kept_blocks.ExemplarStore.sample_blocks, []
 
@@ -267,7 +267,7 @@ async def test_reading_that_fails_charges_nothing_and_is_tried_again(services, e
     assert (await ask(services, "one")).charged
 
 
-def test_without_room_the_grain_is_that_of_cold_caches_and_says_why(tmp_path: Path, engine) -> None:
+def test_without_room_the_grain_is_that_of_cold_caches_and_the_reason_is_given(tmp_path: Path, engine) -> None:
     engine.has_room = "raise kv_cache_gib to 7"
     (measured,) = asyncio.run(padded(tmp_path, plan(), engine).grains.all())
     assert (measured.blocks, measured.cold, measured.beside) == (0, "raise kv_cache_gib to 7", 1024)

@@ -1,4 +1,4 @@
-"""Time: answers take whole grains, questions take turns, and what is in flight tells of no sample."""
+"""Time: answers take whole grains, questions take turns, and what is in flight reveals nothing of a sample."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -37,7 +37,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def departs(grain_s: float, public_s: float, private_s: float) -> tuple[int, float]:
-    """By how many grains an answer comes late, and when it leaves."""
+    """The number of grains by which an answer is late, and the time at which it leaves."""
 
     async def answer() -> tuple[int, float]:
         loop = asyncio.get_running_loop()
@@ -54,13 +54,13 @@ def departs(grain_s: float, public_s: float, private_s: float) -> tuple[int, flo
     ("public", "grains"), [(0.0, 1), (2.49, 1), (2.51, 2), (4.99, 2), (5.01, 2), (7.49, 2), (7.51, 3), (12.0, 3)]
 )
 def test_when_an_answer_leaves_is_fixed_before_its_sample(public: float, grains: int) -> None:
-    """By the public probe alone; what follows has half a grain, wherever in a grain the probe ended."""
+    """The public probe alone decides; what follows has half a grain, wherever in a grain the probe ended."""
     for private in (0.0, 1.0, 2.48):
         assert departs(5.0, public, private) == (0, pytest.approx(5.0 * grains, abs=1e-9))
 
 
 @pytest.mark.parametrize(("private", "late"), [(4.9, 0), (5.1, 1), (9.9, 1), (10.1, 2)])
-def test_an_answer_that_takes_longer_leaves_after_whole_grains_and_says_so(private: float, late: int) -> None:
+def test_an_answer_that_takes_longer_leaves_after_whole_grains_and_reports_how_many(private: float, late: int) -> None:
     assert departs(5.0, 0.0, private) == (late, pytest.approx(5.0 * (1 + late), abs=1e-9))
 
 
@@ -164,7 +164,7 @@ def test_longer_questions_than_were_measured_have_more_time() -> None:
 
 
 def test_questions_take_turns_as_long_as_the_largest_slots_take() -> None:
-    """Whatever they really take: when the next one begins is public."""
+    """When the next question begins is public: the time that the slots really take does not matter."""
 
     async def waits() -> list[float]:
         turns = Turns()
@@ -182,7 +182,7 @@ def test_questions_take_turns_as_long_as_the_largest_slots_take() -> None:
     [(ALONE, 2.5), (BESIDE, 2.5), (replace(ALONE, grain_s=1.0), 2.0), (replace(BESIDE, grain_s=1.0), 2.0)],
 )
 def test_reading_ahead_begins_when_questions_must_be_done_and_they_wait_for_it(measured: Measured, free: float) -> None:
-    """The half of a grain that their private part has: when that really ends is private."""
+    """Reading begins after the half grain for a question's private part, since the real end of that part is private."""
 
     async def waits() -> list[float]:
         turns = Turns()

@@ -1,4 +1,4 @@
-"""Latency grains: measured with the largest slots there can be, chosen or refused by that."""
+"""Latency grains: measured with the largest possible slots, and chosen or refused accordingly."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ SLOW_S = 0.12
 
 
 class SlowEngine(MajorityEngine):
-    """Takes its time."""
+    """Works on slots for a given time."""
 
     def __init__(self, takes_s: float = SLOW_S) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class SlowEngine(MajorityEngine):
 
 
 class Clock:
-    """Work moves it, and nothing else."""
+    """A clock that only work moves forward."""
 
     now = 0.0
 
@@ -82,7 +82,7 @@ def measure(services: Services) -> Measured:
 
 
 def refuse(services: Services) -> None:
-    """Before anything is charged."""
+    """Check that a question is refused before anything is charged."""
     with pytest.raises(GrainTooSmallError):
         asyncio.run(services.answering.answer("toys.colour", "q", key_id="k"))
     assert states(services) == {}
@@ -123,7 +123,7 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
         found = read_listed(connection, kb_id, listed, kept)
         sizes.append([len(payload) for _, _, payload in found.values()])
         assert {kb_id for (kb_id,) in connection.execute(sa.select(exemplars.c.kb_id))} == {0}
-        with services.records.database.begin():  # nobody who writes has to wait
+        with services.records.database.begin():  # no writer has to wait
             return found
 
     def stored() -> list[tuple[object, ...]]:
@@ -139,7 +139,7 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
 
 
 def test_slots_that_agree_take_a_ranking_longer_and_are_measured_all_of_them(tmp_path, work: Clock, monkeypatch):
-    """What it takes grows with the difference of the largest and the smallest count, and with its square."""
+    """A ranking's time grows with the difference between the largest and the smallest count, and with its square."""
     select = JointExponentialMechanism.select
 
     def counted(mechanism: JointExponentialMechanism, counts: np.ndarray) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ def test_slots_that_agree_have_tested_words_made_a_sentence(tmp_path: Path) -> N
 
 
 def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(tmp_path: Path, work: Clock) -> None:
-    """As many words as may leave are named, and asking takes its time beside writing."""
+    """As many words as may be released are named, and the time for asking for them is added to that for writing."""
     named = []
 
     class Writes(Roomy, MajorityEngine):
@@ -183,8 +183,8 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
 @pytest.mark.parametrize(
     "words", ["", ", after: {type: keyword_ptr, k_min: 2, k_max: 3}"], ids=["alone", "after words"]
 )
-def test_writing_that_fails_is_no_measurement(tmp_path: Path, fails: str, words: str) -> None:
-    """However little time it took: what private slots write may take longer."""
+def test_writing_that_fails_is_not_a_measurement(tmp_path: Path, fails: str, words: str) -> None:
+    """However short it was, what private slots write may take longer."""
 
     class Fails(Roomy, MajorityEngine):
         info = replace(MajorityEngine.info, writes_together=True)
@@ -219,7 +219,7 @@ def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path,
 
 
 async def test_another_plan_under_a_tasks_number_is_measured_itself(services: Services, engine: SlowEngine) -> None:
-    """As a restore can leave it: numbers are given again."""
+    """A restore can cause this, since numbers are given again after it."""
     task = services.records.ledger.budgets.task("toys.colour")
     document = task.document.replace('"ensemble":10,', '"ensemble":20,')
     assert document != task.document
@@ -252,7 +252,7 @@ async def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(t
 
 
 async def test_a_machine_that_became_slower_is_measured_again(services: Services, engine: SlowEngine) -> None:
-    """An answer that comes late says so, and the next one has a grain that hides the work again."""
+    """An answer that comes late is noticed, and the next one has a grain that hides the work again."""
     task = services.records.ledger.budgets.task("toys.colour")
     engine.takes_s = 3 * (await services.grains.of(task)).grain_s
     await services.answering.answer("toys.colour", "q", key_id="k")
@@ -260,7 +260,7 @@ async def test_a_machine_that_became_slower_is_measured_again(services: Services
 
 
 class LanguageModel(SlowEngine):
-    """Asked as one is; ``silent`` slots abstain."""
+    """Answers as a language model does; ``silent`` slots abstain."""
 
     info = replace(MajorityEngine.info, is_llm=True)
     silent = 0
@@ -283,7 +283,7 @@ def test_questions_to_a_language_model_take_turns_unless_the_operator_sets_the_g
 
 
 def test_a_language_model_is_measured_with_a_question_like_the_public_texts(tmp_path, calibrated) -> None:
-    """Longer ones have more time; one of the texts itself would be found cached."""
+    """Longer questions have more time; one of the public texts itself would be found cached."""
     texts = tuple(f"{number} {'word ' * 21}".strip() for number in range(8))
     task = calibrated.plan.tasks["colour"].model_copy(update={"public_texts": texts})
     plan = calibrated.plan.model_copy(update={"tasks": {"colour": task}})
@@ -335,7 +335,7 @@ async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_th
 
 
 def test_a_task_whose_made_up_slots_abstain_is_refused(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    """What was not asked took no time."""
+    """A prompt that was not asked took no time."""
     engine = LanguageModel(0.0)
     engine.silent = 1
     services = padded(tmp_path, calibrated, engine)

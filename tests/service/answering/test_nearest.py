@@ -24,7 +24,7 @@ COLOURS = {"red": 0.0, "green": 0.5, "blue": 1.0}
 
 
 class Hues:
-    """Texts lie on a quarter of a circle, by the colour that they name."""
+    """Puts texts on a quarter of a circle, by the colour that they name."""
 
     def embed(self, texts):
         angles = [np.pi / 2 * next((at for name, at in COLOURS.items() if name in text), 0.2) for text in texts]
@@ -42,7 +42,7 @@ def plan(base: str = PLAN, **settings) -> CalibratedPlan:
 
 
 def services(folder: Path, calibrated: CalibratedPlan, engine, colours=COLOURS):
-    """Sixty people, as many of each colour; what they say is the colour."""
+    """Services with the toys of sixty people, the same number for each colour, which is the toy's label."""
     toys = [(f"u{i}", f"toy {i}, a {colour} one", colour) for i, colour in zip(range(60), cycle(colours))]
     settings = Settings(database_url=f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_unpadded=True)
     records = make_records(folder, epsilon=1000, settings=settings, embed=Hues().embed, toys=toys)
@@ -51,7 +51,7 @@ def services(folder: Path, calibrated: CalibratedPlan, engine, colours=COLOURS):
 
 
 def test_a_slot_shows_no_more_than_the_nearest_of_what_it_draws(tmp_path: Path) -> None:
-    engine, colours = MajorityEngine(), ["red", "blue"]  # each of thirty people: 4e-9 that a slot draws none of one
+    engine, colours = MajorityEngine(), ["red", "blue"]  # thirty people each: a slot lacks one with a chance of 4e-9
     of = services(tmp_path, plan(drawn=30, ensemble=2, labels=colours), engine, colours)
     for colour in colours:
         engine.shown.clear()
@@ -84,7 +84,7 @@ def test_quoted_responses_are_released_as_a_models_are(tmp_path: Path, mechanism
     assert engine.shown == []
 
 
-def test_what_is_no_label_is_an_abstention() -> None:
+def test_a_quote_that_is_not_a_label_is_an_abstention() -> None:
     task = TaskSpec("toys.colour@1", ("red", "blue"), Prompt("", "", ""), quotes=True)
     slots = [(Exemplar({"label": "red"}), Exemplar({"label": label})) for label in (" BLUE", "green")]
     vote, abstained, empty = quotes(task, [*slots, ()])
@@ -108,7 +108,7 @@ def test_plans_that_cannot_be_meant_are_refused(settings, field) -> None:
         plan(**settings)
 
 
-def test_a_sentence_that_slots_write_quotes_nobody() -> None:
+def test_slots_that_write_a_sentence_cannot_quote() -> None:
     with pytest.raises(PlanError, match="slots"):
         plan(TEXT_PLAN.format(epsilon=30, answers=2, mechanism="type: token_ensemble, tokens: 5"), slots="quote")
 
@@ -123,7 +123,7 @@ def test_what_is_drawn_is_what_is_paid_for() -> None:
     assert noise(shots=2, order="nearest") == noise(shots=2)
 
 
-def test_the_preview_says_what_is_drawn_and_what_is_shown() -> None:
+def test_the_preview_names_what_is_drawn_and_what_is_shown() -> None:
     seen = preview(plan(drawn=5, ensemble=4)).tasks["colour"]
     assert "about 5 exemplars" in seen.summary
     assert preview(plan(drawn=5, ensemble=4, slots="quote")).tasks["colour"].llm_calls == 1

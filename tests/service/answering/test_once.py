@@ -22,7 +22,7 @@ from exemplar_store import Exemplar
 from service.answering.answering import Answer, BusyError
 from service.answering.mechanisms.adapter import Public, answer_adapter_of, once_adapter_of
 from service.answering.once import making
-from service.answering.once.made import MadeOnce
+from service.answering.once.made import FromOneRelease
 from service.answering.once.making import NotMadeError, make
 from service.answering.plans.signing import release, sign
 from service.answering.queries import InvalidQueryError
@@ -69,7 +69,7 @@ BOTH = pytest.mark.parametrize("plan", [PLAN, VOTED], ids=["prototypes", "synthe
 
 
 def embed(texts) -> np.ndarray:
-    """Red things lie to the east, blue ones to the north; what is neither, between them."""
+    """Red things lie to the east, blue ones to the north, and all other things between them."""
     found = [[("blue" not in text) + 0.0, ("red" not in text) + 0.0] for text in texts]
     return (np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
@@ -88,7 +88,7 @@ def test_an_exemplar_counts_however_its_label_is_spelt(plan: str) -> None:
 
 
 class Reader(MajorityEngine):
-    """Says the label of the exemplar that has the most words in common with the question."""
+    """Answers with the label of the exemplar that has the most words in common with the question."""
 
     async def contributions(self, task, query, slots, zero_shot):
         self.shown.append((task, query, slots))
@@ -102,7 +102,7 @@ class Reader(MajorityEngine):
 
 
 class HalfHalf(Reader):
-    """Private slots vote for either label; only what is public is read."""
+    """Half of the private slots vote for each label; only public exemplars are read."""
 
     async def contributions(self, task, query, slots, zero_shot):
         if len(slots) == 1:
@@ -111,7 +111,7 @@ class HalfHalf(Reader):
 
 
 def alone(plan: str) -> str:
-    """With the release alone."""
+    """The plan with the one-time release as its only task."""
     return plan.replace(plan[plan.index("  colour:") : plan.index("  for-ever:")], "")
 
 
@@ -165,7 +165,7 @@ def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(pla
     assert replay(services.records, recompute=False).problems == []
 
 
-def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services, monkeypatch) -> None:
+def test_the_engine_and_the_exemplars_are_no_longer_needed(services: Services, monkeypatch) -> None:
     refuse = Mock(side_effect=AssertionError("read"))
     for name in ("every_unit", "sample_slots", "sample_blocks"):
         monkeypatch.setattr(services.records.store, name, refuse)
@@ -219,8 +219,8 @@ def test_paid_answers_may_take_their_prior_from_it(plan: str, records: Records) 
             assert answer.release.answer["label"] == label
 
 
-def test_slots_that_say_what_the_prior_says_are_not_new_evidence() -> None:
-    """They know the same exemplars; without an echo the answer would be surer."""
+def test_slots_that_repeat_the_prior_are_not_new_evidence() -> None:
+    """The slots know the same exemplars as the prior; without an echo the answer would be surer."""
     plan = noisy(PLAN)
     adapter = answer_adapter_of(plan.plan.tasks["colour"], plan.noise["colour"])
     public = Public({}, ZeroShot(np.array([0.5, 0.5])), Embedding(embed), None, prior=np.array([0.8, 0.2]))
@@ -241,8 +241,8 @@ def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services
         release(services.records, "toys.colour")
 
 
-def test_it_is_made_of_those_who_had_arrived_before_its_charge(records: Records, monkeypatch) -> None:
-    """Only their upload was witnessed with it: who came later could be lost in a restore, and pay twice."""
+def test_it_is_made_of_the_units_that_had_arrived_before_its_charge(records: Records, monkeypatch) -> None:
+    """Only their upload was witnessed with it: units that came later could be lost in a restore, and pay twice."""
     charge, every_unit, read = records.ledger.charge, records.store.every_unit, []
 
     def charged(*args: object, **options: object):
@@ -282,7 +282,7 @@ crash = Mock(side_effect=Crash)
 
 @BOTH
 @pytest.mark.parametrize("where", ["every_unit", "release"])
-def test_what_was_charged_and_not_stored_is_lost_for_ever(plan: str, where: str, database_url, tmp_path, monkeypatch):
+def test_what_was_charged_and_not_stored_is_lost_forever(plan: str, where: str, database_url, tmp_path, monkeypatch):
     calibrated = noisy(alone(plan))
     records = opened(tmp_path, database_url)
     with monkeypatch.context() as patch:
@@ -307,7 +307,7 @@ def test_what_was_charged_and_not_stored_is_lost_for_ever(plan: str, where: str,
 
 
 def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -> None:
-    """Its charge was given up meanwhile, but nobody else could make another."""
+    """Its charge was given up meanwhile, but no other process could make another."""
     every_unit = records.store.every_unit
 
     def slow(name: str, cohorts: tuple[int, ...], **more: object):
@@ -340,7 +340,7 @@ def test_what_cannot_be_witnessed_is_not_charged_and_made_later(tmp_path: Path, 
     assert replay(records, recompute=False).problems == []
 
 
-def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, monkeypatch) -> None:
+def test_concurrent_makers_make_one_release(database_url: str, tmp_path: Path, monkeypatch) -> None:
     records = opened(tmp_path, database_url)
     with monkeypatch.context() as patch:
         patch.setattr(records.ledger, "charge", crash)
@@ -363,7 +363,7 @@ def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, mon
 
 
 def test_it_takes_a_whole_number_of_grains(records: Records, monkeypatch) -> None:
-    """Which depend on the public size alone; so the charge and the release in the trail tell no more."""
+    """The grain depends on the public size alone, so the charge and the release in the trail reveal nothing else."""
     slept: list[float] = []
     now = iter([100.0, 102.3, 102.3])
     # In place of the module, not in it: other threads have clocks, too.
@@ -376,7 +376,7 @@ def test_it_takes_a_whole_number_of_grains(records: Records, monkeypatch) -> Non
 
 
 def test_only_the_chosen_exemplars_are_shown(records: Records) -> None:
-    """The thirty units of each colour vote for its brick; no prompt shows any of theirs, or shares their cache."""
+    """The thirty units of each colour vote for its brick; no prompt shows their exemplars or shares their cache."""
     sign(records, noisy(alone(VOTED)), "test", embed=embed)
     votes = records.ledger.stored_release(task_of(records), making.ONE_RELEASE).answer["votes"]
     assert [votes[str(number)] for number in range(4)] == pytest.approx([0, 30, 0, 30], abs=10)
@@ -403,7 +403,7 @@ def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
         (AsyncMock(side_effect=EngineBusyError("busy")), BusyError),
         (AsyncMock(side_effect=UnanswerableQueryError("too long")), InvalidQueryError),
         (AsyncMock(side_effect=TimeoutError), EngineUnavailableError),
-        (None, EngineUnavailableError),  # it has nothing to say of such a question
+        (None, EngineUnavailableError),  # it has no answer to such a question
     ],
 )
 def test_an_engine_that_does_not_answer_costs_nothing(probe, told: type[Exception], records: Records) -> None:
@@ -416,12 +416,14 @@ def test_an_engine_that_does_not_answer_costs_nothing(probe, told: type[Exceptio
     assert states(records, "colour") == {}
 
 
-def test_what_the_engine_says_leaves_on_a_grain(records: Records) -> None:
-    """It may have waited for what other questions' samples keep busy."""
+def test_the_engines_answer_leaves_on_a_grain(records: Records) -> None:
+    """The engine may have waited for places that other questions' samples occupy."""
     services, failing = signed(records, alone(VOTED)), Reader()
     failing.down = True
     for engine in (services.engine, failing):
-        made = MadeOnce(records.ledger, records.store, replace(services.answering.stages, engine=engine), grain_s=0.2)
+        made = FromOneRelease(
+            records.ledger, records.store, replace(services.answering.stages, engine=engine), grain_s=0.2
+        )
         begun = time.monotonic()
         with contextlib.suppress(EngineUnavailableError):
             asyncio.run(made.answer(task_of(records), {"text": "a red thing"}, "k"))

@@ -1,4 +1,4 @@
-"""A signed task as engines see it."""
+"""A signed task as the engines see it."""
 
 import pytest
 

@@ -43,7 +43,7 @@ from tests.service.engines.contract import LABELS, TEXTS, Case, EngineContract, 
 pytestmark = pytest.mark.model
 
 PUBLIC = [f"the {thing} is here" for thing in ("moon", "sun", "river", "hill", "road", "tree")]
-"""What whole questions may become."""
+"""The texts that whole questions may become."""
 SECRET = "zebrafish quagga okapi"  # pragma: allowlist secret
 """Words that no sanitiser knows, and so can put into no text."""
 QUESTION = f"Is the {SECRET} red?"
@@ -89,7 +89,7 @@ def world(folder: Path, calibrated: CalibratedPlan, blue: int = 12, **settings: 
 
 
 def toys(folder: Path, blue: int = 12, **settings: Any) -> Records:
-    """With no plan yet."""
+    """Toys without a plan."""
     return make_records(
         folder,
         epsilon=100,
@@ -136,7 +136,7 @@ async def serving(
 def ask(
     records: Records, *questions: tuple[str, str, str], **options: Any
 ) -> tuple[list[Answer | Exception], list[str]]:
-    """What each task answers each key on each question, and all prompts that arrived."""
+    """The answers to these questions, each with its task and its key, and all prompts that arrived."""
 
     async def run() -> tuple[list[Answer | Exception], list[str]]:
         async with serving(records, **options) as (opened, server):
@@ -176,7 +176,7 @@ def questions_in(prompts: Sequence[str]) -> set[str]:
 
 
 def test_all_that_is_asked_about_a_question_is_one_sanitised_text(records: Records) -> None:
-    """Zero-shot, candidates, slots, retries; labels and texts; and again after a failure, and after a restart."""
+    """This holds for zero-shot, candidates, slots and retries, for labels and texts, after a failure and a restart."""
 
     async def fails_first(asked: Asked) -> bytes:
         return response(500, "") if asked.attempt == 1 else completion("red")
@@ -201,7 +201,7 @@ def test_all_that_is_asked_about_a_question_is_one_sanitised_text(records: Recor
 
 
 def test_a_whole_question_becomes_one_public_text(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    """The same for zero-shot, candidates and slots; charged once, not for each word; without ``sanitizer_words``."""
+    """Zero-shot, candidates and slots see the same one, charged once, not per word, without ``sanitizer_words``."""
     (tmp_path / "public.txt").write_text("\n".join(PUBLIC))
     records = world(tmp_path, calibrated, sanitizer_words=0, public_texts=tmp_path / "public.txt", text_epsilon_cap=9)
     whole = {"mechanism": "whole_rr", "epsilon": 4}
@@ -245,7 +245,7 @@ def test_exemplars_that_stay(records: Records) -> None:
 
 
 def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
-    """The remote model says blue, the exemplars red: only they can have made it red."""
+    """The remote model answers blue, the exemplars are red: only they can have made the answer red."""
     records = world(tmp_path, blue=0, calibrated=nearly_noiseless(load_plan(PLAN.replace("epsilon: 4", "epsilon: 90"))))
     given, prompts = ask(records, ("colour", QUESTION, "ann"), behaviour=saying("blue"), exemplars="local")
     assert given[0].release.answer["label"] == "red"
@@ -267,7 +267,7 @@ class Noting(PassesOn):
 
 
 async def test_no_method_of_the_remote_engine_sees_the_question(records: Records) -> None:
-    """Whatever the protocols have. An argument of a new type is to be given a value here that holds the question."""
+    """Every method of the protocols is called. Give an argument of a new type a value here that holds the question."""
     opened = services(records, "http://127.0.0.1:9/v1")
     opened.sanitizers.prepare()
     sanitizing = opened.engine.engine
@@ -283,8 +283,8 @@ async def test_no_method_of_the_remote_engine_sees_the_question(records: Records
     assert {type(asked["query"]) for asked in remote.asked.values() if "query" in asked} == {SanitizedQuery}
 
 
-async def test_a_trial_is_charged_to_who_asks(records: Records) -> None:
-    """A person's name in the trail is longer than a key's id."""
+async def test_a_trial_is_charged_to_the_person_who_asks(records: Records) -> None:
+    """The name of a person in the trail is longer than the id of a key."""
     person = Actor("s" * 95 + " at " + "i" * 91, "Ana", "person", "admin")
     trying = Trying(query=QUESTION, exemplars=[{"text": "a ball", "label": "red"}])
     async with serving(records, exemplars="local") as (opened, _):
@@ -294,7 +294,7 @@ async def test_a_trial_is_charged_to_who_asks(records: Records) -> None:
 
 
 async def test_a_text_is_fitted_to_the_question_by_a_model_here(records: Records, monkeypatch) -> None:
-    """It sees the question and the released text; the remote one sees nothing of what it says, nor it the key."""
+    """It sees the question and the released text, but not the remote key; the remote model never sees its reply."""
     monkeypatch.setenv("DPICL_REMOTE_API_KEY", "for-the-remote-one")
     asking = [("story", QUESTION, "ann")] * 2 + [("colour", QUESTION, "ann")]
     async with ChatServer(saying(f" A {SECRET} story. ")) as here:
@@ -383,7 +383,7 @@ def test_too_many_unknown_words(records: Records) -> None:
     assert prompts == []
 
 
-def test_what_it_says_of_itself(records: Records) -> None:
+def test_its_description_names_what_leaves(records: Records) -> None:
     remote, local = (
         asyncio.run(services(records, "http://127.0.0.1:9/v1", exemplars=exemplars).engine.describe())
         for exemplars in ("remote", "local")

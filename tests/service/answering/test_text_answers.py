@@ -30,7 +30,7 @@ MECHANISMS = {
 
 
 def bag_of_letters(texts) -> np.ndarray:
-    """Unit vectors that tell red from blue."""
+    """Unit vectors that distinguish red from blue."""
     vectors = np.array([[text.count("r") + 0.1, text.count("u") + 0.1] for text in texts], np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -44,7 +44,7 @@ def make_services(
     answers: int = 3,
     delta="1.0e-4",
 ) -> Services:
-    """All but 2 of the 60 exemplars say red; at an ε of 40 the slots' consensus is 10σ and more away from the noise."""
+    """All but 2 of the 60 exemplars are red; at an ε of 40 the slots' consensus is at least 10σ away from the noise."""
     records = make_records(folder, epsilon=epsilon, blue=2)
     text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
     plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
@@ -57,7 +57,7 @@ def ask(services: Services, query: str = "which toy?"):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_what_most_slots_say_is_released(tmp_path: Path, mechanism: str) -> None:
+def test_the_output_of_most_slots_is_released(tmp_path: Path, mechanism: str) -> None:
     services = make_services(tmp_path, mechanism)
     answer = ask(services)
     assert states(services) == {"released": 1}
@@ -95,7 +95,7 @@ def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_pa
 def test_a_plan_without_a_text_to_choose_is_not_signed(
     tmp_path: Path, mechanism: str, is_llm: bool, changed: dict[str, object], signed: bool
 ) -> None:
-    """By an engine that does not write; the preview states it whatever the engine."""
+    """An engine that does not write needs one; the preview states it whatever the engine."""
     records = make_records(tmp_path)
     note_engine(records.database, EngineInfo("nearest_exemplar", "alone", is_llm, "for tests"))
     written = yaml.safe_load(TEXT_PLAN.format(epsilon=1, answers=3, mechanism=mechanism))
@@ -153,7 +153,7 @@ def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path:
     services.answering.stages = replace(services.answering.stages, embedder=Embedding(choosy))
     assert ask(services).release.answer["text"] == "a red kite"
     assert embedded[0] == ["a red kite", "a blue boat"]  # the candidates
-    assert len(embedded[1]) == 20  # one for every slot of the plan, whatever and whether it says something
+    assert len(embedded[1]) == 20  # one for every slot of the plan, with or without an output
     if "blue" in embedded[1]:
         assert embedded[2:] == [[text] for text in embedded[1]]
 

@@ -1,4 +1,4 @@
-"""Rules that answers keep to and words that are released before: where a plan is signed and where an answer is."""
+"""Rules that answers keep to, and words that are released before them: at signing and at answering."""
 
 import asyncio
 import re
@@ -42,14 +42,14 @@ def writing(**rules):
     return TokenEnsembleAdapter(task, noise).writing
 
 
-def test_the_slots_have_a_say_in_the_tokens_that_are_paid_for_and_no_longer():
+def test_the_slots_influence_only_the_tokens_that_are_paid_for():
     assert (writing().tokens, writing().longest) == (30, 30)
     assert (writing(max_tokens=90).tokens, writing(max_tokens=90).longest) == (30, 90)
 
 
 @pytest.mark.parametrize("after", [None, AFTER], ids=["alone", "after words"])
 def test_the_tokens_that_the_model_writes_alone_cost_nothing(after):
-    """The noise is that of the paid tokens, be an answer longer or not."""
+    """The noise is that of the paid tokens, whether or not an answer is longer."""
     rules = {} if after is None else {"after": after}
     short, long = (calibrate_plan(plan(**rules, **more), 600) for more in ({}, {"max_tokens": 90}))
     assert short.noise == long.noise
@@ -137,7 +137,7 @@ def answered(engine, after, noise=NOISE):
 @pytest.mark.parametrize(
     ("said", "words"), [(["It is a kite"] * 40, ["kite"]), ([f"kite{number}" for number in range(40)], [])]
 )
-def test_words_that_stand_out_are_named_to_all_who_write(said, words):
+def test_words_that_stand_out_are_shown_to_all_slots_that_write(said, words):
     """Both releases are of the same sample."""
     engine = Writes(*said)
     answer, slots = answered(engine, AFTER)
@@ -167,7 +167,7 @@ def test_slots_are_asked_again_for_the_words_before():
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 0.5])
 def test_a_suggested_number_of_tokens_or_slots_fits_the_same_budget(epsilon):
-    """As well as "about" says: such slots can be heard where so many agree as often do."""
+    """They fit as closely as "about" promises: slots of such sizes are heard if as many of them agree as often do."""
 
     def missing(**sizes):
         written = yaml.safe_load(TEXT_PLAN.format(epsilon=epsilon, answers=20, mechanism="type: token_ensemble"))

@@ -1,4 +1,4 @@
-"""Topics: units are on one for life, a question on one, and an answer is drawn from and charged to that one."""
+"""Topics: a unit is on one for life, a question is on one, and its answer is drawn from that one and charged to it."""
 
 import asyncio
 from collections.abc import Callable
@@ -43,7 +43,7 @@ LAMPS = {f"a lamp {number}" for number in range(10)}
 def test_an_answer_draws_the_units_and_shows_the_exemplars_of_its_topic(
     tmp_path: Path, topics: str, by_field: bool, order: str
 ) -> None:
-    """Everybody on a topic is drawn here: q is 1."""
+    """Every unit on a topic is drawn here: q is 1."""
     services = serve(opened(tmp_path, topics, ensemble=f"ensemble: 10\n    order: {order}"))
     kettle = ask(services, "my kettle leaks", " KETTLE " if by_field else None)
     lamp = ask(services, "my lamp flickers", "lamp" if by_field else None)
@@ -157,16 +157,16 @@ def test_a_unit_is_on_one_topic(tmp_path: Path) -> None:
 
 
 def test_the_test_sees_units_that_are_drawn_by_each_exemplar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(_connection: Any, _kb: int, _keys: Any, _topic: Any, spans: list[tuple[int, int]]) -> np.ndarray:
+    def every_unit(_connection: Any, _kb: int, _keys: Any, _topic: Any, spans: list[tuple[int, int]]) -> np.ndarray:
         return np.concatenate([np.arange(first, end) for first, end in spans])
 
-    monkeypatch.setattr("exemplar_store.store.on_topic", everybody)
+    monkeypatch.setattr("exemplar_store.store.on_topic", every_unit)
     with pytest.raises(AssertionError):
         check_one_topic(tmp_path)
 
 
 def check_own_exemplars_decide(folder: Path) -> None:
-    """What a unit's topic is depends on nobody else."""
+    """A unit's topic depends on no other unit."""
     alone = opened(folder / "alone", some=[("both", "x", "lamp", "sad"), ("both", "y", "kettle", "sad")])
     beside = opened(
         folder / "beside", some=[("both", "x", "lamp", "sad"), ("both", "y", "kettle", "sad"), *reviews()[:9]]
@@ -231,7 +231,7 @@ def test_a_topic_without_units_answers_as_one_whose_units_were_not_drawn(tmp_pat
 
 
 def charged_before_drawn(folder: Path) -> None:
-    """The counter of the question's topic stands, durably, when its sample is drawn."""
+    """The counter of the question's topic has risen, durably, when its sample is drawn."""
     services = serve(opened(folder))
     store, ledger, seen = services.records.store, services.records.ledger, []
     draw = store.sample_slots
@@ -281,7 +281,7 @@ def test_the_test_sees_a_charge_after_the_draw(tmp_path: Path, monkeypatch: pyte
 
 
 def check_public_sizes_decide(folder: Path) -> None:
-    """How likely a unit is drawn depends on what was declared, and not on how many are on its topic."""
+    """The chance that a unit is drawn depends on the declared size, not on the number of units on its topic."""
     drawn = []
     for name, some in (("few", reviews()[:3]), ("many", reviews())):
         (folder / name).mkdir()

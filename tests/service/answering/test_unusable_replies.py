@@ -87,7 +87,7 @@ def test_what_is_measured_before_the_first_question_finds_it(tmp_path: Path, cal
 
 
 def test_a_made_up_question_may_have_no_label(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    """It says nothing of callers' questions. Exemplars, made up as well, show what a label is."""
+    """That predicts nothing about callers' questions. Exemplars, made up as well, show what a label is."""
 
     async def behave(asked: Asked) -> bytes:
         return completion("red" if ": red" in asked.prompt else "These letters mean nothing to me.")

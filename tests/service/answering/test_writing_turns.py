@@ -23,12 +23,12 @@ SENTENCES = load_plan(TEXT_PLAN.format(epsilon=30, answers=2, mechanism="type: t
 
 
 class Writer(Roomy, MajorityEngine):
-    """Notes in which order it is asked, and with which turn.
+    """Notes the order of its calls, and the turn of each.
 
     Attributes:
-        problem: why there is no room for all slots.
-        free: whether a turn can be had.
-        waits_s: how long a turn is waited for.
+        problem: reason why there is no room for all slots.
+        free: event that makes turns available.
+        waits_s: seconds until a turn comes.
     """
 
     info = replace(MajorityEngine.info, is_llm=True, **WRITES)
@@ -100,7 +100,7 @@ async def test_a_question_whose_turn_does_not_come_is_refused_and_not_charged(se
 
 
 async def test_waiting_for_a_turn_counts_as_public_time(services: Services, engine: Writer) -> None:
-    """The number of grains is fixed after it: what follows has its half of one."""
+    """The number of grains is fixed after the wait: what follows has half a grain to itself."""
     measured = (await services.grains.all())[0]
     loop = asyncio.get_running_loop()
     engine.waits_s = 1.6 * measured.grain_s
@@ -111,7 +111,7 @@ async def test_waiting_for_a_turn_counts_as_public_time(services: Services, engi
 
 @pytest.mark.parametrize("slots", [40, 300])
 def test_all_slots_are_measured_and_their_places_are_not_part_of_it(tmp_path, engine: Writer, slots: int) -> None:
-    """The largest number counts, not so many that the rest follows in proportion."""
+    """The largest number of slots is measured, not a smaller one from which the time is extrapolated."""
     plan = _with_ensemble(slots)
     assert measure(padded(tmp_path, plan, engine)).problem == ""
     assert engine.events[:2] == [f"room for {slots}"] * 2
@@ -138,7 +138,7 @@ def test_a_plan_whose_slots_do_not_fit_the_engine_is_refused_when_it_starts(serv
     ],
 )
 def test_a_plan_whose_slots_do_not_fit_the_engine_is_not_signed(records: Records, room, field) -> None:
-    """All that blocks may draw count, each as large as it may be."""
+    """All slots that blocks may draw are counted, each as large as it may be."""
     described = EngineInfo("vllm", "isolated", True, "", **{**WRITES, **room})
     note_engine(records.database, described)
     written = yaml.safe_load(TEXT_PLAN.format(epsilon=1, answers=10, mechanism="type: token_ensemble, tokens: 5"))
@@ -163,4 +163,4 @@ async def test_a_trial_takes_a_turn_for_each_text(services: Services, engine: Wr
     exemplars = [{"text": "a kite", "label": "flies"}]
     plan, public = nearly_noiseless(SENTENCES), {"embedded_field": "text", "response_field": None, "asker": ""}
     await services.trials.try_task(plan, "story", "a boat", exemplars, repeats=2, **public)
-    assert [takes_s for _, takes_s in engine.turns] == [0.0, 0.0]  # it is public how long it takes
+    assert [takes_s for _, takes_s in engine.turns] == [0.0, 0.0]  # the time that it takes is public

@@ -1,4 +1,4 @@
-"""Texts that slots write once, from the plan to the answers, with an engine that writes what it is told to."""
+"""Texts that slots write once, from the plan to the answers, with an engine that numbers the texts that it writes."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ tasks:
 
 
 class Scribe(Roomy, MajorityEngine):
-    """Numbers the texts that its slots write; without exemplars it says what it was asked.
+    """Numbers the texts that its slots write; without exemplars it returns what it was asked.
 
     Attributes:
-        written: what each was written from.
-        asked: every question without exemplars.
+        written: task, question and slots of each text.
+        asked: task of each question without exemplars.
         breaks: whether writing fails.
-        mute: whether it says nothing to questions.
+        mute: whether it has no answers to questions.
     """
 
     info = replace(MajorityEngine.info, name="scribe", **WRITES)
@@ -92,7 +92,7 @@ class Scribe(Roomy, MajorityEngine):
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
-    """By the last digit."""
+    """Vectors that depend on the last character of a text, if that is a digit."""
     angles = [int(text[-1]) if text[-1].isdigit() else 0 for text in texts]
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
@@ -123,7 +123,7 @@ def signed(services: Services, calibrated: CalibratedPlan) -> None:
 
 @pytest.fixture
 def unmade(records: Records, calibrated: CalibratedPlan) -> SignedTask:
-    """Signed, and nothing is written yet."""
+    """A task that is signed and not yet written."""
     promise(records, calibrated, "test")
     return records.ledger.budgets.task("toys.tales")
 
@@ -187,7 +187,7 @@ def written_from(calibrated: CalibratedPlan, units: Sequence[str]) -> dict[str, 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_topic_of_a_unit_depends_on_the_unit_alone(calibrated: CalibratedPlan, order: int) -> None:
-    """Whoever else is there, and however many are on a topic: else one unit would move many."""
+    """Other units, and their number on a topic, do not matter: otherwise one unit would move many."""
 
     def read(names: Sequence[str]) -> dict[str, set[str]]:
         slots = {topic: texts[0] for topic, texts in written_from(calibrated, names).items()}
@@ -202,7 +202,7 @@ def test_the_topic_of_a_unit_depends_on_the_unit_alone(calibrated: CalibratedPla
 
 
 def test_all_texts_on_a_topic_are_written_from_the_same_slots(calibrated: CalibratedPlan) -> None:
-    """A release that is made once has one sample, and an engine that reads it again finds it cached."""
+    """A one-time release has one sample, and an engine that reads it again finds it cached."""
     for first, second in written_from(calibrated, [*UNITS] * 10).values():
         assert first == second
         assert any(first)
@@ -267,7 +267,7 @@ def test_the_texts_leave_with_a_certificate(services: Services, calibrated: Cali
     assert any("votes or texts" in found for found in problems(file, trail))
 
 
-def test_what_fails_while_it_is_written_is_told_to_nobody(services: Services, scribe: Scribe, calibrated) -> None:
+def test_a_failure_while_a_text_is_written_is_not_disclosed(services: Services, scribe: Scribe, calibrated) -> None:
     scribe.breaks = True
     signed(services, calibrated)
     assert states(services.records) == {"released": 1}

@@ -37,7 +37,7 @@ Review = tuple[str, str, str, str]
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
-    """Kettles in one direction, lamps in another, all else between; each a little by its length."""
+    """Kettles in one direction, lamps in another, all else between; the length of a text moves it a little."""
     towards = [(1.0 + ("kettle" in text), 1.0 + ("lamp" in text), 0.001 * len(text)) for text in texts]
     vectors = np.array(towards, np.float32).reshape(len(texts), 3)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -71,7 +71,7 @@ def upload(records: Records, some: Iterable[Review], *, replace: bool = False) -
 
 
 def plan(topics: str = BY_FIELD, **changes: str) -> Plan:
-    """The plan, with some of its lines otherwise: ``answers="answers: 5"``."""
+    """The plan with some of its lines replaced, for instance ``answers="answers: 5"``."""
     text = PLAN.replace("TOPICS", topics)
     for name, line in changes.items():
         (old,) = (one for one in text.splitlines() if one.strip().startswith(f"{name}:"))

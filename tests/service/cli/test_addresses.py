@@ -1,4 +1,4 @@
-"""Commands that speak HTTP, at an address that is mistyped, somebody else's, or busy."""
+"""Commands that speak HTTP, at an address that is mistyped, busy, or another program's."""
 
 import json
 import threading
@@ -28,8 +28,8 @@ class Server(ThreadingHTTPServer):
     """Answers everything alike, after some refusals.
 
     Attributes:
-        status, body, headers: what it answers.
-        refusals: how often it says 503 before, with a header.
+        status, body, headers: the answer to each request.
+        refusals: number of questions to refuse first, with status 503 and the same headers.
     """
 
     status, body = 200, b""
@@ -93,7 +93,7 @@ MISTYPED = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mistyped_address_is_one_sentence(dpicl: Shell, tmp_path: Path, name: str) -> None:
+def test_a_mistyped_address_is_reported_in_one_sentence(dpicl: Shell, tmp_path: Path, name: str) -> None:
     for url in MISTYPED:
         status, out, err = dpicl(*commands(tmp_path, url)[name])
         assert (status, out) == (1, "")
@@ -102,7 +102,9 @@ def test_a_mistyped_address_is_one_sentence(dpicl: Shell, tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_somebody_elses_address_is_one_sentence(dpicl: Shell, server: Server, tmp_path: Path, name: str) -> None:
+def test_another_programs_address_is_reported_in_one_sentence(
+    dpicl: Shell, server: Server, tmp_path: Path, name: str
+) -> None:
     wrong = [
         (404, b"<html>Not here</html>", {}, "answered 404, and not"),
         (404, b"[]", {}, "answered 404, and not"),
@@ -122,7 +124,7 @@ def test_somebody_elses_address_is_one_sentence(dpicl: Shell, server: Server, tm
 
 
 def test_a_base_url_that_ends_in_v1_is_recognised(dpicl: Shell, services: Services, monkeypatch) -> None:
-    """As OpenAI's client needs it, and this one does not."""
+    """OpenAI's client needs such a base URL, and this client does not."""
     from service.serving.web import create_app
 
     app = TestClient(create_app(services), base_url="http://service/v1", headers={"Authorization": "Bearer x"})
@@ -142,7 +144,7 @@ def test_a_base_url_that_ends_in_v1_is_recognised(dpicl: Shell, services: Servic
         ("86400", 60),
     ],
 )
-def test_a_busy_service_is_asked_again_when_it_says(
+def test_a_busy_service_is_asked_again_after_the_time_it_names(
     dpicl: Shell, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, waited: float
 ) -> None:
     slept: list[float] = []

@@ -29,7 +29,7 @@ def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
     create(dpicl)
     assert "Made group care with ε = 4" in dpicl.ok("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
     assert "name" in dpicl.fails("group", "create", "Day Care", "--epsilon", 4, "--delta", 1e-4)
-    assert dpicl("group", "add", "care", "toys")[0] == 1  # nobody said yes
+    assert dpicl("group", "add", "care", "toys")[0] == 1  # the confirmation is refused
     assert "ε = 4" in dpicl.ok("group", "add", "care", "toys", "--yes")
     assert json.loads(dpicl.ok("group", "list", "--json"))[0]["knowledge_bases"] == ["toys"]
     for shown in (("group", "list"), ("budget",)):
@@ -67,9 +67,9 @@ def test_no_id_or_address_is_cut_and_ids_may_be_written_by_how_they_begin(
         assert "no API key" in dpicl.fails("keys", "revoke", unknown)
 
 
-def test_what_begins_several_ids_is_refused() -> None:
+def test_the_beginning_of_several_ids_is_refused() -> None:
     known = ["abcd-1", "abcd-2", "abcd-22", "bbbb"]
-    assert whole_id("abcd-2", known) == "abcd-2"  # an id, although another one begins so
+    assert whole_id("abcd-2", known) == "abcd-2"  # an id, although another begins with it
     assert (whole_id("bbbb", known), whole_id("abcd-22", known), whole_id("x", known)) == ("bbbb", "abcd-22", "x")
     with pytest.raises(ValueError, match="abcd-1, abcd-2, abcd-22"):
         whole_id("abcd", known)
@@ -181,7 +181,7 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
 def test_an_empty_knowledge_base_is_deleted(dpicl: Shell, plan_file: Path) -> None:
     for _ in range(2):
         create(dpicl)
-        assert dpicl("kb", "delete", "toys")[0] == 1  # asked, nobody said yes
+        assert dpicl("kb", "delete", "toys")[0] == 1  # the confirmation is refused
         assert "Deleted toys" in dpicl.ok("kb", "delete", "toys", "--yes")
     assert "no knowledge base" in dpicl.fails("kb", "delete", "toys", "--yes")
     create(dpicl)
@@ -190,7 +190,7 @@ def test_an_empty_knowledge_base_is_deleted(dpicl: Shell, plan_file: Path) -> No
     assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["name"] == "toys"
 
 
-def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell) -> None:
+def test_a_knowledge_base_is_archived_only_on_confirmation(dpicl: Shell) -> None:
     create(dpicl)
     assert dpicl("kb", "archive", "toys")[0] == 1
     assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["archived_at"] is None
@@ -318,8 +318,8 @@ def test_a_knowledge_base_that_is_not_there_is_named(dpicl: Shell, args: tuple[s
     assert "'nowhere'" in dpicl.fails(*args)
 
 
-def test_only_what_a_first_session_begins_with_makes_a_database(dpicl: Shell, tmp_path: Path) -> None:
-    """A mistyped path is reported, and leaves nothing."""
+def test_only_the_first_commands_of_a_session_create_a_database(dpicl: Shell, tmp_path: Path) -> None:
+    """A mistyped path is reported, and no file is created."""
     for command in (["budget"], ["kb", "list"], ["keys", "list"], ["audit", "verify"], ["migrate", "--check"]):
         assert "no database at" in dpicl.fails(*command)
     assert not list(tmp_path.glob("*.sqlite*"))
@@ -406,7 +406,7 @@ def test_a_model_that_is_not_there_is_missed_before_ray_starts(
         monkeypatch.setattr(what, lambda **_: pytest.fail("it begins"))
     said = dpicl.fails("serve", "--model", model, "--port", 18765, *options)
     assert message in said
-    assert len(said.splitlines()) <= 2  # the development key's warning is one
+    assert len(said.splitlines()) <= 2  # one is the warning about the development key
 
 
 def test_nothing_is_served_with_a_grain_of_zero(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def connected(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "connect", lambda _service: client_of(services))
 
 
-def test_a_threshold_silences_what_scores_less(dpicl: Shell) -> None:
+def test_an_answer_that_scores_below_the_threshold_is_not_shown(dpicl: Shell) -> None:
     told = json.loads(dpicl.ok("ask", "toys.colour", "a toy", "--json"))
     assert told["cost"]["charged"] == 1
     above, same = told["score"] + 0.0001, told["score"]
@@ -44,7 +44,7 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
     assert [dpicl.ok("ask", "toys.colour", "a toy").count(notice) for _ in range(2)] == [1, 1]
 
 
-def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:
+def test_the_budget_command_shows_why_the_service_refuses(dpicl: Shell, services: Services, monkeypatch) -> None:
     wrong = {"Authorization": "Bearer wrong"}
     monkeypatch.setattr(budget, "connect", lambda _service: TestClient(create_app(services), headers=wrong))
     assert "Invalid key" in dpicl.fails("budget", "--url", "http://service")

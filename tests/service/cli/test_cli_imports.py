@@ -1,4 +1,4 @@
-"""What a command imports: an analyst's commands and the help are quick because they import little."""
+"""The imports of commands: an analyst's commands and the help are quick because they import little."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ for command in " ".join(sys.argv[1:]).split(";"):
 
 
 def imported(*commands: str) -> tuple[set[str], str]:
-    """What commands imported, one after another in a process, and what they printed."""
+    """Run commands one after another in a process; return the modules they imported, and all they printed."""
     nowhere = {"DPICL_API_KEY": "dpicl_none", "DPICL_URL": "http://127.0.0.1:9"}  # pragma: allowlist secret
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, ";".join(commands)],
@@ -67,7 +67,7 @@ def test_admin_commands_need_neither_ray_nor_torch():
 
 
 @pytest.mark.slow
-def test_the_help_says_what_the_commands_say_of_themselves():
+def test_the_help_shows_the_first_sentence_of_each_command():
     group = typer.main.get_command(app)
     assert isinstance(group, EveryCommand)
     assert list(group.commands) == list(EveryCommand.lazy)
@@ -86,7 +86,7 @@ def test_the_help_says_what_the_commands_say_of_themselves():
     ("shell", "variables"),
     [("bash", {"COMP_WORDS": "dpicl plan pr", "COMP_CWORD": "2"}), ("zsh", {"_TYPER_COMPLETE_ARGS": "dpicl plan pr"})],
 )
-def test_a_shell_completes_what_is_not_imported_yet(shell: str, variables: dict[str, str]) -> None:
+def test_a_shell_completes_commands_that_are_not_imported_yet(shell: str, variables: dict[str, str]) -> None:
     environment = {**os.environ, "_DPICL_COMPLETE": f"complete_{shell}", **variables}
     run = subprocess.run([sys.executable, "-c", SCRIPT, ""], capture_output=True, text=True, env=environment)
     assert (run.returncode, "preview" in run.stdout) == (0, True), run.stderr

@@ -38,7 +38,7 @@ def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path
         assert line in said
 
 
-def test_what_is_not_utf_8_is_refused(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_refused(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     table = tmp_path / "public.csv"
     table.write_bytes("text;label\nein Bär;red\neine Ente;blue\n".encode("cp1252"))
     options = ("--exemplars", table, "--query", "ein Bär", "--public-size", 60, "--repeats", 2)
@@ -49,7 +49,7 @@ def test_what_is_not_utf_8_is_refused(dpicl: Shell, tmp_path: Path, plan_file: P
     assert "line 1 is not utf-8" in dpicl.fails("plan", "preview", plan_file)
 
 
-def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:
+def test_a_known_knowledge_base_gives_the_public_size(dpicl: Shell, plan_file, toys) -> None:
     create(dpicl)
     options = ("--exemplars", toys, "--query", '{"text": "a ladybird"}', "--task", "colour")
     assert json.loads(dpicl.ok("plan", "try", plan_file, *options, "--json"))["exemplars"]["public_size"] == 60
@@ -65,7 +65,7 @@ def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:
 
 
 def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:
-    """Here one that nobody listens for, which is said in one line."""
+    """The config names a server that does not run, and the command reports it in one line."""
     config = yaml.safe_load(DEFAULT_CONFIG.read_text())
     remote = {"name": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m", "max_attempts": 1}
     config["applications"][0]["args"]["engine"] = {**remote, "isolation": "best_effort"}
@@ -75,7 +75,7 @@ def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan
     assert "does not answer" in dpicl.fails("plan", "try", plan_file, *options)
 
 
-def test_what_cannot_be_tried_is_one_line(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:
+def test_a_trial_that_cannot_start_is_reported_in_one_line(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:
     size = ("--public-size", 60)
     options = ("--query", "x", *size)
     assert "it has colour" in dpicl.fails("plan", "try", plan_file, "--exemplars", toys, "--task", "taste", *options)

@@ -1,4 +1,4 @@
-"""What `pip install` gives, in a plain environment that grows: a client, then the server, then research."""
+"""Installation with pip in a plain environment that grows: a client first, then the server, then research."""
 
 import json
 import os
@@ -31,7 +31,7 @@ PACKAGES = ("accounting", "aggregation", "exemplar_store", "research", "sanitiza
 
 @dataclass
 class Plain:
-    """An environment outside the repository, and our wheel, installed in it with the versions that are tested."""
+    """An environment outside the repository, in which our wheel is installed with the tested versions."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Plain:
         self.versions.write_text("".join(f"{name}=={version}\n" for name, version in pins("requirements.lock").items()))
         venv.create(self.folder / "venv", with_pip=True)
         self.bin = self.folder / "venv" / "bin"
-        # Nothing of this repository, nor of another service.
+        # Without variables of this repository, or of another service.
         self.outside = {name: value for name, value in os.environ.items() if not name.startswith(("DPICL_", "PYTHON"))}
         folders = {name: str(self.folder) for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME")}
         path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
@@ -59,7 +59,7 @@ class Plain:
         return subprocess.run(command, env=self.outside, check=True, stdout=subprocess.PIPE).stdout
 
     def install(self, extra: str = "", *others: str) -> set[str]:
-        """What is installed then."""
+        """Install the wheel with an extra, and other packages; return the names of all packages installed then."""
         self.pip("install", "-q", "--no-compile", "-c", self.versions, f"{self.wheel}{extra}", *others)
         return {re.sub(r"[-_.]+", "-", one["name"]).lower() for one in json.loads(self.pip("list", "--format=json"))}
 
@@ -77,7 +77,7 @@ class Plain:
         return done.stderr if fails else done.stdout
 
     def needs(self, extra: str, *command: object) -> None:
-        """A command says which extra to install, and nothing else."""
+        """Check that a command fails with one line, which names the extra to install."""
         said = self.dpicl(*command, fails=True)
         assert re.fullmatch(rf"error: this command .*: pip install 'dp-icl\[{extra}\]'\n", said), said
 
@@ -113,7 +113,7 @@ EXEMPLARS = [
 
 
 def test_with_server_a_newcomer_pastes_what_it_prints(plain: Plain, tmp_path: Path) -> None:
-    """``dpicl serve --synthetic``: from one command to an answer. One of the programs asks with OpenAI's client."""
+    """``dpicl serve --synthetic`` prints commands that get answers. One of them asks with OpenAI's client."""
     installed = plain.install("[server]", "openai")
     assert "ray" in installed
     assert not installed & {"rapidfuzz", "matplotlib", "pytest"}

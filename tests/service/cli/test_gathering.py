@@ -17,7 +17,7 @@ class Toy(Options):
     size: Annotated[int | None, typer.Option(min=1)] = None
 
 
-def test_a_command_takes_a_model_and_what_nobody_gives_is_left_out_of_it() -> None:
+def test_a_command_takes_a_model_that_leaves_out_options_not_given() -> None:
     made: list[tuple[Toy, set[str]]] = []
     app = typer.Typer()
 

@@ -36,7 +36,7 @@ def run(*args: object, fails: bool = False) -> Any:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trained for a moment: too short to be any good."""
+    """The folder of a job that was trained too briefly to be useful."""
     folder = tmp_path_factory.mktemp("cli")
     train_model(folder / "model", WORLD.patients(300, 1), layers=1, steps=3)
     write(folder / "patients.jsonl", WORLD.patients(200, 2))
@@ -81,7 +81,7 @@ def test_a_useless_bundle_is_not_published(job: Path, environment: Settings) -> 
 
 @pytest.fixture
 def published(job: Path, environment: Settings, tmp_path: Path) -> Path:
-    """The same, with a report that says it is good."""
+    """The same job with a report of good results, published."""
     finished = tmp_path / "job"
     finished.mkdir()
     for file in (job / "job").iterdir():
@@ -105,7 +105,7 @@ def test_publishing_is_in_the_audit_trail(published: Path, environment: Settings
 
 
 class FirstOption(Doctor):
-    """Says the first illness whatever is asked."""
+    """An engine that answers every question with the first illness."""
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         self.texts.append(query["text"])
@@ -114,7 +114,7 @@ class FirstOption(Doctor):
 
 @pytest.fixture
 def url(published: Path, environment: Settings, tmp_path: Path) -> Iterator[tuple[str, str, Doctor]]:
-    """The service on a port of this machine."""
+    """The address of the service on this machine, an analyst's key, and the engine."""
     doctor = FirstOption()
     services = open_services(make_records(tmp_path, settings=environment), doctor, EMBEDDER)
     with listening(create_app(services)) as address:

@@ -42,7 +42,7 @@ def printed(*args: object, stdin: str | bytes | None = None) -> list[str]:
 
 @pytest.fixture
 def texts(glove: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Options of ``dpicl sanitize`` that keep all it writes here."""
+    """Options that keep all files of ``dpicl sanitize`` in folders of the tests."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return ["--vectors", glove, "--cache", cache]
 
@@ -115,7 +115,7 @@ def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
         (["My flat"], "no file My flat"),
     ],
 )
-def test_what_it_refuses(options: list[str], said: str, texts: list[object], monkeypatch, capfd) -> None:
+def test_a_refusal_explains_itself(options: list[str], said: str, texts: list[object], monkeypatch, capfd) -> None:
     monkeypatch.setattr(sys, "argv", ["dpicl", "sanitize", *map(str, texts), *options])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"bcd bcf\n")))
     with pytest.raises(SystemExit, match="1"):
@@ -125,7 +125,7 @@ def test_what_it_refuses(options: list[str], said: str, texts: list[object], mon
     assert out == ""
 
 
-def test_its_secret_is_the_users_alone(texts: list[object], tmp_path: Path) -> None:
+def test_only_the_user_can_read_its_secret(texts: list[object], tmp_path: Path) -> None:
     printed(*texts, stdin="bcd")
     key = tmp_path / "state" / "dpicl" / "texts.key"
     assert len(key.read_bytes()) == 32
@@ -133,8 +133,8 @@ def test_its_secret_is_the_users_alone(texts: list[object], tmp_path: Path) -> N
     assert key.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_ledger_that_lost_its_key_or_is_none(texts: list[object], tmp_path: Path) -> None:
-    """With another key it would draw texts once more, and copies add up."""
+def test_a_ledger_without_its_key_or_of_another_format_is_refused(texts: list[object], tmp_path: Path) -> None:
+    """With another key, it would draw the same texts a second time, and the draws add up."""
     printed(*texts, "--ledger", tmp_path / "mine.sqlite", stdin="bcd")
     (tmp_path / "mine.key").unlink()
     (tmp_path / "other.sqlite").write_text("no database")

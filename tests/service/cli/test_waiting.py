@@ -1,4 +1,4 @@
-"""What commands show while a person waits: on a terminal, and nowhere else."""
+"""The progress that commands show while a person waits: on a terminal, and nowhere else."""
 
 import os
 import pty
@@ -27,7 +27,7 @@ def test_a_preview_shows_what_takes_long_on_a_terminal_alone(tmp_path: Path, ter
         run = subprocess.Popen([sys.executable, "-c", SCRIPT, *command], stdout=out, stderr=theirs, env=environment)
     os.close(theirs)
     written = b""
-    with suppress(OSError):  # how the end of a terminal reads
+    with suppress(OSError):  # reading a closed terminal raises it
         while part := os.read(ours, 4096):
             written += part
     os.close(ours)

@@ -1,4 +1,4 @@
-"""A chat-completions server on the loopback interface that misbehaves as it is told, byte for byte."""
+"""A chat-completions server on the loopback interface that misbehaves as a test wants, byte for byte."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Asked:
     """A request.
 
     Attributes:
-        attempt: how often this prompt was asked before with this seed, itself included.
-        at: when, in seconds.
+        attempt: number of requests so far with this prompt and this seed, this one included.
+        at: time of arrival, in seconds.
     """
 
     path: str
@@ -35,12 +35,12 @@ class Asked:
 
 
 class ChatServer:
-    """Answers each request with the bytes that ``behaviour`` returns, then keeps the connection unless they end it.
+    """Answers each request with the bytes that ``behaviour`` returns, then keeps the connection if the bytes allow it.
 
     Attributes:
         asked: the requests to chat completions, in order of arrival.
         most_at_once: the most requests there were at the same time.
-        hung_up: how many callers went away before they were answered.
+        hung_up: number of callers that went away before they were answered.
     """
 
     def __init__(self, behaviour: Behaviour, models: bytes | None = None):
@@ -62,7 +62,7 @@ class ChatServer:
         await self.stop()
 
     async def stop(self) -> None:
-        """Refuse connections, and cut those there are."""
+        """Refuse connections, and cut those that are open."""
         self._server.close()
         for task in list(self._serving):
             task.cancel()
@@ -129,7 +129,7 @@ def completion(content: Any) -> bytes:
 
 
 def saying(content: str) -> Behaviour:
-    """Always the same reply."""
+    """Answer every request with the same reply."""
 
     async def behave(_asked: Asked) -> bytes:
         return completion(content)
@@ -138,6 +138,6 @@ def saying(content: str) -> Behaviour:
 
 
 async def majority(asked: Asked) -> bytes:
-    """The most frequent answer among a prompt's exemplars; Sports where there is none."""
+    """Answer with the most frequent answer among a prompt's exemplars, or with Sports if there is none."""
     answers = Counter(re.findall(r"^(?:Desk|Reply): (.+)$", asked.prompt, re.MULTILINE))
     return completion(max(answers, key=answers.__getitem__, default="Sports"))

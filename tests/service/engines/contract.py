@@ -67,7 +67,7 @@ class Running:
 
 
 def compared(output: Output | None) -> bytes | str | tuple[str, bytes] | None:
-    """An output as it is compared: bit by bit."""
+    """An output in a form that is compared bit by bit."""
     if isinstance(output, Embedded):
         return output.text, output.embedding.tobytes()
     return output.tobytes() if isinstance(output, np.ndarray) else output
@@ -95,7 +95,7 @@ class EngineContract:
 
     @pytest.fixture
     def zero_shot(self, running: Running, case: Case) -> ZeroShot:
-        """As Ray carries it from one process to another."""
+        """The public answer, as Ray carries it from one process to another."""
         public = running.run(running.engine.zero_shot(case.task, case.query))
         return pickle.loads(pickle.dumps(public))  # noqa: S301
 
@@ -141,7 +141,7 @@ class EngineContract:
     def test_its_public_answer_depends_on_the_question_alone(
         self, running: Running, case: Case, zero_shot: ZeroShot, ask: Callable[[Sequence[Slot]], list[Any]]
     ) -> None:
-        """Whatever it was asked, and was shown, before."""
+        """What the engine was asked and shown before does not matter."""
         running.run(running.engine.zero_shot(case.task, {name: f"{text} Or not?" for name, text in case.query.items()}))
         ask([tuple(case.pool)])
         again = running.run(running.engine.zero_shot(case.task, case.query))
@@ -168,7 +168,7 @@ class EngineContract:
                 assert output.strip()
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_no_slot_changes_what_another_says(
+    def test_no_slot_changes_the_output_of_another(
         self, case: Case, ask: Callable[[Sequence[Slot]], list[Any]], seed: int
     ) -> None:
         assert_isolated(ask, case.pool, seed, self.slots, self.changed)
@@ -231,26 +231,26 @@ class KeepingContract:
     def blocks(self) -> list[Slot]:
         return [tuple(POOL[at : at + 2]) for at in range(0, len(POOL), 2)]
 
-    def said(self, running: Running, task: TaskSpec, blocks: Sequence[Slot]) -> list[Any]:
+    def outputs(self, running: Running, task: TaskSpec, blocks: Sequence[Slot]) -> list[Any]:
         answers = running.run(running.engine.contributions(task, QUERY, blocks, ZeroShot()))
         return [compared(output) for output in answers]
 
     def keep(self, running: Running, blocks: Sequence[Slot]) -> TaskSpec:
         return replace(self.TASK, kept=running.run(running.engine.keep(self.TASK, blocks)))
 
-    def test_a_kept_block_says_what_it_would_say(self, running: Running, blocks: list[Slot]) -> None:
-        """Bit by bit, beside others or alone."""
-        unkept, kept = self.said(running, self.TASK, blocks), self.keep(running, blocks)
+    def test_a_kept_block_has_the_output_that_it_had_before(self, running: Running, blocks: list[Slot]) -> None:
+        """It is the same bit by bit, beside others or alone."""
+        unkept, kept = self.outputs(running, self.TASK, blocks), self.keep(running, blocks)
         assert None not in unkept
-        assert self.said(running, kept, blocks) == unkept
-        assert [self.said(running, kept, [one])[0] for one in blocks] == unkept
+        assert self.outputs(running, kept, blocks) == unkept
+        assert [self.outputs(running, kept, [one])[0] for one in blocks] == unkept
 
     def test_a_block_that_is_not_kept_abstains_alone(self, running: Running, blocks: list[Slot]) -> None:
         kept = self.keep(running, blocks)
         changed = [blocks[0], blocks[1][1:], *blocks[2:], ()]
-        assert [output is None for output in self.said(running, kept, changed)] == [False, True, False, True]
+        assert [output is None for output in self.outputs(running, kept, changed)] == [False, True, False, True]
         kept = self.keep(running, changed)
-        assert [output is None for output in self.said(running, kept, changed)] == [False, False, False, True]
+        assert [output is None for output in self.outputs(running, kept, changed)] == [False, False, False, True]
 
     def test_a_task_whose_blocks_are_lost_is_refused_before_anything_is_sampled(self, running: Running) -> None:
         lost = replace(self.TASK, kept="another process's")

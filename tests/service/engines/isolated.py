@@ -1,4 +1,4 @@
-"""What a slot says, whatever the other slots hold."""
+"""A check that the output of a slot does not depend on the other slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def random_slots(pool: Sequence[Exemplar], rng: np.random.Generator, count: int)
 def assert_isolated(
     ask: Callable[[Sequence[Slot]], list[Any]], pool: Sequence[Exemplar], seed: int, count: int = 40, changed: int = 6
 ) -> None:
-    """Each of ``count`` slots says the same among changed slots, in another order and alone."""
+    """Check that each of ``count`` slots has the same output among changed slots, in another order and alone."""
     rng = np.random.default_rng(seed)
     slots = random_slots(pool, rng, count)
     outputs = ask(slots)

@@ -17,9 +17,9 @@ class MajorityEngine:
     """Answers with the label, or the response, that is most frequent in a slot; public answers are its candidates.
 
     Attributes:
-        down: makes its probe fail.
+        down: whether its probe fails.
         mute: number of times that :meth:`reconstruct` fails.
-        shown: what slots were asked for.
+        shown: task, question and slots of each call.
         asked: words that were to become a sentence, and whether they were ranked.
     """
 
@@ -38,7 +38,7 @@ class MajorityEngine:
         return ZeroShot(np.full(len(task.labels), 1 / len(task.labels)))
 
     async def work(self, slots: Sequence[Slot]) -> None:
-        """What a test wants done before slots are answered."""
+        """Work that a test wants done before slots are answered."""
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot

@@ -1,4 +1,4 @@
-"""Of engines that tests make up: room for any number of slots to write together."""
+"""Room for any number of slots to write together, for engines that tests make up."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ WRITES: dict[str, Any] = {
     "cache_tokens": 10**9,
     "model_tokens": 10**6,
 }
-"""What such an engine's description says."""
+"""Members of such an engine's description."""
 
 
 class Roomy:
-    """Has room for all slots, always."""
+    """Always has room for all slots."""
 
     async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
         return ""

@@ -44,7 +44,7 @@ class Deployed(EngineDeployment.func_or_class):
         self._language_model = False
 
     async def alive(self) -> None:
-        """As the embedder is."""
+        """The embedder need not run."""
 
 
 @pytest.mark.model
@@ -59,7 +59,7 @@ class TestRemote(TestMajority):
 
 
 class Leaky(MajorityEngine):
-    """What a slot abstains from, it takes from the one before."""
+    """Gives a slot that abstains the output of the slot before it."""
 
     async def contributions(self, *arguments: Any) -> list[np.ndarray | str | None]:
         said = await super().contributions(*arguments)

@@ -16,7 +16,7 @@ def chosen(keywords, ordered=False, texts=TEXTS):
     return best_covering(texts, keywords, ordered).text
 
 
-def test_the_text_with_most_keywords_wins_and_says_so():
+def test_the_text_with_most_keywords_wins_and_names_its_method():
     sentence = best_covering(TEXTS, ["printer", "driver", "router"], ordered=False)
     assert sentence.text == TEXTS[1]
     assert sentence.method == COVERED
@@ -45,7 +45,7 @@ def test_a_keyword_given_twice_counts_once_at_its_first_place():
     assert chosen(["wait", "wait", "wait", "restart", "printer"]) == TEXTS[2]
 
 
-def test_keywords_nobody_covers_are_released_as_they_are():
+def test_keywords_that_no_text_covers_are_released_as_they_are():
     for texts in (TEXTS, ()):
         sentence = best_covering(texts, ["blue", "kettle"], ordered=True)
         assert sentence.text == "blue kettle"

@@ -1,4 +1,4 @@
-"""What vLLM's workers on a CPU are changed in: a row is multiplied the same alone as among others."""
+"""The change to vLLM's workers on a CPU: a row is multiplied the same alone as among others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ assert torch.equal(ops.onednn_mm(weights, rows[None, :3], None), together[None, 
 """
 
 
-# The last tokens of a prompt of which the first are kept, beside those of the whole prompt: rows that differ.
+# Counts the rows that differ when the first tokens of a prompt are kept, or when another prompt is beside it.
 ATTENTION = """
 import torch
 from vllm import _custom_ops as ops
@@ -71,14 +71,14 @@ for few in (False, True):
 
 @pytest.fixture(scope="module")
 def differing() -> list[int]:
-    """In one process, which is not this one: oneDNN reads its limit once."""
+    """The numbers of rows that differ, from a process of its own: oneDNN reads its limit once in a process."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     printed = subprocess.check_output([sys.executable, "-c", ROWS + ATTENTION], env=environment, text=True, timeout=600)
     return [int(line) for line in printed.splitlines() if line.isdigit()]
 
 
 def test_a_row_alone_is_multiplied_as_it_is_among_others(differing: list[int]) -> None:
-    assert differing[1] == 0  # without our change 46 on one machine, on others perhaps none
+    assert differing[1] == 0  # without our change it is 46 on one machine, perhaps 0 on others
 
 
 def test_attention_over_a_long_prompt_is_the_same_whatever_is_kept_and_beside_it(differing: list[int]) -> None:

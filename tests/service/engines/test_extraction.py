@@ -85,7 +85,7 @@ def contributions(engine, slots, zero_shot, query=QUERY, task=TASK):
     return [None if one is None else one.text for one in said]
 
 
-def test_what_is_said_is_embedded_by_its_public_lines(engine, exemplars, zero_shot):
+def test_an_output_is_embedded_by_its_public_lines(engine, exemplars, zero_shot):
     (said,) = asyncio.run(engine.contributions(TASK, QUERY, [tuple(exemplars)], zero_shot))
     assert zero_shot.embedded
     chosen = [unit for unit in split(QUERY["document"]) if unit in said.text]

@@ -58,7 +58,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(file: Path) -> Path:
-    """Made by one of two who ask at the same time."""
+    """The folder of the unpacked file, for which two threads ask at the same time."""
     with (
         mock.patch.object(model_folder, "_convert", wraps=model_folder._convert) as converted,
         ThreadPoolExecutor(2) as pool,
@@ -115,14 +115,14 @@ def test_a_file_may_want_a_token_before_each_text(file: Path, tmp_path: Path) ->
     assert tokenizer.decode(tokenizer.encode("Yes")[1:]) == "Yes"
 
 
-def test_files_that_are_no_models(file: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_models(file: Path, tmp_path: Path) -> None:
     given, content = tmp_path / "mine.gguf", file.read_bytes()
     for damaged in (b"", b"Dear model,", content[: len(content) // 2]):
         given.write_bytes(damaged)
         assert f"{given} is damaged" in refusal(given)
 
 
-def test_too_little_memory_is_said_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (limit := tmp_path / "memory.max").write_text("100000000")
     monkeypatch.setattr(memory, "_LIMIT", limit)
     packaged = model_folder._packaged_file(*PACKAGED)

@@ -1,4 +1,4 @@
-"""Which isolation vLLM gets on which hardware. No GPU is at hand here, so torch is told that there is one."""
+"""Which isolation vLLM gets on which hardware. There is no GPU here, so a test makes torch report one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_strict_is_refused_where_it_cannot_be_had(monkeypatch) -> None:
         isolate(STRICT)
 
 
-def test_best_effort_must_be_written_and_says_so(monkeypatch) -> None:
+def test_best_effort_must_be_written_and_is_described_as_such(monkeypatch) -> None:
     gpu(monkeypatch, (7, 5))
     isolation = isolate(BEST_EFFORT)
     assert isolation.sentence.startswith("best effort")
@@ -62,7 +62,7 @@ def test_on_a_cpu_prompts_are_computed_whole() -> None:
 
 
 def test_on_a_cpu_every_core_works(monkeypatch) -> None:
-    """vLLM alone would leave one idle, and Ray allows each replica one thread."""
+    """Alone, vLLM would leave one core idle, and Ray allows each replica one thread."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
     for parallel, threads in ((1, "6"), (4, "1"), (8, "1")):
         monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
@@ -80,7 +80,7 @@ def test_an_operators_binding_of_threads_is_left_alone(monkeypatch) -> None:
     assert (os.environ["VLLM_CPU_OMP_THREADS_BIND"], os.environ["OMP_NUM_THREADS"]) == ("0-2", "3")
 
 
-def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
+def test_on_a_cpu_nothing_is_compiled_unless_the_config_allows_it() -> None:
     for given, eager in ((None, True), (True, True), (False, False)):
         config = STRICT.model_copy(update={"enforce_eager": given})
         assert isolate(config).arguments["enforce_eager"] is eager
@@ -91,7 +91,7 @@ def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
 def test_without_avx512_products_are_of_32_bits(monkeypatch, flags, wide) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags.split(), True))
     assert isolate(STRICT).arguments.get("dtype") == ("float32" if wide else None)
-    assert "dtype" not in isolate(STRICT.model_copy(update={"dtype": "bfloat16"})).arguments  # as its operator says
+    assert "dtype" not in isolate(STRICT.model_copy(update={"dtype": "bfloat16"})).arguments  # the operator's choice
 
 
 def test_prompts_are_no_longer_than_attention_leaves_whole(monkeypatch) -> None:

@@ -49,14 +49,14 @@ class TestContract(EngineContract, KeepingContract):
 
 
 def asked(running: Running, task, slots, query=QUERY) -> tuple[list, list[tuple[int, int]]]:
-    """Outputs, and of each prompt its tokens and those of them that were cached."""
+    """The outputs, and for each prompt the number of its tokens and of those that were cached."""
     with running.watched() as prompts:
         outputs = running.run(running.engine.contributions(task, query, slots, ZeroShot()))
     return list(outputs), [(len(one.prompt_token_ids), one.num_cached_tokens) for _, one in prompts]
 
 
 def flood(running: Running) -> None:
-    """As many other prompts as fill the cache four times."""
+    """Ask as many other prompts as fill the cache four times."""
     other = replace(CLASSIFY, knowledge_base="another")
     slots = [slot(1000 + number, 9) for number in range(100)]
     _, prompts = asked(running, other, slots)
@@ -104,7 +104,7 @@ def test_without_pinning_questions_evict_a_block_that_they_do_not_draw(running):
 
 
 @pytest.mark.parametrize("task", [TASK, replace(TASK, calibration=()), replace(GENERATE, slot_tokens=300)])
-def test_a_kept_block_says_bit_for_bit_what_it_would_say(running, task):
+def test_a_kept_block_has_bit_for_bit_the_output_that_it_had_before(running, task):
     flood(running)
     cold = asked(running, task, BLOCKS)[0]
     warm = asked(running, task, BLOCKS)[0]
@@ -145,14 +145,14 @@ def test_exemplars_that_do_not_fit_are_left_out_as_otherwise(running):
 
 
 def test_what_is_let_go_is_free_again(running):
-    """Three times more than the cache holds, one after the other."""
+    """The blocks that are kept one after the other are together three times as large as the cache."""
     for number in range(12):
         keep(running, blocks=[slot(2000 + 6 * number + i, 6) for i in range(6)])
     keep(running, blocks=[])
     flood(running)
 
 
-def test_an_engine_that_has_started_anew_says_so_before_anything_is_sampled(running):
+def test_an_engine_that_has_started_anew_refuses_before_anything_is_sampled(running):
     lost = replace(TASK, kept="another process's")
     with pytest.raises(NotKeptError):
         running.run(running.engine.zero_shot(lost, QUERY))

@@ -1,4 +1,4 @@
-"""What a written reply means."""
+"""The label that a written reply means."""
 
 from __future__ import annotations
 

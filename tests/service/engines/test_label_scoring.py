@@ -61,14 +61,14 @@ def test_zero_shot_counts_a_quarter_beside_a_slot():
     ("labels", "ends", "message"),
     [([[1], [1]], [END], "same tokens"), ([[], [1]], [END], "no tokens"), ([[1], [1, 2]], [], "no token ends")],
 )
-def test_labels_that_cannot_be_told_apart_are_refused(labels, ends, message):
+def test_labels_that_cannot_be_distinguished_are_refused(labels, ends, message):
     with pytest.raises(ValueError, match=message):
         LabelTrie(labels, ends)
 
 
 @given(st.sets(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), min_size=2, max_size=8), st.integers(0))
 def test_it_is_sampling_constrained_to_the_labels(labels, seed):
-    """Against a walk through every sequence of tokens of a random model that only ever writes labels."""
+    """Compared with a walk through every sequence of tokens of a random model that writes nothing but labels."""
     labels = sorted(labels)
     tokens = [0, 1, 2, END]
     weights = {

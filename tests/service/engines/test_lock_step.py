@@ -1,4 +1,4 @@
-"""An answer that slots write together: its whole law by enumeration, and who is asked when."""
+"""An answer that slots write together: its whole law by enumeration, and which slots are asked when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PUBLIC = {A: math.log(0.5), B: math.log(0.3), END: math.log(0.2)}
 
 @dataclass
 class Public:
-    """Says the same whatever was written, and notes what it read."""
+    """Gives the same probabilities whatever was written, and notes what it read."""
 
     says: dict[int, float] = field(default_factory=lambda: dict(PUBLIC))
     read: list[list[int]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Public:
 
 @dataclass
 class Slot:
-    """Wants one token first, another then; None fails."""
+    """Wants these tokens one after the other, and then the last one only; fails at None."""
 
     wants: list[int | None]
     read: list[list[int]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Torn(Slot):
 
 
 class Scripted(TokenEnsemble):
-    """Takes the places it is told to, and keeps the probability of each."""
+    """Draws the given places, and keeps the probability of each."""
 
     def follow(self, places):
         object.__setattr__(self, "places", list(places))
@@ -89,7 +89,7 @@ def written(how, public, slots, **options):
 
 
 def law(slots, tokens, pull=0.2, longest=None, **rules):
-    """The probability of every answer of so many paid tokens."""
+    """The probability of every answer with the given number of paid tokens."""
     found, left = {}, [()]
     while left:  # each answer is tried by the places that it draws, and those after them
         ensemble = following(places := left.pop(), pull)
@@ -112,7 +112,7 @@ NEIGHBOURS = {
 
 
 def excess(changed, before, tokens, pull):
-    """By how much the answers of neighbours differ more than so many tokens may, in either order."""
+    """How much more the answers of neighbours differ than the given number of tokens may cost, in either order."""
     profile, losses = Profile(4 * pull, tokens), np.linspace(0, 4 * pull * tokens, 9)
     divergences = [
         [sum(max(p[said] - math.exp(x) * q.get(said, 0.0), 0) for said in p) for x in losses]
@@ -123,7 +123,7 @@ def excess(changed, before, tokens, pull):
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_an_answer_costs_no_more_than_accounted(name):
-    """Against the slot's absence, and against one that insists on something else: all answers, both orders."""
+    """Neighbours without the slot, or with one that wants something else: all answers are compared, in both orders."""
     changed = law(lambda: [Slot([A]), Slot(NEIGHBOURS[name])], 3)
     for other in (lambda: [Slot([A])], lambda: [Slot([A]), Slot([A])]):
         assert excess(changed, law(other, 3), 3, 0.2) <= 1e-12
@@ -150,7 +150,7 @@ ANSWERS = [(A, A, B), (A, B, B), (A, B, B, A), (B, A)]
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_a_grammar_is_kept_to_and_costs_nothing(name):
-    """Every answer that it allows and no other; and only what it leaves a choice of is paid for, though all is read."""
+    """Every answer that it allows is written, and no other. All tokens are read, but only choices are paid for."""
     before, changed = (  # there are three choices: A or B; then A or B; then the end or A
         law(slots, 3, longest=9, grammar=lambda: Grammar(*ANSWERS))
         for slots in (lambda: [Slot([A])], lambda: [Slot([A]), Slot(NEIGHBOURS[name])])
@@ -160,7 +160,7 @@ def test_a_grammar_is_kept_to_and_costs_nothing(name):
 
 
 def let_slots_change_rules(change, monkeypatch):
-    """While an answer is written, by what they say of its tokens."""
+    """Let the opinions of slots on its tokens change the rules of an answer while it is written."""
     right = lock_step.write
 
     def write(how, *arguments, **options):
@@ -191,7 +191,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("rules", [{}, {"grammar": lambda: Grammar(*ANSWERS)}], ids=["free", "grammar"])
 def test_planted_bugs_are_caught(rules, bug, monkeypatch):
-    """By the same laws: of answers of which one token, or one choice of a grammar, is paid for."""
+    """The same laws show them, in answers with one paid token, or with one paid choice of a grammar."""
 
     def worst():
         before = law(lambda: [Slot([A]), Torn([A])], 1, longest=3, **rules)
@@ -204,7 +204,7 @@ def test_planted_bugs_are_caught(rules, bug, monkeypatch):
     assert worst() > 0.005
 
 
-def test_a_token_without_a_choice_asks_nobody():
+def test_a_token_without_a_choice_asks_no_slot():
     public, slot, ensemble = Public(), Slot([A]), following([0, 0, 1, 0])
     said = written(writing(ensemble, tokens=2, longest=9), public, [slot], grammar=Grammar((A, A, B), (A, A, A)))
     assert said == [A, A, B]
@@ -213,7 +213,7 @@ def test_a_token_without_a_choice_asks_nobody():
 
 
 def test_a_token_is_as_likely_as_the_allowed_ones_make_it():
-    """So the gate compares it with them; nor can an answer end before it is complete."""
+    """The gate compares it with the allowed ones only, and an answer cannot end before it is complete."""
     public, slot, ensemble = Public({END: -0.01, A: -5.0, B: -9.0}), Slot([B]), following([0])
     assert written(writing(ensemble, gate=0.9), public, [slot], grammar=Grammar((A, A), (B, B))) == [A, A]
     assert not slot.read
@@ -221,7 +221,7 @@ def test_a_token_is_as_likely_as_the_allowed_ones_make_it():
 
 
 def test_allowed_tokens_that_are_unlikely_are_found():
-    """None of them among the likeliest 128: the first 128, of which the likeliest are drawn from, and the end."""
+    """If none is among the likeliest 128, the end and the likeliest of the first 128 allowed ones are drawn from."""
     many = 1000
     says = {token: -0.1 * token for token in range(500, 900)} | {token: -1e3 + token for token in range(500)}
     public, ensemble = Public(says), following([2])
@@ -247,7 +247,7 @@ def test_what_would_complete_a_banned_text_is_not_drawn():
     assert Writing(TokenEnsemble(0.2, 2.0, 1.0), 3, 3, 3, 1.0, banned=("no way",)).forbids("There is NO WAY!")
 
 
-def test_one_that_failed_is_not_asked_again_and_nobody_is_told():
+def test_a_slot_that_failed_is_not_asked_again_and_no_other_notices():
     failing, other = Slot([B, None]), Slot([A])
     ensemble = following([A, A, B])
     assert written(writing(ensemble), Public(), [failing, other]) == [A, A, B]
@@ -255,13 +255,13 @@ def test_one_that_failed_is_not_asked_again_and_nobody_is_told():
     assert len(other.read) == 3
 
 
-def test_everybody_reads_what_was_drawn():
+def test_the_public_model_and_all_slots_read_what_was_drawn():
     public, slot, ensemble = Public(), Slot([A]), following([A, B, END])
     assert written(writing(ensemble), public, [slot]) == [A, B]
     assert public.read == slot.read == [[], [A], [B]]
 
 
-def test_a_likely_token_asks_nobody_and_is_read_later():
+def test_a_likely_token_asks_no_slot_and_is_read_later():
     """The public model is sure of two tokens; then it is not."""
     public, slot, ensemble = Public({A: math.log(0.97), B: math.log(0.03)}), Slot([A]), Scripted(0.2, 2.0, 1.0)
 
@@ -275,7 +275,7 @@ def test_a_likely_token_asks_nobody_and_is_read_later():
     assert slot.read == [[A, A]]
 
 
-def test_slots_have_a_say_in_so_many_tokens_only():
+def test_slots_influence_only_the_paid_tokens():
     slot, ensemble = Slot([A]), following([A] * 5)
     assert written(writing(ensemble, tokens=2, longest=5), Public(), [slot]) == [A] * 5
     assert len(slot.read) == 2
@@ -288,7 +288,7 @@ def test_an_end_can_always_be_drawn_and_a_banned_token_never():
 
 
 def test_no_answer_is_empty():
-    """Though all want it to be, and one token only is asked for."""
+    """Here all slots want an end, and only one token is considered."""
     public = Public({END: math.log(0.9), A: math.log(0.06), B: math.log(0.04)})
     ensemble = following([0, 0])
     assert written(writing(ensemble, top_k=1), public, [Slot([END])]) == [A]
@@ -309,7 +309,7 @@ def test_measuring_asks_as_often_and_writes_as_much_as_can_be():
         written(writing(), Public(), [Slot([A]), Slot([None])], measuring=True)
 
 
-def test_one_that_takes_too_long_is_silent():
+def test_a_slot_that_takes_too_long_is_silent():
     class Hanging(Slot):
         async def opinion(self, read, tokens, voices):
             self.read.append(list(read))

@@ -1,4 +1,4 @@
-"""What `model` may name, and the refusal of what is not a model. Models that are: `test_gguf.py`."""
+"""What `model` may name, and the refusal of what is not a model. Real models are tested in `test_gguf.py`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_folder_and_an_id_are_left_as_they_are(folder: Path) -> None:
         assert model_folder.model_folder(model) == model
 
 
-def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear model,")
     assert "config.json" in refusal(tmp_path)
     assert "a .gguf file" in refusal(tmp_path / "letter.txt")
@@ -69,7 +69,7 @@ def test_a_package_that_is_missing_or_damaged(tmp_path: Path, monkeypatch: pytes
     assert "missing or damaged" in refusal("smollm2")
 
 
-def test_too_little_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.require_memory(1, "start")
     with pytest.raises(EngineUnavailableError, match=r"1048576\.0 GiB"):
         memory.require_memory(2**50, "start")

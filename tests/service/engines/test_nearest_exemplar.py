@@ -38,7 +38,7 @@ def exemplars(embedder) -> list[Exemplar]:
 
 @pytest.fixture(scope="module")
 def zero_shot(engine):
-    """As Ray carries it between replicas."""
+    """The public answer, as Ray carries it between replicas."""
     return pickle.loads(pickle.dumps(asyncio.run(engine.zero_shot(TASK, QUERY))))  # noqa: S301
 
 
@@ -46,7 +46,7 @@ def zero_shot(engine):
 class TestContract(EngineContract, DownContract):
     @pytest.fixture
     def case(self, exemplars: list[Exemplar]) -> Case:
-        """Now and then an embedding is pure noise."""
+        """Some of the embeddings are pure noise."""
         noise = [np.random.default_rng(i).normal(0, 0.05, 384).astype(np.float32) for i in range(3)]
         return Case(TASK, QUERY, [*exemplars, *(Exemplar({"text": "?", "label": "Sports"}, one) for one in noise)])
 

@@ -86,7 +86,7 @@ def test_two_tasks_do_not_share_their_public_answers(engine, zero_shot):
     assert asyncio.run(engine.zero_shot(TASK, QUERY)).texts == zero_shot.texts
 
 
-def test_a_slot_says_what_its_nearest_exemplar_was_answered(engine, exemplars, zero_shot):
+def test_a_slot_repeats_the_response_of_its_nearest_exemplar(engine, exemplars, zero_shot):
     outputs = contributions(engine, [tuple(exemplars), tuple(reversed(exemplars)), tuple(exemplars[1:2])], zero_shot)
     assert outputs == ["Use the reset link we have sent you."] * 2 + ["We paid it back on Monday."]
 
@@ -122,7 +122,7 @@ def test_unusable_exemplars_are_passed_over_and_never_raise(engine, exemplars, w
 
 
 def test_responses_come_with_their_stored_embeddings(engine, with_responses, zero_shot, embedded):
-    """Bit by bit, and the same responses as without."""
+    """The embeddings are the same bit by bit, and the responses are the same as without them."""
     assert (zero_shot.embedded, embedded.embedded) == (False, True)
     slots = [tuple(with_responses), tuple(with_responses[1:2]), ()]
     first, second, nothing = contributions(engine, slots, embedded, EMBEDDED)

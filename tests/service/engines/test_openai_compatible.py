@@ -58,13 +58,13 @@ def slot(number: int) -> tuple[Exemplar, ...]:
 
 SLOTS = [slot(number) for number in range(6)]
 ODD = "canary-exemplar-3-"
-"""In the prompt of the slot that goes wrong."""
+"""Words in the prompt of the slot that goes wrong."""
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPICL_REMOTE_API_KEY", KEY)
-    monkeypatch.setattr(chat_endpoint, "_FIRST_WAIT_S", 0.01)  # nobody waits for a test
+    monkeypatch.setattr(chat_endpoint, "_FIRST_WAIT_S", 0.01)  # to keep the tests short
     configure_logs(logging.DEBUG)
 
 
@@ -124,7 +124,7 @@ def zero_shot(behaviour: Behaviour, task: TaskSpec = COLOURS, **settings: Any) -
 
 
 def no_canary(error: BaseException) -> None:
-    """Neither in the error nor in any it came from, nor in what those carry."""
+    """Check that no canary is in the error, in any error that it came from, or in what those carry."""
     seen: BaseException | None = error
     while seen is not None:
         assert type(seen).__module__.split(".")[0] not in ("httpx", "httpcore", "json"), repr(seen)
@@ -389,7 +389,7 @@ def test_a_slot_that_fails_for_good_abstains_alone_after_its_tries(name: str | i
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_a_probe_that_fails_for_good_says_no_more_than_that(name: str) -> None:
+def test_a_probe_that_fails_for_good_discloses_no_more_than_that(name: str) -> None:
     with pytest.raises(EngineUnavailableError) as caught:
         zero_shot(GARBAGE[name], max_attempts=2, request_timeout_s=0.3)
     no_canary(caught.value)
@@ -452,7 +452,7 @@ def test_the_text_parts_of_a_reply_are_one_text() -> None:
 
 
 @pytest.mark.parametrize("status", REFUSALS)
-def test_a_refused_probe_tells_the_operator_the_status(status: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_probe_shows_the_operator_the_status(status: int, capfd: pytest.CaptureFixture[str]) -> None:
     kind = UnanswerableQueryError if status in (400, 413, 422) else EngineUnavailableError
     with pytest.raises(kind) as caught:
         zero_shot(REFUSALS[status], replace(COLOURS, asker="ann"))
@@ -476,7 +476,7 @@ def test_a_probe_takes_no_longer_than_it_may() -> None:
     no_canary(caught.value)
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
         await server.stop()
         for ask in (engine.zero_shot(COLOURS, QUERY), engine.health()):
@@ -563,14 +563,14 @@ def test_queries_are_refused_while_too_many_prompts_are_in_flight() -> None:
         await engine.zero_shot(COLOURS, QUERY)
         while not server.hung_up:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        assert len(server.asked) == 2  # who gives up has nothing asked on his behalf
+        assert len(server.asked) == 2  # nothing is asked for a caller who gives up
 
     with_server(hangs, test, max_queued_prompts=10)
 
 
 @pytest.mark.parametrize("task", [COLOURS, STORIES], ids=["labels", "texts"])
 def test_a_query_counts_until_its_answer_leaves_however_soon_its_slots_were_answered(task: TaskSpec) -> None:
-    """Whether another is taken on tells when an answer left, which everybody sees, and nothing of a sample."""
+    """Callers see whether another query is accepted: that reveals when an answer left, and nothing of a sample."""
 
     async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
         loop = asyncio.get_running_loop()

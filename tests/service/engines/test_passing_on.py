@@ -1,4 +1,4 @@
-"""What one engine passes on to another: each method that the protocols have, with the arguments that it got."""
+"""Every method of the protocols is passed on from one engine to another, with the arguments that it was given."""
 
 import asyncio
 import inspect
@@ -11,7 +11,7 @@ from service.engines.passing_on import METHODS, Method, PassesOn
 
 
 class Noting(PassesOn):
-    """Answers with what it is asked."""
+    """Answers with the name and the arguments of each call."""
 
     async def pass_on(self, method: Method, arguments: Mapping[str, Any]) -> Any:
         return method.name, dict(arguments)
@@ -22,13 +22,13 @@ class Noting(PassesOn):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_each_method_is_passed_on(name: str) -> None:
-    """By position or by name."""
+    """Arguments may be given by position or by name."""
     parameters = list(inspect.signature(method := getattr(Noting(), name)).parameters)
     arguments = {parameter: object() for parameter in parameters}
     assert asyncio.run(method(*arguments.values())) == (name, arguments)
     assert asyncio.run(method(**arguments)) == (name, arguments)
 
 
-def test_which_see_exemplars() -> None:
+def test_which_methods_see_exemplars() -> None:
     private = {name: method.slots for name, method in METHODS.items() if method.slots is not None}
     assert private == {"contributions": "slots", "write": "slots", "keep": "blocks"}

@@ -26,7 +26,9 @@ async def settle() -> None:
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9)), min_size=1, max_size=12),
     st.data(),
 )
-def test_no_more_is_taken_than_there_is_and_nobody_overtakes(needs: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_no_more_is_taken_than_there_is_and_no_request_overtakes(
+    needs: list[tuple[int, int]], data: st.DataObject
+) -> None:
     places, blocks = 5, 10
 
     async def all_of_them() -> None:
@@ -46,7 +48,7 @@ def test_no_more_is_taken_than_there_is_and_nobody_overtakes(needs: list[tuple[i
             assert [number for number, _ in admitted] == sorted(number for number, _ in admitted)
             assert sum(need.places for _, need in here) <= places
             assert sum(need.blocks for _, need in here) <= blocks
-            assert here  # whoever is first is never kept waiting by nobody
+            assert here  # the first in line never waits while all places are free
             number, need = data.draw(st.sampled_from(here))
             given_back.append(number)
             pool.give(need)
@@ -80,7 +82,7 @@ def test_what_is_larger_than_all_there_is_is_admitted_alone() -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_whoever_gives_up_leaves_nothing_taken_and_keeps_nobody_waiting(at_once: bool) -> None:
+def test_a_request_that_gives_up_takes_nothing_and_keeps_no_other_waiting(at_once: bool) -> None:
     async def given_up() -> None:
         pool = Places(1, 9)
         await pool.take(Need(1, 0))
@@ -100,7 +102,7 @@ def test_whoever_gives_up_leaves_nothing_taken_and_keeps_nobody_waiting(at_once:
     run(given_up())
 
 
-def test_a_larger_cache_lets_in_who_waits() -> None:
+def test_a_larger_cache_admits_requests_that_wait() -> None:
     async def resized() -> None:
         pool = Places(4, 4)
         await pool.take(Need(1, 3))
@@ -115,7 +117,7 @@ def test_a_larger_cache_lets_in_who_waits() -> None:
 
 @pytest.mark.parametrize("written_in_s", [0.0, 0.05, 0.2])
 def test_a_turn_ends_at_a_time_that_was_fixed_before_unless_its_answer_overruns(written_in_s: float) -> None:
-    """So the next answer's wait says nothing of what this one really took."""
+    """The wait for the next answer therefore reveals nothing of the time that this one really took."""
 
     async def ended() -> float:
         loop, over = asyncio.get_running_loop(), asyncio.Event()

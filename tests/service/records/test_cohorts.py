@@ -1,6 +1,6 @@
-"""Whatever is opened, closed, signed, uploaded, forgotten and restored, nobody pays more than one cohort's budget.
+"""Whatever is opened, closed, signed, uploaded, forgotten and restored, no unit pays more than one cohort's budget.
 
-Backups are taken, processes die and others work at any point inside of all that, too (:meth:`History.inside`).
+At any point inside an operation backups are taken, processes die and others work, too (:meth:`History.inside`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def calibrated() -> CalibratedPlan:
 
 
 def document_of(name: str, number: int) -> str:
-    """That of a plan like no other of the knowledge base; what it says of budgets is not what is signed."""
+    """The document of a plan unlike all others of the knowledge base; its budget is not the one that is signed."""
     (task,) = calibrated().plan.tasks.values()
     tasks = {"topic": task.model_copy(update={"share": 1.0 + number})}
     plan = calibrated().plan.model_copy(update={"knowledge_base": name, "tasks": tasks})
@@ -93,14 +93,14 @@ class Deployment:
         self.trail, self.witness = records.audit, records.witness
         # Before SQLite locks the database for a transaction that writes, and before that is committed.
         sa.event.listen(self.database, "begin", self._begins)
-        sa.event.listen(self.database, "before_cursor_execute", self._says)
+        sa.event.listen(self.database, "before_cursor_execute", self._executes)
         sa.event.listen(self.database, "commit", self._commits)
 
     def _begins(self, connection: sa.Connection) -> None:
         if connection.dialect.name == "postgresql":
             self._commits(connection, locked=False)
 
-    def _says(self, connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+    def _executes(self, connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
         if statement == "BEGIN IMMEDIATE":
             self._commits(connection, locked=False)
 
@@ -128,7 +128,7 @@ class Deployment:
 
 
 def in_a_folder_of(folder: Path) -> Deployment:
-    """With a witness and backups."""
+    """A deployment with a witness and backups."""
     folder = Path(tempfile.mkdtemp(dir=folder))
     return Deployment(f"sqlite:///{folder}/service.sqlite", folder)
 
@@ -142,7 +142,7 @@ class Killed(BaseException):
 
 
 def an_operation(does: Callable[..., None]) -> Callable[..., None]:
-    """It has points, at which something else happens if :meth:`History.inside` said so."""
+    """Give a method points at which something else happens if :meth:`History.inside` planned it."""
 
     @wraps(does)
     def doing(self: History, *arguments: object) -> None:
@@ -161,7 +161,7 @@ def an_operation(does: Callable[..., None]) -> Callable[..., None]:
 
 
 class History:
-    """All that admins can do with one knowledge base, and who has paid: whoever a plan with answers left could draw."""
+    """What admins do with a knowledge base, and who has paid: the units that a plan with answers left could draw."""
 
     def __init__(self, here: Deployment, name: str) -> None:
         self.here, self.name = here, name
@@ -181,7 +181,7 @@ class History:
     def inside(self, point: int, does: str, *arguments: object) -> None:
         """At the nth point of the next operation, do something else, too.
 
-        Points are where a transaction begins and where it commits; of a draw, also when its charge is made.
+        A transaction has a point where it begins and one where it commits; a draw has another after its charge.
         """
         self.planned.append((point, (does, *arguments)))
 
@@ -211,7 +211,7 @@ class History:
 
     @an_operation
     def sign(self, epsilon: int, *cohorts: int) -> None:
-        """Draw on some cohorts, or on the newest."""
+        """Sign a plan that draws on some cohorts, or on the newest."""
         document = document_of(self.name, next(self.numbers))
         self.epsilon[document] = epsilon
         with suppress(BudgetExceededError, CohortError):
@@ -242,7 +242,7 @@ class History:
 
     @an_operation
     def draw(self) -> None:
-        """By every plan that may, once."""
+        """Draw once for every plan that has answers left."""
         ledger, store = self.here.ledger, self.here.store
         if self.here.witness:
             with suppress(LedgerRestoredError):
@@ -272,7 +272,7 @@ class History:
             acknowledge(self.here.database, self.here.witness, loss, by="root", outside=witness.bring_back)
 
     def play(self, story: str) -> None:
-        """``upload ann; sign 2 1``: what is done, a step each, drawing after most."""
+        """Take the steps of a story such as ``upload ann; sign 2 1``, drawing after most."""
         for does, *arguments in map(words, story.split("; ")):
             getattr(self, does)(*arguments)
             if does not in ("inside", "draw", "back_up"):
@@ -332,7 +332,7 @@ class Steps(RuleBasedStateMachine):
 
 
 class StepsAndRestores(Steps):
-    """And backups, also inside of a step."""
+    """Steps with backups and restores among them, and backups inside them."""
 
     @rule()
     def back_up(self) -> None:
@@ -350,7 +350,7 @@ class StepsAndRestores(Steps):
     def inside(self, at: History, point: int, step: str) -> None:
         super().inside(at, point, step)
 
-    def teardown(self) -> None:  # of a loss that nobody acknowledged the books are wrong
+    def teardown(self) -> None:  # after a loss that was not acknowledged the books are wrong
         self.draw()
         self.history.here.close()
 
@@ -366,7 +366,7 @@ def any_history(fresh: Callable[[], Any], examples: int, steps: type[Steps] = St
 
 
 def is_found(fresh: Callable[[], Any], story: str, bugs: Sequence[tuple], monkeypatch) -> None:
-    """A story in which nobody pays too much, but with the bugs."""
+    """Check that ann pays too much in a story with the bugs, and that no unit does without them."""
     fresh().play(story)
     for bug in bugs:
         monkeypatch.setattr(*bug)
@@ -386,12 +386,12 @@ def restorable(tmp_path: Path) -> Callable[[], History]:
 
 
 @pytest.mark.slow
-def test_nobody_pays_more_than_one_cohorts_budget(fresh: Callable[[], History]) -> None:
+def test_no_unit_pays_more_than_one_cohorts_budget(fresh: Callable[[], History]) -> None:
     any_history(fresh, 12)
 
 
 @pytest.mark.slow
-def test_nor_after_any_restore(restorable: Callable[[], History]) -> None:
+def test_no_unit_pays_more_after_any_restore(restorable: Callable[[], History]) -> None:
     any_history(restorable, 20, StepsAndRestores)
 
 
@@ -481,7 +481,7 @@ OPERATIONS = {
 
 
 def every_point(restorable: Callable[[], History]) -> None:
-    """A backup at each point of each operation."""
+    """Take a backup at each point of each operation."""
     for before, operation in [(before, one) for before, some in OPERATIONS.items() for one in some]:
         for point in itertools.count(1):
             history = restorable()
@@ -502,7 +502,7 @@ NO_END_COUNTS = ((restoring, "_begun", lambda _trail, _common: ()), (witness, "b
 
 
 @pytest.mark.slow
-def test_a_backup_at_any_point_inside_an_operation_lets_nobody_pay_twice(
+def test_a_backup_at_any_point_inside_an_operation_lets_no_unit_pay_twice(
     restorable: Callable[[], History], monkeypatch
 ) -> None:
     every_point(restorable)
@@ -516,11 +516,11 @@ def test_an_upload_is_witnessed_before_anything_is_stored(restorable: Callable[[
     def known_before() -> set[bool]:
         here, known = (history := restorable()).here, set()
 
-        def says(_connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        def executes(_connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
             if statement.startswith(("INSERT INTO units", "INSERT INTO exemplars")):
                 known.add(ExemplarsIngested.kind in {event.kind for event in here.witness.events(0)})
 
-        sa.event.listen(here.database, "before_cursor_execute", says)
+        sa.event.listen(here.database, "before_cursor_execute", executes)
         history.upload("ann")
         here.close()
         return known
@@ -545,12 +545,12 @@ def test_an_upload_ends_also_if_it_fails_and_one_that_crashed_hinders_nothing(re
     begun, ended = ExemplarsIngested.kind, UploadEnded.kind
     events = here.trail.events(kinds=[begun, ended])
     assert [event.kind for event in events] == [begun, ended, begun, begun, ended, begun, ended]
-    assert events[0].at == events[1].at  # how long storing takes tells how much is stored
+    assert events[0].at == events[1].at  # the time of storing reveals how much is stored
     here.close()
 
 
 def test_an_upload_that_was_begun_counts_as_lost_once_a_restore_loses_something(restorable: Callable[[], History]):
-    """Of one that crashed, and of one inside of which the backup was taken, only the announcement is there."""
+    """Only its announcement is there if it crashed, or if the backup was taken inside it."""
     for upload in ("inside 3 crash; upload bo", "inside 3 back_up; upload bo"):
         for own, ended in (("", False), ("open", True)):
             history = restorable()
@@ -562,7 +562,7 @@ def test_an_upload_that_was_begun_counts_as_lost_once_a_restore_loses_something(
             here.witness.catch_up()
             history.play("; ".join(filter(None, ["restore", own, "acknowledge"])))
             status = here.ledger.budgets.status("kb")
-            assert (status.archived_at is not None) is ended  # a cohort was opened: nobody knows who is in which
+            assert (status.archived_at is not None) is ended  # a cohort was opened: which units are in which is unknown
             before = len(status.cohorts)
             history.play("open")
             assert len(here.ledger.budgets.status("kb").cohorts) == before == 1 + ended
@@ -576,5 +576,5 @@ def test_a_cohort_lost_in_a_restore_is_there_again(restorable: Callable[[], Hist
     assert [(one.epsilon, one.free_epsilon) for one in status.cohorts] == [(2, 0), (2, 1)]
     assert [slot[0].fields["text"] for slot in history.here.store.every_unit("kb", [2])] == ["bo"]
     assert all(task.left for task in status.tasks)
-    history.open()  # whoever else was uploaded and lost would be taken for new
+    history.open()  # another unit that was uploaded and lost would be taken for new
     assert len(history.here.store.get("kb").public_sizes) == 2

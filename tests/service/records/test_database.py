@@ -149,8 +149,10 @@ def _open_each(urls: list[str], together: threading.Barrier, failures: multiproc
 
 @pytest.mark.slow
 def test_processes_may_open_a_new_file_at_the_same_moment(tmp_path: Path):
-    """SQLite does not wait while another process switches the file to the write-ahead log; without our waiting about
-    one file in thirty fails so, hence so many."""
+    """SQLite does not wait while another process switches the file to the write-ahead log.
+
+    Without our waiting about one file in thirty fails for this reason, so the test opens 150.
+    """
     together, failures = FRESH.Barrier(8), FRESH.Queue()
     urls = [f"sqlite:///{tmp_path}/{number}.sqlite" for number in range(150)]
     processes = [FRESH.Process(target=_open_each, args=(urls, together, failures)) for _ in range(8)]

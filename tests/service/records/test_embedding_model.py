@@ -25,7 +25,7 @@ def models(tmp_path: Path) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def test_a_database_is_refused_by_whoever_has_another_model(database_url: str, tmp_path: Path, models: list[str]):
+def test_a_process_with_another_model_refuses_the_database(database_url: str, tmp_path: Path, models: list[str]):
     one, other = models
     make_records(tmp_path, settings=unwitnessed(database_url, embedding_model=one)).database.dispose()
     with pytest.raises(OtherEmbeddingModelError, match="DPICL_EMBEDDING_MODEL"):

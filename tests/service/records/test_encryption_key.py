@@ -1,4 +1,4 @@
-"""The encryption key changed: nobody waits, nothing is lost, repeated questions stay free."""
+"""A change of the encryption key: no caller waits, nothing is lost, repeated questions stay free."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ def settings(url: str, key: str) -> Settings:
 
 
 def replica(url: str, key: str) -> Services:
-    """A process that serves; of another's, it shares the database alone."""
+    """A process that serves; it shares nothing but the database with other processes."""
     return open_services(open_records(settings(url, key)), MajorityEngine(), EMBEDDER)
 
 
@@ -79,7 +79,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_
 
 
 def commands() -> list[str]:
-    """What the page for operators tells to type."""
+    """The commands on the page for operators."""
     page = (DOCS / "maintenance.md").read_text(encoding="utf-8")
     section = page.split("## Change the encryption key")[1].split("\n## ")[0]
     found = re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
@@ -95,7 +95,7 @@ def test_the_documented_commands_change_the_key(dpicl: Shell, tmp_path: Path, mo
         match command.split():
             case ["dpicl", *arguments]:
                 dpicl.ok(*arguments)
-            case ["export", assignment]:  # in a service's environment, the one takes the other's place
+            case ["export", assignment]:  # in a service's environment, one variable takes the other's place
                 monkeypatch.setenv(*assignment.split("=", 1))
                 monkeypatch.delenv("DPICL_ENCRYPTION_KEY")
             case _:

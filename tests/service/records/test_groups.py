@@ -1,4 +1,4 @@
-"""Whoever is in several knowledge bases of a group never pays more than its budget, whatever is done to them."""
+"""A unit in several knowledge bases of a group never pays more than the group's budget, whatever is done to them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sharing:
         self.histories = [*self.of.values()]
 
     def join(self, which: str, epsilon: int = SHARED) -> None:
-        """Make the group, if it is not there."""
+        """Let a knowledge base join the group, which is opened if it does not exist."""
         with suppress(GroupError):
             self.here.ledger.groups.open(self.group, epsilon, 0, by="root")
         with suppress(GroupError):
@@ -56,7 +56,7 @@ class Sharing:
             assert sum(paid) <= SHARED, f"{unit} pays {paid} in all"
 
     def play(self, story: str) -> None:
-        """``join a; a upload ann; a sign 2 1; back_up``: a step each, drawing after each."""
+        """Take the steps of a story such as ``join a; a upload ann; a sign 2 1; back_up``, drawing after each."""
         for step in story.split("; "):
             first, *rest = step.split()
             history = self.of.get(first)
@@ -95,12 +95,12 @@ class SharedStepsAndRestores(Joining, StepsAndRestores):
 
 
 @pytest.mark.slow
-def test_nobody_pays_more_than_the_group_has(fresh: Callable[[], Sharing]) -> None:
+def test_no_unit_pays_more_than_the_group_has(fresh: Callable[[], Sharing]) -> None:
     any_history(fresh, 12, SharedSteps)
 
 
 @pytest.mark.slow
-def test_nor_after_any_restore(restorable: Callable[[], Sharing]) -> None:
+def test_no_unit_pays_more_after_any_restore(restorable: Callable[[], Sharing]) -> None:
     any_history(restorable, 15, SharedStepsAndRestores)
 
 
@@ -150,7 +150,7 @@ def test_the_most_is_that_of_epsilon_and_that_of_delta() -> None:
     assert promised.most_paid(signed) == (2, 3)
 
 
-def test_whoever_signs_at_the_same_time_in_two_knowledge_bases_sees_what_the_other_took(fresh: Callable[[], Sharing]):
+def test_plans_signed_at_the_same_time_in_two_knowledge_bases_share_the_budget(fresh: Callable[[], Sharing]):
     sharing = fresh()
     sharing.join("a")
     sharing.join("b")
@@ -163,11 +163,11 @@ def test_whoever_signs_at_the_same_time_in_two_knowledge_bases_sees_what_the_oth
     sharing.here.close()
 
 
-def test_what_others_left_is_said_and_is_what_further_plans_may_ask_for(fresh: Callable[[], Sharing]) -> None:
+def test_what_others_left_is_shown_and_is_what_further_plans_may_ask_for(fresh: Callable[[], Sharing]) -> None:
     sharing = fresh()
     sharing.play("join a; join b; a sign 2; b open; b sign 1 2")
     budgets, name = sharing.here.ledger.budgets, sharing.of["b"].name
-    assert [one.free_epsilon for one in budgets.status(name).cohorts] == [1, 0]  # nobody is in both cohorts
+    assert [one.free_epsilon for one in budgets.status(name).cohorts] == [1, 0]  # no unit is in both cohorts
     for epsilon in (1, 20):  # the second is more than the cohort would have alone, too
         only = rf"ε = {epsilon},.* group '{sharing.group}' .*\(ε = 0, δ = 0\).* cohort 2 of '{name}'"
         with pytest.raises(BudgetExceededError, match=only):

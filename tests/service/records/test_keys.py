@@ -28,7 +28,7 @@ def keys(engine: sa.Engine, clock: Clock) -> ApiKeys:
     return ApiKeys(engine, clock=clock)
 
 
-def test_a_token_is_its_keys_and_nobody_elses(keys: ApiKeys, clock: Clock):
+def test_a_token_belongs_to_one_key_alone(keys: ApiKeys, clock: Clock):
     ana, ana_token = keys.create("ana", "analyst")
     _, root_token = keys.create("root", "admin")
     assert ana_token.startswith(PREFIX)
@@ -49,7 +49,7 @@ def test_the_database_holds_no_token(keys: ApiKeys, engine: sa.Engine):
     assert token[len(PREFIX) :] not in str(row)
 
 
-def test_a_revoked_key_is_refused_for_ever_and_stays_listed(keys: ApiKeys, clock: Clock):
+def test_a_revoked_key_is_refused_permanently_and_stays_listed(keys: ApiKeys, clock: Clock):
     key, token = keys.create("ana", "analyst")
     other, other_token = keys.create("bo", "analyst")
     keys.revoke(key.id)
@@ -86,7 +86,7 @@ def test_a_rotated_key_is_the_same_key_under_another_token(keys: ApiKeys, engine
     assert valid() == [1, 2, 3]
     clock.now += timedelta(hours=1)
     assert valid() == [2, 3]
-    rotated = rotate(rotated)  # as after a theft: nothing of before stands
+    rotated = rotate(rotated)  # as after a theft: no earlier token is valid
     assert valid() == [4]
     assert verify(AuditTrail(engine).export()).problems == []
     keys.revoke(made.id)
@@ -114,7 +114,7 @@ def test_a_rotation_without_overlap_ends_the_keys_sessions(keys: ApiKeys, engine
     assert sessions.find(held) is None
 
 
-def test_of_racing_rotations_one_wins_and_the_others_are_told(keys: ApiKeys, engine: sa.Engine):
+def test_of_racing_rotations_one_wins_and_the_others_raise(keys: ApiKeys, engine: sa.Engine):
     made, first = keys.create("ana", "analyst")
     together = threading.Barrier(4)
 
@@ -181,7 +181,7 @@ def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock, engine:
     assert keys.list()[0].last_used_at == clock.now == first + timedelta(seconds=60)
 
 
-def test_limits_are_set_changed_and_told_to_the_trail(keys: ApiKeys, engine: sa.Engine):
+def test_limits_are_set_changed_and_recorded_in_the_trail(keys: ApiKeys, engine: sa.Engine):
     key, token = keys.create("ana", "analyst", quota=5, rate_per_minute=60, by="root")
     assert (key.quota, key.charged, key.rate_per_minute) == (5, 0, 60)
     assert keys.authenticate(token) == key

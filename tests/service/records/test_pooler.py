@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def pooled(new_postgres):
-    """A database whose server would not wait for the disk: its URL, and that through a pooler."""
+    """A database whose server would not wait for the disk: its URL, and its URL through a pooler."""
     direct = sa.make_url(new_postgres())
     with open_database(direct.render_as_string(hide_password=False)).begin() as connection:
         connection.exec_driver_sql(f"ALTER DATABASE {direct.database} SET synchronous_commit = off")
@@ -80,7 +80,7 @@ def test_every_charge_is_made_where_ledger_and_witness_are_behind_one(pooled, tm
 
 
 def test_what_needs_the_database_for_itself_refuses_one(pooled, tmp_path) -> None:
-    """Whoever else is behind it has no session of the server between two transactions."""
+    """Between two transactions, other processes behind a pooler have no server session that would show them."""
     direct, url = pooled
     unwitnessed = {"development": True, "latency_unpadded": True, "witness_url": "none"}
     make_records(tmp_path, settings=Settings(database_url=direct, **unwitnessed)).database.dispose()

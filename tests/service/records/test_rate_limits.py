@@ -26,7 +26,7 @@ def test_a_burst_and_then_one_per_interval(rates: RateLimits, clock: Clock):
     assert rates.take("ana", 60, burst=3).left == 2
 
 
-def test_a_clock_that_ran_ahead_locks_nobody_out(rates: RateLimits, clock: Clock):
+def test_a_clock_that_ran_ahead_locks_no_caller_out(rates: RateLimits, clock: Clock):
     clock.advance(7 * 3600)
     rates.take("ana", 60, burst=3)
     clock.advance(-7 * 3600)

@@ -21,7 +21,7 @@ def once(engine: sa.Engine, clock: Clock) -> RequestsOnce:
 
 
 def change(once: RequestsOnce, engine: sa.Engine, attempt: Attempt) -> None:
-    """Something that is audited, done by this attempt."""
+    """Make a change that is audited, in this attempt."""
     before = trail.beside.set(once.noted(attempt))
     try:
         ApiKeys(engine).create("ana", "analyst")
@@ -51,7 +51,7 @@ def test_of_many_at_once_one_begins(once: RequestsOnce) -> None:
 
 
 def test_a_change_is_noted_in_its_own_transaction(once: RequestsOnce, engine: sa.Engine, clock: Clock) -> None:
-    """So a process that dies after it cannot do it again, and one that dies before it can be followed by another."""
+    """A process that dies after the change cannot repeat it; one that dies before it can be followed by another."""
     attempt = once.begin("root", "k", b"request")
     change(once, engine, attempt)
     once.refused(attempt)  # it failed afterwards
@@ -60,7 +60,7 @@ def test_a_change_is_noted_in_its_own_transaction(once: RequestsOnce, engine: sa
         once.begin("root", "k", b"request")
 
 
-def test_one_that_was_begun_anew_cannot_change_anything_any_more(
+def test_an_attempt_that_another_replaced_can_no_longer_change_anything(
     once: RequestsOnce, engine: sa.Engine, clock: Clock
 ) -> None:
     slow = once.begin("root", "k", b"request")
@@ -69,7 +69,7 @@ def test_one_that_was_begun_anew_cannot_change_anything_any_more(
     with pytest.raises(InProgressError):
         change(once, engine, slow)
     assert ApiKeys(engine).list() == []
-    once.refused(slow)  # which is not its to forget
+    once.refused(slow)  # has no effect: the second attempt has taken over
     change(once, engine, second)
     once.keep(second, 201, "{}")
     assert once.begin("root", "k", b"request") == Answered(201, "{}")
@@ -90,7 +90,7 @@ def test_one_that_changed_nothing_may_be_sent_again_and_old_ones_are_forgotten(
 
 
 def test_responses_lie_encrypted(once: RequestsOnce, engine: sa.Engine) -> None:
-    """That of an upload names values of private rows."""
+    """The response to an upload names values of private rows."""
     attempt = once.begin("ana", "k", b"upload")
     once.keep(attempt, 201, '{"values": {"label": {"asthma": 3}}}')
     with engine.connect() as connection:

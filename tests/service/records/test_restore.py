@@ -37,7 +37,7 @@ from tests.service.shell import Shell
 
 
 class Database:
-    """The service's database, backed up and restored with its own tools while nobody looks at it."""
+    """The service's database, backed up and restored with its own tools while no process uses it."""
 
     def __init__(self, url: str, witness: str, folder: Path) -> None:
         self.url, self.witness, self.backup = url, witness, folder / "backup"
@@ -87,7 +87,7 @@ def database(
 
 @pytest.fixture
 def opened(dpicl: Shell, database: Database, tmp_path: Path, calibrated: CalibratedPlan) -> Services:
-    """A service with a signed plan of 20 answers; ``dpicl`` works on the same database, whatever order they come in."""
+    """A service with a signed plan of 20 answers; ``dpicl`` works on its database in any order of fixtures."""
     dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", database.url)
     records = make_records(tmp_path, settings=database.settings())
     sign(records, calibrated, "test")
@@ -165,8 +165,8 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(opened, database
 
 
 @pytest.mark.parametrize("signed", ["before", "after"])
-def test_a_release_that_was_made_once_is_not_made_again(opened, database: Database, dpicl, signed: str) -> None:
-    """Whether the backup knows its plan or not: the restored ledger has its charge, and no release."""
+def test_a_one_time_release_is_not_made_again(opened, database: Database, dpicl, signed: str) -> None:
+    """The restored ledger has its charge, and no release, whether or not the backup knows its plan."""
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
     calibrated = calibrate_plan(load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "9.0e-5")), 60)
     if signed == "before":
@@ -257,7 +257,9 @@ def test_what_admins_do_is_witnessed_when_the_command_ends(dpicl: Shell, databas
         ("postgresql://db/dpicl", None, None),
     ],
 )
-def test_the_witness_lies_beside_a_sqlite_database_unless_told(database: str, told: str | None, where: str | None):
+def test_the_witness_lies_beside_a_sqlite_database_unless_its_url_is_set(
+    database: str, told: str | None, where: str | None
+):
     assert witness_url(Settings(database_url=database, witness_url=told)) == where
 
 
@@ -273,7 +275,7 @@ def test_a_postgresql_database_wants_to_know_where_its_witness_is(new_postgres: 
         open_records(Settings(database_url=url, witness_url=nowhere, development=True))
 
 
-def test_backing_up_says_what_it_cannot_do(dpicl: Shell, tmp_path: Path) -> None:
+def test_backing_up_reports_what_it_cannot_do(dpicl: Shell, tmp_path: Path) -> None:
     assert "no database at" in dpicl.fails("ledger", "backup", tmp_path / "copy")
     dpicl.ok("keys", "create", "ana")
     dpicl.ok("ledger", "backup", tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""The schema: an empty database becomes what the tables say, once, and no code works on another version's."""
+"""The schema: an empty database becomes what the tables define, once, and no code works on another version's."""
 
 import threading
 from pathlib import Path
@@ -44,7 +44,7 @@ def at_revision(engine: sa.Engine, revision: str) -> None:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
 
 
-def test_the_migrated_schema_is_what_the_tables_say(engine: sa.Engine):
+def test_the_migrated_schema_is_what_the_tables_define(engine: sa.Engine):
     assert migrate(engine) == (None, newest())
     assert differences(engine) == []
     assert triggers(engine) == {guard.name for guard in GUARDS}
@@ -108,7 +108,9 @@ def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, e
 
 
 @pytest.mark.slow
-def test_the_command_tells_what_it_did(database_url: str, engine: sa.Engine, tmp_path: Path, dpicl: Shell, monkeypatch):
+def test_the_command_reports_what_it_did(
+    database_url: str, engine: sa.Engine, tmp_path: Path, dpicl: Shell, monkeypatch
+):
     def run(*arguments: str) -> tuple[int, str]:
         code, out, err = dpicl(*arguments)
         return code, " ".join((out + err).split())

@@ -64,7 +64,7 @@ def test_whose_text_and_how_it_is_sanitised_matter(database: sa.Engine, sanitize
 
 
 def test_the_cap_holds_for_all_conversations_together(database: sa.Engine, sanitizer: TextSanitizer) -> None:
-    """And refuses the whole of a batch, but nothing that is free."""
+    """It refuses a batch as a whole, but nothing that is free."""
     ledger = TextLedger(database, SECRET, cap=9 * sanitizer.epsilon)
     (first,), _ = ledger.sanitize(sanitizer, [TEXT], owner="ann", conversation="today")
     ledger.sanitize(sanitizer, ["bdf bdg bdh"], owner="ann", conversation="tomorrow")
@@ -78,7 +78,7 @@ def test_the_cap_holds_for_all_conversations_together(database: sa.Engine, sanit
     ledger.sanitize(sanitizer, ["bdj bdk bdl"], owner="bob")
 
 
-def test_nobody_escapes_the_cap(database: sa.Engine, sanitizer: TextSanitizer) -> None:
+def test_a_text_without_an_owner_does_not_escape_the_cap(database: sa.Engine, sanitizer: TextSanitizer) -> None:
     with pytest.raises(ValueError, match="name"):
         TextLedger(database, SECRET, cap=1).sanitize(sanitizer, [TEXT], owner="")
 

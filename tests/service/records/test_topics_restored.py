@@ -1,4 +1,4 @@
-"""A backup gives no topic its answers back, and nobody another topic: what a restore takes from topics, it ends."""
+"""A restore gives no topic its answers back and no unit another topic: topics that lose something to it are ended."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ KETTLE, LAMP = "shop.mood#kettle@1", "shop.mood#lamp@1"
 
 
 def restored(records: Records, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> Records:
-    """What happens before a backup and after it, the restore, and its acknowledgement."""
+    """The records after a restore and its acknowledgement, with what happens before the backup and after it."""
     file = folder / "service.sqlite"
     before()
     records.witness.catch_up()
@@ -73,7 +73,7 @@ def test_charges_come_back_to_their_topic(tmp_path: Path) -> None:
 
 
 def lose_an_upload(folder: Path) -> Records:
-    """Somebody who was on kettles is lost, and comes back with a lamp."""
+    """A unit that was on kettles is lost, and comes back with a lamp."""
     records = opened(folder)
     analyst(records)
 
@@ -86,7 +86,7 @@ def lose_an_upload(folder: Path) -> Records:
     return back
 
 
-def test_whoever_was_lost_pays_on_no_second_topic(tmp_path: Path) -> None:
+def test_a_lost_unit_pays_on_no_second_topic(tmp_path: Path) -> None:
     back = lose_an_upload(tmp_path)
     assert charged(back) == {KETTLE: 3, LAMP: 3}
     with pytest.raises(AnswersExhaustedError):

@@ -1,4 +1,4 @@
-"""What `dpicl serve` says where it cannot start: a port that is taken, a machine too busy for Ray."""
+"""The errors of `dpicl serve` where it cannot start: a port that is taken, a machine too busy for Ray."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ main()
 
 @contextmanager
 def listening(address: str) -> Iterator[int]:
-    """A port where somebody listens as Serve's proxy does: others may share it."""
+    """A port where a server listens as Serve's proxy does: other servers may share it."""
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -40,7 +40,7 @@ def listening(address: str) -> Iterator[int]:
 
 
 def serve_without_raylet(port: int, folder: Path) -> tuple[int, str, list[psutil.Process]]:
-    """`dpicl serve` where Ray has little time to start: its exit status, what it said, and what it left running."""
+    """Run `dpicl serve` where Ray has little time to start; return its exit status, errors and processes left over."""
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(port)],
@@ -76,7 +76,7 @@ def _marked(process: psutil.Process, mark: str) -> bool:
 
 @pytest.mark.parametrize("theirs", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
 @pytest.mark.parametrize("ours", ["127.0.0.1", "0.0.0.0", "localhost"])  # noqa: S104
-def test_a_port_where_somebody_listens_is_refused(theirs, ours):
+def test_a_port_where_a_server_listens_is_refused(theirs, ours):
     taken = r"port \d+ .* taken.*--port"
     with listening(theirs) as port, pytest.raises(NotStartedError, match=taken), claimed(ours, port):
         pytest.fail("claimed")
@@ -84,7 +84,7 @@ def test_a_port_where_somebody_listens_is_refused(theirs, ours):
         pass
 
 
-def test_what_a_service_left_behind_takes_no_port():
+def test_connections_that_a_service_left_behind_take_no_port():
     with listening("127.0.0.1") as port:
         pass
     with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)) as client:
@@ -112,7 +112,7 @@ def test_a_second_service_is_refused_while_the_first_does_not_listen_yet(dpicl: 
 
 
 @pytest.mark.lengthy
-def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
+def test_a_ray_that_does_not_start_is_reported_in_one_line(tmp_path):
     with listening("127.0.0.1") as port:
         pass
     status, said, left = serve_without_raylet(port, tmp_path)
@@ -128,7 +128,7 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
     [({}, False), ({"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}, True)],
     ids=["as Ray is", "with gRPC's own limit"],  # as set here is how services start in tests/e2e
 )
-def test_a_limit_on_messages_that_would_tell_of_exemplars_is_refused(settings: dict[str, str], refused: bool) -> None:
+def test_a_limit_on_messages_that_would_reveal_exemplars_is_refused(settings: dict[str, str], refused: bool) -> None:
     elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("RAY_SERVE")}
     done = subprocess.run(
         [sys.executable, "-c", "from service.serving.local_ray import require_whole_messages as check; check()"],

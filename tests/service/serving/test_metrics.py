@@ -89,7 +89,7 @@ def test_answers_repeats_voids_and_refusals_are_counted(scraper: Scraper, toy_en
     assert scraper.value("dpicl_audit_events_total") == trail.sequence
 
 
-def test_a_release_that_is_made_once_never_runs_out(scraper: Scraper) -> None:
+def test_a_one_time_release_never_runs_out(scraper: Scraper) -> None:
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
     plan = load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "5.0e-5"))
     sign(scraper.services.records, calibrate_plan(plan, 60), "test")
@@ -108,7 +108,7 @@ def test_budgets_and_what_was_spent(scraper: Scraper) -> None:
     settings = scraper.services.records.settings
     assert scraper.value("dpicl_attention_percent") == settings.attention_percent
     assert scraper.value("dpicl_attention_days") == settings.attention_days
-    for reason in ("answers-exhausted", "quota-exhausted"):  # told before the first
+    for reason in ("answers-exhausted", "quota-exhausted"):  # shown before the first refusal
         assert scraper.value("dpicl_refusals_total", task="toys.colour@1", reason=reason) == 0
     spent = {"knowledge_base": "toys", "version": "1"}
     assert scraper.value("dpicl_plan_epsilon_spent", **spent) == 0
@@ -131,7 +131,7 @@ def test_charges_whose_holder_died_are_overdue_and_then_lost(scraper: Scraper) -
 
 
 def age_charge(scraper: Scraper, seconds: float) -> None:
-    """Put the only charge's lease where it would be so many seconds after the charge."""
+    """Put the only charge's lease where it would be the given number of seconds after the charge."""
     records = scraper.services.records
     until = datetime.now(UTC) + timedelta(seconds=records.settings.lease_s - seconds)
     with records.database.begin() as connection:
@@ -145,7 +145,7 @@ def test_the_current_version_of_a_task_is_the_newest(scraper: Scraper, calibrate
     assert current == dict(zip(VERSIONS, (0, 1), strict=True))
 
 
-def test_a_changed_audit_trail_is_told_and_logged(scraper: Scraper, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_audit_trail_is_shown_and_logged(scraper: Scraper, capsys: pytest.CaptureFixture[str]) -> None:
     scraper.ask("a toy")
     events = scraper.value("dpicl_audit_events_total")
     assert scraper.value("dpicl_audit_checked_events") == events
@@ -157,14 +157,14 @@ def test_a_changed_audit_trail_is_told_and_logged(scraper: Scraper, capsys: pyte
     assert "".join(capsys.readouterr()).count("audit_chain_broken") == 1  # wherever this process logs to
 
 
-def test_a_restored_ledger_and_a_lost_witness_are_told(scraper: Scraper, tmp_path: Path) -> None:
+def test_a_restored_ledger_and_a_lost_witness_are_shown(scraper: Scraper, tmp_path: Path) -> None:
     witness = scraper.services.records.witness
     assert witness is not None
 
-    def told() -> tuple[float, float]:
+    def shown() -> tuple[float, float]:
         return scraper.value("dpicl_ledger_restored"), scraper.value("dpicl_witness_up")
 
-    assert told() == (0, 1)
+    assert shown() == (0, 1)
     with (
         closing(sqlite3.connect(tmp_path / "service.sqlite")) as ledger,
         closing(sqlite3.connect(":memory:")) as backup,
@@ -174,12 +174,12 @@ def test_a_restored_ledger_and_a_lost_witness_are_told(scraper: Scraper, tmp_pat
         backup.backup(ledger)
     with pytest.raises(LedgerRestoredError):
         witness.catch_up()
-    assert told() == (1, 1)
+    assert shown() == (1, 1)
     with closing(sqlite3.connect(tmp_path / "service.witness.sqlite")) as other:
         other.execute("DROP TABLE witnessed_events")
     with pytest.raises(WitnessUnavailableError):
         witness.catch_up()
-    assert told() == (0, 0)
+    assert shown() == (0, 0)
 
 
 def test_keys_by_role_and_status(scraper: Scraper) -> None:
@@ -193,7 +193,7 @@ def test_keys_by_role_and_status(scraper: Scraper) -> None:
         told = [scraper.value("dpicl_keys", role=role, status=status) for status in ("valid", "expired", "revoked")]
         assert tuple(told) == counts
     text = scraper.text()
-    assert not any(name in text for name in (scraper.analyst.id, expired.id, "decides"))  # which admins alone are told
+    assert not any(name in text for name in (scraper.analyst.id, expired.id, "decides"))  # which only admins may see
 
 
 def test_the_engine_is_up_until_it_is_not(services: Services, toy_engine: MajorityEngine) -> None:
@@ -209,7 +209,7 @@ def test_the_engine_is_up_until_it_is_not(services: Services, toy_engine: Majori
     assert first.value("dpicl_engine_up") == 0
 
 
-def test_every_replica_tells_the_same(scraper: Scraper) -> None:
+def test_every_replica_shows_the_same(scraper: Scraper) -> None:
     for i in range(3):
         scraper.ask(f"toy {i}")
     told = scraper.text()
@@ -218,11 +218,11 @@ def test_every_replica_tells_the_same(scraper: Scraper) -> None:
 
 
 def of_all(told: str) -> list[str]:
-    """What is shown of all replicas together."""
+    """Lines of metrics about all replicas together."""
     return [line for line in told.splitlines() if not line.startswith("dpicl_http_responses_total")]
 
 
-def test_who_asks_for_openmetrics_gets_it_and_an_operator_may_open_them(
+def test_metrics_are_available_as_openmetrics_and_an_operator_may_open_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPICL_METRICS_OPEN", "true")
@@ -237,7 +237,7 @@ def test_who_asks_for_openmetrics_gets_it_and_an_operator_may_open_them(
 
 
 def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    """Two knowledge bases that differ in their exemplars, asked the same: their metrics are alike."""
+    """Two knowledge bases that differ in their exemplars show the same metrics after the same questions."""
     texts = []
     for blue, folder in ((12, tmp_path / "some"), (2, tmp_path / "few")):
         records = make_records(folder, blue=blue)
@@ -252,14 +252,14 @@ def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated: Calibrat
 
 @pytest.fixture
 def reference() -> dict[str, tuple[str, str, str]]:
-    """Type, labels and meaning of each metric on the page of reference."""
+    """Type, labels and meaning of each metric on the reference page."""
     page = (DOCS / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(dpicl_\w+)` \| (\w+) \|([\w, `]*)\| (.+) \|$", page, flags=re.M)
     return {name: (kind, labels, meaning) for name, kind, labels, meaning in rows}
 
 
 def test_every_metric_is_documented(scraper: Scraper, reference: dict[str, tuple[str, str, str]]) -> None:
-    """With its type and labels; and nothing is documented that is not there."""
+    """The page gives the type and labels of each metric, and has no other metrics."""
     services = scraper.services
     note_engine(services.records.database, EngineInfo("majority", "alone", False, "for tests"))
     for i in range(8):
@@ -278,11 +278,11 @@ def test_prose_names_metrics_that_exist(page: str, reference: dict[str, tuple[st
 
 
 OF_PROMETHEUS = {"job", "instance", "pod", "alertname", "alertstate", "severity"}
-"""Labels that it adds by itself, or by the rules."""
+"""Labels that Prometheus adds by itself, or by the rules."""
 
 
-def test_rules_and_dashboards_ask_for_what_is_told(scraper: Scraper) -> None:
-    """By metrics, labels and values that a scrape has; and texts show labels that the metrics have."""
+def test_rules_and_dashboards_ask_for_metrics_that_exist(scraper: Scraper) -> None:
+    """Queries name metrics, labels and values that a scrape has, and texts show labels that the metrics have."""
     note_engine(scraper.services.records.database, EngineInfo("majority", "alone", False, "for tests", remote=True))
     values: dict[str, dict[str, set[str]]] = {}
     for (name, labels), _ in scraper.samples().items():

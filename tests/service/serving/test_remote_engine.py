@@ -20,7 +20,7 @@ QUERY = {"text": "a boat"}
 
 
 class Recorded(PassesOn):
-    """Answers with what it is asked; where ``fails`` is set, it raises an error that quotes that."""
+    """An engine that returns the call it gets, or raises an error that quotes the call, where ``fails`` is set."""
 
     fails = False
 
@@ -53,7 +53,7 @@ def engine(handle: DeploymentHandle[Any]) -> RemoteEngine:
     return RemoteEngine(handle, handle)
 
 
-async def test_what_it_is_asked(engine: RemoteEngine) -> None:
+async def test_the_engine_gets_all_arguments(engine: RemoteEngine) -> None:
     assert await engine.turn(TASK, 7, 0.5) == ("turn", {"task": TASK, "tokens": 7, "takes_s": 0.5})
     for name, slots, arguments in (
         ("contributions", "slots", {"task": TASK, "query": QUERY, "zero_shot": ZeroShot()}),
@@ -65,7 +65,9 @@ async def test_what_it_is_asked(engine: RemoteEngine) -> None:
         assert [[exemplar.fields for exemplar in slot] for slot in got[slots]] == [[], [SLOTS[1][0].fields]]
 
 
-async def test_a_failure_on_exemplars_says_nothing_of_them(engine: RemoteEngine, handle: DeploymentHandle[Any]) -> None:
+async def test_an_error_on_exemplars_reveals_nothing_of_them(
+    engine: RemoteEngine, handle: DeploymentHandle[Any]
+) -> None:
     await handle.fail.remote()
     assert await engine.contributions(TASK, QUERY, SLOTS, ZeroShot()) == []
     with pytest.raises(EngineUnavailableError, match=r"^the engine could not write an answer$"):

@@ -13,9 +13,9 @@ from service.sources.files import Source, open_file
 
 Record = dict[str, str]
 Write = Callable[[Sequence[Record]], Callable[[], AbstractContextManager[Source]]]
-"""A function that puts records where a source finds them, and returns what opens it."""
+"""A function that puts records where a source finds them, and returns a function that opens the source."""
 Rows = Callable[[Sequence[Record], Layout], Iterator[Row]]
-"""A function from records and a layout to the rows that are read where the records are."""
+"""A function that writes records, and reads them as rows by a layout."""
 
 TICKETS = [
     {"unit_id": "ana", "text": "Wo bleibt mein Päckchen? Es hieß: „morgen“; jetzt ist Juni", "label": "Mail"},
@@ -25,7 +25,7 @@ LAYOUT = Layout(("text", "label"))
 
 
 class RowsContract:
-    """What is read of any upload. A subclass has the fixture ``rows``.
+    """Tests of the rows of any upload. A subclass has the fixture ``rows``.
 
     Attributes:
         first: number of the first row in errors.
@@ -45,7 +45,7 @@ class RowsContract:
 
     @pytest.mark.parametrize("column", ["unit_id", "label"])
     def test_a_value_that_is_missing_is_named_by_row_and_field(self, rows: Rows, column: str) -> None:
-        """The rows before it are read; no value is repeated."""
+        """The rows before it are read, and the error repeats no value."""
         records = [{"unit_id": f"secret {n}", "text": "secret", "label": "secret"} for n in range(4)]
         records[2][column] = " "
         read = rows(records, LAYOUT)
@@ -62,7 +62,7 @@ class RowsContract:
 
 
 class SourceContract(RowsContract):
-    """What is read of a source. A subclass has the fixture ``write``."""
+    """Tests of the rows of a source. A subclass has the fixture ``write``."""
 
     @pytest.fixture
     def rows(self, write: Write) -> Rows:
@@ -85,7 +85,7 @@ class SourceContract(RowsContract):
 
 
 class FileContract(SourceContract, ABC):
-    """What is read of a file, or a folder of files, on this machine. A subclass has ``put``.
+    """Tests of a file, or a folder of files, on this machine. A subclass has ``put``.
 
     Attributes:
         name: name of the file or folder.
@@ -105,8 +105,8 @@ class FileContract(SourceContract, ABC):
 
         return write
 
-    def test_one_that_changes_while_it_is_read_is_refused(self, write: Write, tmp_path: Path) -> None:
-        """Half of a row that somebody still writes may look like a whole one."""
+    def test_a_file_that_changes_while_it_is_read_is_refused(self, write: Write, tmp_path: Path) -> None:
+        """Half of a row that another program still writes may look like a whole one."""
         opened, path = write(TICKETS), tmp_path / self.name
 
         def read_beside() -> None:

@@ -1,4 +1,4 @@
-"""Compressed files and archives: one file is read, or none and a sentence is said."""
+"""Compressed files and archives: their one file is read, or a sentence explains the refusal."""
 
 import bz2
 import gzip
@@ -104,7 +104,7 @@ def test_other_archives_are_refused(tmp_path: Path, data: bytes, message: str) -
         read(tmp_path / "t.csv.zip")
 
 
-def test_what_cannot_be_unpacked_here_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_unpacked_here_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv.zst").write_bytes(b"(\xb5/\xfd")
     with pytest.raises(ValueError, match="zstd"):
         read(tmp_path / "t.csv.zst")

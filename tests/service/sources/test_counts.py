@@ -1,4 +1,4 @@
-"""What is said of rows to the person whose rows they are."""
+"""Counts of rows and notices about them, for the person who uploads them."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_values_of_fields_with_few_and_short_ones_are_counted() -> None:
     assert list(counts.values["label"]) == ["Billing", "Keys", "billing"]
 
 
-def test_of_texts_nothing_is_said() -> None:
+def test_long_or_varied_texts_are_not_counted() -> None:
     long = ["x" * (LONGEST_VALUE + 1)] * 4
     assert counted(rows("abcd", text=long)).values == {}
     many = [str(i // 4) for i in range(4 * MOST_VALUES + 1)]
@@ -41,7 +41,7 @@ def test_of_texts_nothing_is_said() -> None:
     [("", None), ("a", None), ("aa", ONE_UNIT), ("aaaa", ONE_UNIT), ("ab", UNIT_A_ROW), ("abcd", UNIT_A_ROW)]
     + [(units, None) for units in ("aab", "aba", "abcb", "abca", "aaab")],
 )
-def test_odd_numbers_of_units_are_said(units: str, notice: str | None) -> None:
+def test_odd_numbers_of_units_are_noted(units: str, notice: str | None) -> None:
     assert counted(rows(units)).notice == notice
 
 

@@ -52,7 +52,7 @@ def test_the_refusal_shows_the_line_as_it_would_read(tmp_path: Path, encoding: s
     assert str(caught.value).isprintable()
 
 
-def test_what_comes_late_is_seen_too(tmp_path: Path) -> None:
+def test_an_encoding_that_changes_late_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     plain = HEADER.encode() + b"".join(b"u%d;%s;A\n" % (number, b"plain " * 200) for number in range(1500))
     assert len(plain) > SAMPLE_BYTES
@@ -96,7 +96,7 @@ def test_json_lines_are_utf_8(tmp_path: Path) -> None:
     ("data", "message"),
     [(b"\x1f\x8b", "gzip"), (b"PK\x03\x04", "workbook"), (b"PAR1", "Parquet"), (b"SQLite format 3\0", "--from-sql")],
 )
-def test_what_is_not_text_is_called_what_it_is(tmp_path: Path, data: bytes, message: str) -> None:
+def test_the_format_of_a_file_that_is_not_text_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "t.csv").write_bytes(data + bytes(range(256)))
     with pytest.raises(ValueError, match=message):
         read(tmp_path / "t.csv")

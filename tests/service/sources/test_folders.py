@@ -1,4 +1,4 @@
-"""Which files of a folder count, and tables whose files also hold rows that were deleted."""
+"""The files of a folder that count, and tables whose files also hold deleted rows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class TestFolder(FileContract):
     name = "parts"
 
     def put(self, records: Sequence[Record], path: Path) -> None:
-        """Three rows in a file, the others in the next."""
+        """Write three records to one file, and the others to the next."""
         for number, some in enumerate(filter(None, (records[:3], records[3:]))):
             file = path / f"year=202{number}" / f"part-{number}.parquet"
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ DELETED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", DELETED)
 def test_people_who_were_deleted_from_a_table_do_not_come_back(tmp_path: Path, kind: str) -> None:
-    """Whether the table is named, a folder that holds it, a partition of it, or one of its files."""
+    """The path may be that of the table, of a folder that holds it, of a partition, or of one of its files."""
     table = tmp_path / "lake" / "tickets"
     file = write(table / "year=2025" / "part-0.parquet", "ana", "bo")
     assert read(table) == ["ana", "bo"]
@@ -75,7 +75,7 @@ def test_people_who_were_deleted_from_a_table_do_not_come_back(tmp_path: Path, k
 
 
 def test_the_same_at_an_address() -> None:
-    """Of an object store that is in memory: it has no folders, only names."""
+    """The object store here is in memory: it has no folders, only names."""
     store = fsspec.filesystem("memory")
     with store.open("/bucket/tickets/part-0.parquet", "wb") as stream:
         pyarrow.parquet.write_table(rows("ana"), stream)
@@ -87,7 +87,7 @@ def test_the_same_at_an_address() -> None:
     store.rm("/bucket", recursive=True)
 
 
-def test_what_programs_keep_for_themselves_is_not_read(tmp_path: Path) -> None:
+def test_internal_files_of_programs_are_not_read(tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     for name in (
         "_temporary/0/part-1.parquet",
@@ -111,15 +111,15 @@ def test_a_folder_is_read_as_it_is_named(tmp_path: Path, name: str) -> None:
 
 
 def save(folder: Path, table: pa.Table, name: str = "data-00000-of-00001.arrow", **state: object) -> None:
-    """As `datasets` saves one to disk."""
+    """Save a table as `datasets` saves a dataset to disk."""
     folder.mkdir(parents=True, exist_ok=True)
     with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}], **state}))
 
 
-def test_of_a_saved_dataset_the_files_are_read_that_its_state_names(tmp_path: Path) -> None:
-    """Beside them may lie what it was before some of its people were filtered out."""
+def test_only_the_files_that_the_state_of_a_saved_dataset_names_are_read(tmp_path: Path) -> None:
+    """Files from before some people were filtered out may lie beside them."""
     save(tmp_path / "train", rows("ana", "bo"), name="data-00001-of-00002.arrow")
     save(tmp_path / "train", rows("ana"))
     assert read(tmp_path / "train") == ["ana"]

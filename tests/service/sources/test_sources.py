@@ -1,4 +1,4 @@
-"""The same rows, wherever they are and however they are written."""
+"""Sources of every kind and format give the same rows."""
 
 import codecs
 import datetime
@@ -58,7 +58,7 @@ def test_text_is_read_as_what_it_looks_like(tmp_path: Path, name: str, data: byt
     assert read(tmp_path / name) == (described, TICKETS)
 
 
-def test_what_is_said_of_a_text_is_believed(tmp_path: Path) -> None:
+def test_a_given_encoding_and_delimiter_are_used(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_bytes(table("|").encode("cp850", "replace"))
     described, rows = read(file, encoding="cp850", delimiter="|")
@@ -163,7 +163,7 @@ def web(tmp_path: Path) -> Iterator[str]:
         ("carrier-pigeon://loft/t.csv", "carrier-pigeon"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path: Path, where: str, message: str) -> None:
+def test_a_source_that_cannot_be_read_is_named(tmp_path: Path, where: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").touch()
     (tmp_path / "not.parquet").write_text("text")
@@ -174,7 +174,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, where: str, message: str) -
 
 @pytest.mark.parametrize("ending", ["parquet", "feather"])
 def test_a_column_that_is_not_needed_may_hold_anything(tmp_path: Path, ending: str) -> None:
-    """And no value of one that is needed is repeated, whatever the library says of it."""
+    """If it is needed, the error repeats no value, although the library's own message may."""
     unreadable = {
         "far": pa.array([None, 316_500_000_000], pa.timestamp("s")),
         "nanoseconds": pa.array([None, 1_700_000_000_000_000_001], pa.timestamp("ns")),
@@ -191,7 +191,7 @@ def test_a_column_that_is_not_needed_may_hold_anything(tmp_path: Path, ending: s
     assert not re.search(r"\d{6}", str(caught.value).partition(ending)[2])
 
 
-def test_only_the_columns_that_are_needed_are_read_and_all_are_told(tmp_path: Path) -> None:
+def test_only_the_columns_that_are_needed_are_read_and_the_others_are_named(tmp_path: Path) -> None:
     file = tmp_path / "t.parquet"
     columns = {"patient": [uuid.UUID(int=1).bytes], "note": ["a"], "icd": [1.5], "on": [datetime.date(2025, 3, 1)]}
     pyarrow.parquet.write_table(pa.table(columns), file)
@@ -214,7 +214,7 @@ def test_only_the_columns_that_are_needed_are_read_and_all_are_told(tmp_path: Pa
 
 @pytest.fixture
 def shop(database_url: str) -> str:
-    """A database of somebody else's; it has a table of tickets."""
+    """A database of another program, with a table of tickets."""
     engine = sa.create_engine(database_url)
     tickets = sa.Table(
         "tickets",
@@ -245,7 +245,7 @@ def test_a_query_is_read(shop: str) -> None:
 
 
 def test_one_person_is_one_unit_wherever_they_come_from(database_url: str, tmp_path: Path) -> None:
-    """By a number and by a UUID; and is forgotten by any spelling of it."""
+    """The unit's id is a number or a UUID, and the unit is forgotten by any spelling of it."""
     who, stored = uuid.UUID("0a1b2c3d-0000-4000-8000-00000000abcd"), open_database(f"sqlite:///{tmp_path}/store")
     metadata.create_all(stored)
     store = ExemplarStore(stored, bytes(32))
@@ -279,7 +279,7 @@ def test_one_person_is_one_unit_wherever_they_come_from(database_url: str, tmp_p
             assert store.forget("kb", spelt) == 6
 
 
-def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:
+def test_a_query_goes_on_where_it_ended(shop: str, tmp_path: Path) -> None:
     file, layout = tmp_path / "shop.cursor", Layout(("body",), "customer")
     query = "SELECT customer, body, price FROM tickets WHERE price > :since AND price < {} ORDER BY body"
 
@@ -299,13 +299,13 @@ def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:
             Cursor.open("price", file, "0")
 
 
-def test_the_database_is_let_go_with_the_last_row(shop: str) -> None:
-    """What is done with the rows may take an hour, and servers end transactions that are idle."""
+def test_the_database_is_released_with_the_last_row(shop: str) -> None:
+    """The work on the rows may take an hour, and servers end transactions that are idle."""
     options = {"connect_args": {"options": "-c lock_timeout=1s"}} if shop.startswith("postgresql") else {}
     other = sa.create_engine(shop, **options)
     with open_query(shop, "SELECT customer, body FROM tickets") as source:
         assert len(list(source.rows(Layout(("body",), "customer")))) == 2500
-        with other.begin() as connection:  # waits for whoever still reads
+        with other.begin() as connection:  # waits for transactions that still read
             connection.execute(sa.text("DROP TABLE tickets"))
     other.dispose()
 
@@ -366,7 +366,7 @@ def test_a_query_and_a_cursor_that_do_not_fit(
         ("SELECT customer, customer, body FROM tickets", "'customer'"),
     ],
 )
-def test_a_query_that_does_not_do_changes_nothing(shop: str, query: str, message: str) -> None:
+def test_a_query_that_does_not_fit_changes_nothing(shop: str, query: str, message: str) -> None:
     def read(query: str) -> list[object]:
         with open_query(shop, query) as source:
             return [row.fields["body"] for row in source.rows(Layout(("body",), "customer"))]
@@ -380,7 +380,7 @@ PASSWORD = "hunter2"  # pragma: allowlist secret
 
 
 @pytest.mark.parametrize("url", ["shop", f"postgresql+no_such_driver://ana:{PASSWORD}@localhost/shop"])
-def test_a_database_that_is_none_is_told_without_its_password(url: str) -> None:
+def test_an_error_about_a_database_shows_no_password(url: str) -> None:
     with pytest.raises(ValueError, match="database to read") as caught, open_query(url, "SELECT 1"):
         pass
     assert PASSWORD not in str(caught.value)

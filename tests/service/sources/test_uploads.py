@@ -1,4 +1,4 @@
-"""A file that a client uploads is read as one that lies on a disk."""
+"""A file that a client uploads is read like a file on disk."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

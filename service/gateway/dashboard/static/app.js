@@ -1,4 +1,4 @@
-// What htmx leaves to us. It keeps the focus of elements that have an id; we keep what is unfolded, and say when a
+// What htmx leaves to us. It keeps the focus of elements that have an id; we keep what is unfolded, and report when a
 // part of the page could not be refreshed.
 const unfolded = new Set();
 document.addEventListener("htmx:beforeSwap", (event) => {
@@ -17,7 +17,7 @@ document.addEventListener("htmx:afterSettle", () => {
     waiting.closest("details").dispatchEvent(new Event("toggle"));
   }
 });
-// The plan's lines under its text, as they wrap, and what the preview says of a line beside it where there is room.
+// The plan's lines under its text, as they wrap, and the preview's remarks on a line beside it where there is room.
 function beside() {
   const text = document.getElementById("text"), lines = document.querySelector(".lines");
   if (!text || !lines) return;
@@ -53,7 +53,7 @@ document.addEventListener("click", async (event) => {
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.confirm;
   if (question && !confirm(question)) return event.preventDefault();
-  // What takes a while says so, and is not sent twice.
+  // A request that takes a while shows it, and is not sent twice.
   const button = event.submitter;
   if (event.target.dataset.busy && button) {
     button.textContent = event.target.dataset.busy;

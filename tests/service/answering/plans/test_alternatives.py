@@ -1,4 +1,4 @@
-"""A task's budget spent otherwise, against what signing it so would give."""
+"""Other ways to spend a task's budget, compared with what signing each of them would give."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_each_is_what_it_would_be_if_it_were_signed() -> None:
     assert (voted.mechanism, voted.answers) == ("synthetic_exemplars", None)
     assert (voted.llm_calls, seen[-1].llm_calls, seen[-1].llm_tokens) == (2, 0, 0)
     assert 0 < voted.llm_tokens < seen[0].llm_tokens
-    assert voted.noise["noise_multiplier"] == seen[-1].noise["noise_multiplier"]  # of prototypes
+    assert voted.noise["noise_multiplier"] == seen[-1].noise["noise_multiplier"]  # the noise multiplier of prototypes
 
 
 @pytest.mark.slow

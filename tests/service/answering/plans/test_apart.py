@@ -1,4 +1,4 @@
-"""One-time releases by way of the deployment that reads whole knowledge bases, without Ray's processes."""
+"""One-time releases made by the deployment that reads whole knowledge bases, without Ray's processes."""
 
 from pathlib import Path
 
@@ -44,14 +44,16 @@ def fail(*_args, **_options):
     raise RuntimeError(PRIVATE)
 
 
-def test_why_it_cannot_be_made_is_said(records: Records, apart: Services) -> None:
+def test_the_reason_why_it_cannot_be_made_is_reported(records: Records, apart: Services) -> None:
     promise(records, noisy(alone(ONCE)), "test")
     charge_once(records.ledger, task_of(records))
     with pytest.raises(NotMadeError):
         apart.make("toys.for-ever")
 
 
-def test_what_may_depend_on_exemplars_is_not_said(records, apart: Services, monkeypatch, caplog, capfd) -> None:
+def test_nothing_that_may_depend_on_exemplars_is_disclosed(
+    records, apart: Services, monkeypatch, caplog, capfd
+) -> None:
     monkeypatch.setattr(ExemplarStore, "every_unit", fail)
     with pytest.raises(NotMadeError, match="plan 1 is signed") as caught:
         sign(records, noisy(alone(ONCE)), "test", make=apart.make)

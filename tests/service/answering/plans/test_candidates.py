@@ -1,4 +1,4 @@
-"""``dpicl plan candidates`` against a real chat server: what it is shown, and what comes of its replies."""
+"""``dpicl plan candidates`` against a real chat server: what the server is shown, and what becomes of its replies."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.model
 
 
 async def writing(asked: Asked) -> bytes:
-    """A text with white space about it: number 0 without a temperature, else another for each seed."""
+    """A text with white space around it: number 0 without a temperature, otherwise a different number for each seed."""
     label = "red" if "“red”" in asked.prompt else "blue"
     number = asked.body["seed"] if asked.body["temperature"] else 0
     return completion(f" A {label}\n toy,  number {number}.\n")

@@ -1,4 +1,4 @@
-"""A plan means the cohorts that it names when it is signed: it is charged to each, and draws on no other."""
+"""A plan applies to the cohorts that it names at signing: it is charged to each of them, and draws on no other."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_r
 
 
 def heard(engine: MajorityEngine) -> set[str]:
-    """Whose exemplars it was shown."""
+    """The kinds of toys whose exemplars the engine was shown."""
     shown = [slot for *_, slots in engine.shown for slot in slots]
     return {exemplar.fields["text"].split()[0] for slot in shown for exemplar in slot}
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> Records:
-    """Sixty toys of ε 8; then sixty trains of ε 5 and sixty cars of ε 4, each in a cohort of their own."""
+    """Sixty toys of ε 8; then sixty trains of ε 5 and sixty cars of ε 4, each kind in a cohort of its own."""
     opened = make_records(tmp_path)
     for what, epsilon in (("train", 5), ("car", 4)):
         opened.open_cohort("toys", epsilon=epsilon, delta=1e-3, public_size=60, by="root")
@@ -110,7 +110,7 @@ def test_cohorts_are_numbers_in_order(written: str) -> None:
 def reading_all_of(
     records: Records, cohorts: list[int], sampling: str, ensemble: int
 ) -> tuple[MajorityEngine, Services]:
-    """Signs a plan whose questions read every exemplar of these cohorts."""
+    """Sign a plan whose questions read every exemplar of these cohorts."""
     whole = plan(cohorts=cohorts)
     sizes = {"shots": 10, "ensemble": ensemble, "sampling": sampling, "answers": 2, "slot_cap": 1000}
     task = whole.tasks["colour"].model_copy(update=sizes)
@@ -120,7 +120,7 @@ def reading_all_of(
 
 
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
-def test_the_engine_sees_the_named_cohorts_and_nobody_else(records, sampling: str) -> None:
+def test_the_engine_sees_the_named_cohorts_and_no_other(records, sampling: str) -> None:
     engine, services = reading_all_of(records, [1, 3], sampling, 6 if sampling == "blocks" else 12)
     for query in ("one", "two"):
         asyncio.run(services.answering.answer("toys.colour", query, key_id="ana"))
@@ -129,7 +129,7 @@ def test_the_engine_sees_the_named_cohorts_and_nobody_else(records, sampling: st
 
 
 def arriving_as_it_is_charged(records: Records, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Buses come after the charge, and before anything is read; the texts of every unit that is read then."""
+    """Make buses arrive after the charge and before anything is read; return the texts of all units read afterwards."""
     charge, every_unit = records.ledger.charge, records.store.every_unit
     seen: list[str] = []
 
@@ -150,8 +150,8 @@ def arriving_as_it_is_charged(records: Records, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
-def test_nobody_who_came_after_the_charge_is_drawn(records, monkeypatch, sampling: str) -> None:
-    """What brought them was not witnessed with it, so a restore could lose that unnoticed."""
+def test_no_unit_that_came_after_the_charge_is_drawn(records, monkeypatch, sampling: str) -> None:
+    """The upload of such units was not witnessed with the charge, so a restore could lose it unnoticed."""
     engine, services = reading_all_of(records, [3], sampling, 6)
     arriving_as_it_is_charged(records, monkeypatch)
     asyncio.run(services.answering.answer("toys.colour", "one", key_id="ana"))
@@ -160,7 +160,7 @@ def test_nobody_who_came_after_the_charge_is_drawn(records, monkeypatch, samplin
     assert heard(engine) == {"car", "bus"}
 
 
-def test_nor_read_for_one_release(records, monkeypatch) -> None:
+def test_no_unit_that_came_after_the_charge_is_read_for_a_one_time_release(records, monkeypatch) -> None:
     seen = arriving_as_it_is_charged(records, monkeypatch)
     once = {"kind": "classify", "release": "once", "labels": ["red", "blue"], "mechanism": {"type": "prototypes"}}
     once["prompt"] = {"exemplar": "{text}: {label}", "query": "{text}:"}

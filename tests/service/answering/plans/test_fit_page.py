@@ -1,4 +1,4 @@
-"""The table of the page on whether it will work: as computed today."""
+"""The table on the page about whether a task will work: its figures are those computed today."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What an admin is told of a plan, against the mechanisms themselves."""
+"""The preview of a plan that an admin sees, checked against the mechanisms themselves."""
 
 import math
 import re
@@ -83,13 +83,13 @@ def test_every_mechanism_shows_its_own_numbers(described: PlanPreview, calibrate
     assert described.tasks["words"].expected_exemplars == pytest.approx(400)
     assert described.epsilon_by_accountant.keys() == {"pld", "rdp"}
     assert described.epsilon_by_accountant["pld"][1] <= described.epsilon == 6
-    # Zero-shot answers are asked for, and a sentence made of words.
+    # The calls include those for zero-shot answers and for a sentence made of words.
     assert [task.llm_calls for task in described.tasks.values()] == [101, 130, 131, 131]
     assert described.tasks["words"].llm_tokens > described.tasks["reply"].llm_tokens > 100 * 4 * 60
 
 
 @pytest.mark.slow
-def test_it_says_what_the_number_beside_a_label_is(calibrated: CalibratedPlan) -> None:
+def test_it_explains_the_number_beside_a_label(calibrated: CalibratedPlan) -> None:
     def described(mechanism: str) -> tuple[int | None, str]:
         plan = PLAN[: PLAN.index("  reply:")].replace("{type: rnm_gaussian}", mechanism)
         if "prototypes" in mechanism:
@@ -113,7 +113,7 @@ def test_it_says_what_the_number_beside_a_label_is(calibrated: CalibratedPlan) -
 
 
 def test_the_slots_stated_make_the_release_good_in_95_of_100_cases(described: PlanPreview) -> None:
-    """By the mechanisms' own laws, at the number of slots that the preview names."""
+    """The mechanisms' own laws give this probability at the number of slots that the preview names."""
     slots = {name: task.slots_for_95_percent for name, task in described.tasks.items()}
     noise = {name: task.noise for name, task in described.tasks.items()}
     assert probability_correct(slots["topic"], noise["topic"]["noise_votes"], 3) == pytest.approx(0.95)
@@ -169,7 +169,7 @@ def test_what_is_out_of_reach_has_no_figure() -> None:
     assert [task.slots_for_95_percent for task in tasks] == [None] * 4
 
 
-def test_the_chance_of_falling_back_is_told_by_the_lead() -> None:
+def test_the_chance_of_falling_back_is_shown_for_several_leads() -> None:
     noise = ProposeTestRelease(1.0, 2.0, 1e-6)
     said = words("{type: keyword_ptr, k_min: 5, k_max: 15}", noise)
     mechanism = keyword_ptr.KeywordPtr(1.0, 2.0, 1e-6, 5, 15)
@@ -221,7 +221,7 @@ def test_the_epsilon_spent_grows_with_charges_of_any_kind(calibrated: Calibrated
 
 @pytest.mark.lengthy
 def test_the_details_fit_the_terminal(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 100 columns. A preview without them fits 80: test_proposals.py."""
+    """The terminal has 100 columns here. A preview without details fits 80: see test_proposals.py."""
     (tmp_path / "plan.yaml").write_text(PLAN)
     monkeypatch.setenv("COLUMNS", "100")
     detailed = dpicl.ok("plan", "preview", tmp_path / "plan.yaml", "--public-size", "10000", "--details")
@@ -257,7 +257,7 @@ def topic(mechanism: str, sigma: float) -> Outlook:
 
 
 def released(decide: str, sigma: float, lead: float, zero_shot: list[float]) -> float:
-    """How often the service's own aggregator releases the first label, all 100 slots voting, with a lead of so many."""
+    """How often the service's own aggregator releases the first label if all 100 slots vote, with this lead."""
     noise = TaskNoise(sampling_probability=0.04, mechanism=Gaussian(sigma / math.sqrt(2)))
     task = load_plan(PLAN.replace("{type: rnm_gaussian}", f"{{type: rnm_gaussian, decide: {decide}}}")).tasks["topic"]
     posterior = adapter_of(task, noise).posterior
@@ -269,8 +269,8 @@ def released(decide: str, sigma: float, lead: float, zero_shot: list[float]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "decisiveness", "least"), [(4.0, 7, 0.9), (15.0, 7, 0.9), (15.0, "null", 0.87)])
-def test_what_is_said_of_the_posterior_holds_for_it(sigma: float, decisiveness: object, least: float) -> None:
-    """With zero-shot undecided the lead stated suffices; against a contrary one about as much more suffices."""
+def test_what_the_preview_states_of_the_posterior_holds(sigma: float, decisiveness: object, least: float) -> None:
+    """The lead stated suffices if zero-shot is undecided; if zero-shot is contrary, the larger lead stated suffices."""
     decide = f"posterior, calibration: {{decisiveness: {decisiveness}}}"
     seen = topic(f"{{type: rnm_gaussian, decide: {decide}}}", sigma)
     error = 5 * math.sqrt(0.05 * 0.95 / 4000)

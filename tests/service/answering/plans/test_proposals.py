@@ -1,4 +1,4 @@
-"""What is proposed can be pasted, costs no more, and is better; and a preview is read in a terminal of 80 columns."""
+"""Proposals can be pasted, cost no more, and are better; previews are read in a terminal of 80 columns."""
 
 import math
 from pathlib import Path
@@ -46,7 +46,7 @@ tasks:
 
 
 def planned(text: str, **changes: Any) -> CalibratedPlan:
-    """A plan whose only task has other settings."""
+    """A plan with these settings changed in each of its tasks."""
     plan = yaml.safe_load(text)
     for task in plan["tasks"].values():
         task.update(changes)
@@ -54,7 +54,7 @@ def planned(text: str, **changes: Any) -> CalibratedPlan:
 
 
 def pasted(text: str, proposal: Proposal, **changes: Any) -> CalibratedPlan:
-    """The same with the lines that are proposed."""
+    """The same plan with the proposed lines pasted in."""
     plan = yaml.safe_load(text)
     for task in plan["tasks"].values():
         task.update(changes)
@@ -62,7 +62,7 @@ def pasted(text: str, proposal: Proposal, **changes: Any) -> CalibratedPlan:
 
 
 def with_pasted(plan: Any, proposal: Proposal) -> Any:
-    """A plan as one has it in an editor, with what is proposed below the keys that are named."""
+    """A plan as in an editor, after the proposed lines were pasted below the keys that the proposal names."""
     plan["tasks"][proposal.task].update(yaml.safe_load(proposal.lines or "{}"))
     plan["tasks"].update(yaml.safe_load(proposal.tasks or "{}"))
     return plan
@@ -146,7 +146,7 @@ def test_prototypes_that_the_plan_has_are_weighed_at_no_cost() -> None:
     plan["tasks"] |= yaml.safe_load(first.tasks)
     (proposal,) = [one for one in proposals(calibrate(parse_plan(plan), SIZE)) if "prior_from" in one.lines]
     assert (proposal.lines, proposal.tasks) == ("prior_from: team-prototypes", "")
-    plan["tasks"]["team-prototypes"]["labels"] = ["red", "blue"]  # of other labels they are no prior
+    plan["tasks"]["team-prototypes"]["labels"] = ["red", "blue"]  # prototypes of other labels are not a prior
     assert not [one for one in proposals(calibrate(parse_plan(plan), SIZE)) if "prior_from" in one.lines]
 
 
@@ -156,7 +156,7 @@ KEEP_LONG = {"plan-smollm2.yaml", "samsum-model.yaml", "sroie-model.yaml"}
 
 
 def every_plan() -> list[Any]:
-    """All different plans of the repository that are for people to read, and those that most tests use."""
+    """All distinct plans of the repository that people read, and those that most tests use."""
     folders = ("examples", "service/serving/synthetic", "research/studies")
     files = {file: file.read_text() for folder in folders for file in sorted((ROOT / folder).rglob("*.yaml"))}
     pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

@@ -1,4 +1,4 @@
-"""Trials on public exemplars: what they draw, what they tell, and what they cannot reach."""
+"""Trials on public exemplars: what they draw, what they show, and what they cannot reach."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ def text_plan(mechanism: str, epsilon: float = 80, answers: int = 2) -> Calibrat
 
 
 def letters(texts):
-    """Unit vectors that tell texts apart."""
+    """Unit vectors that distinguish texts."""
     vectors = np.array([[1.0 + text.count(letter) for letter in "redblu"] for text in texts], np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -51,7 +51,7 @@ def attempt(calibrated: CalibratedPlan, exemplars=RED, engine=None, *, embed=emb
     return asyncio.run(trials.try_task(calibrated, name, query, exemplars, **FIELDS, **options))
 
 
-def test_a_unanimous_trial_says_so(calibrated: CalibratedPlan) -> None:
+def test_a_unanimous_trial_shows_the_consensus(calibrated: CalibratedPlan) -> None:
     trial = attempt(calibrated, repeats=40)
     assert trial.consensus.answer == {"label": "red"}
     assert trial.consensus.support == {"red": trial.answered, "blue": 0.0}
@@ -74,7 +74,7 @@ def test_the_noise_is_the_plans(calibrated: CalibratedPlan) -> None:
 
 
 def test_prompts_share_no_cache_with_private_ones(calibrated: CalibratedPlan) -> None:
-    """The knowledge base that an engine salts its caches with can be no real one's name; repeats ask nothing again."""
+    """An engine salts its caches with a name that no real knowledge base can have; repeats ask nothing again."""
     engine = MajorityEngine()
     engine.zero_shot = probe = Mock(wraps=engine.zero_shot)
     attempt(calibrated, engine=engine, repeats=100)
@@ -111,7 +111,7 @@ def test_words_and_texts_have_a_consensus_too(mechanism: str, expected: dict) ->
 
 
 def test_it_counts_how_often_it_falls_back() -> None:
-    """Five slots are too few for the test at this noise: it falls back nearly always, and the trial says so."""
+    """Five slots are too few for the test at this noise: it nearly always falls back, which the trial counts."""
     trial = attempt(
         text_plan("type: keyword_ptr, k_min: 1, k_max: 2", epsilon=0.5), engine=MajorityEngine(), repeats=50
     )
@@ -183,7 +183,7 @@ def test_what_cannot_be_tried_is_refused(calibrated: CalibratedPlan, options: di
         (OSError("a path that is nobody's business"), EngineUnavailableError),
     ],
 )
-def test_the_engines_refusals_are_told(calibrated: CalibratedPlan, monkeypatch, failure, told) -> None:
+def test_the_engines_refusals_are_reported(calibrated: CalibratedPlan, monkeypatch, failure, told) -> None:
     engine = MajorityEngine()
     monkeypatch.setattr(engine, "zero_shot", AsyncMock(side_effect=failure))
     with pytest.raises(told) as caught:
@@ -213,8 +213,8 @@ async def test_latency_is_padded_to_the_grain(calibrated: CalibratedPlan) -> Non
     assert time.monotonic() - begun >= 0.5
 
 
-def test_what_answers_private_queries_cannot_say_the_noiseless_answer() -> None:
-    """Followed from the query pipeline through every import of the service, none leads to the noiseless consensus."""
+def test_code_that_answers_private_queries_cannot_reach_the_noiseless_answer() -> None:
+    """No chain of imports within the service leads from the query pipeline to the noiseless consensus."""
     graph = grimp.build_graph("service", cache_dir=None)
     trials = "service.answering.trials"
     answering = {name for name in graph.find_descendants("service.answering") if not name.startswith(trials)}

@@ -20,7 +20,7 @@ from tests.service.engines.embedding.test_embedding import TEXTS, TICKETS, opera
 pytestmark = [pytest.mark.model, pytest.mark.lengthy]
 
 WORDS = ["the", "engine", "is", "loud", "all", "night", "and", "my", "letter", "late", "again", "please", "send", "two"]
-"""Each is one piece."""
+"""Words of one piece each."""
 ENDS = 2  # pieces that begin and end every text
 
 
@@ -38,7 +38,7 @@ def embedder() -> Embedder:
 
 
 def of_pieces(pieces: int, shuffled: random.Random) -> str:
-    """A text of so many pieces, its ends among them."""
+    """A text with the given number of pieces, its ends included."""
     return " ".join(shuffled.choices(WORDS, k=pieces - ENDS))
 
 
@@ -66,7 +66,7 @@ def differing_places(embed: Callable[[Sequence[str]], np.ndarray], pieces: int, 
     ("pieces", "threads"), [*((shape, 1) for shape in SHAPES), *((shape, 2) for shape in SHAPES[:5])]
 )
 def test_every_place_gives_the_same_bits(embedder, pieces, threads):
-    """By as many threads at a time, each with other companions."""
+    """Each thread embeds the texts beside other companions."""
     model = PaddedModel(embedder._whole, pieces)
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         found = pool.map(lambda seed: differing_places(model.embed, pieces, seed), range(threads))
@@ -74,7 +74,7 @@ def test_every_place_gives_the_same_bits(embedder, pieces, threads):
 
 
 def unpadded(model: PaddedModel) -> Callable[[Sequence[str]], np.ndarray]:
-    """Batches as large as they happen to be, padded to their longest text."""
+    """Batches of any size, padded to their longest text."""
     within = model._model
 
     def embed(texts: Sequence[str]) -> np.ndarray:
@@ -86,7 +86,7 @@ def unpadded(model: PaddedModel) -> Callable[[Sequence[str]], np.ndarray]:
 
 
 def test_batches_of_varying_shape_are_caught(embedder):
-    """By the property above, and by the trial that every process makes."""
+    """The property above catches them, and so does the trial that every process makes."""
     model = PaddedModel(embedder._whole, 48)
     assert any(differing_places(unpadded(model), 48, seed) for seed in range(8))
     model.embed = unpadded(model)
@@ -94,7 +94,7 @@ def test_batches_of_varying_shape_are_caught(embedder):
 
 
 def test_every_batch_takes_the_same_operations(embedder):
-    """On the same shapes: where no row needs padding, attention would take another way without one more piece."""
+    """The shapes are equal, too. One more piece pads every row, since attention takes another path without padding."""
     model, shuffled = PaddedModel(embedder._whole, 32), random.Random(1)
     full = [of_pieces(31, shuffled) for _ in range(ROWS)]
     expected = operations(model.embed, [""])
@@ -124,7 +124,7 @@ def test_the_trial_sees_that_rows_differ_from_some_place_on(embedder, place):
 
 
 def test_a_text_goes_by_its_own_length(embedder, monkeypatch):
-    """Whatever stands beside it: at each boundary, and where it is too long."""
+    """Its neighbours do not matter, at each boundary and where it is too long."""
     monkeypatch.setattr(batches, "embeds_alike", lambda _model: True)
     shuffled = random.Random(2)
     lengths = sorted({length for shape in SHAPES for length in (shape - 1, shape)} | {ENDS, 300})
@@ -141,7 +141,7 @@ def test_a_text_goes_by_its_own_length(embedder, monkeypatch):
 
 
 def test_an_upload_gives_each_text_its_own_vector(embedder):
-    """Alone in an upload, in the middle of others, in any order."""
+    """The vector is the same alone in an upload, in the middle of others, and in any order."""
     tickets = [json.loads(line)["text"] for line in TICKETS.read_text().splitlines()[:40]]
     texts, other, shuffled = [*TEXTS, *tickets], Embedder(threads=2), random.Random(4)
     alone = {text: embedder.embed_many([text])[0].tobytes() for text in TEXTS}

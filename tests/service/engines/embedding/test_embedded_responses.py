@@ -29,7 +29,7 @@ ENSEMBLE = 20
 
 @dataclass
 class CountingEmbedder:
-    """Random directions in 384 dimensions, one for each text; keeps what it was asked for."""
+    """Random directions in 384 dimensions, one for each text; notes what it was asked for."""
 
     whole: list[str] = field(default_factory=list)
     bounded: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ def calibrated(request: pytest.FixtureRequest) -> CalibratedPlan:
 
 
 def serving(url: str, calibrated: CalibratedPlan, response_field: str | None, **settings: Any) -> Services:
-    """A service whose exemplars nearly all say what one of the public answers says."""
+    """A service whose exemplars nearly all have the same one of the public answers as their response."""
     records = open_records(Settings(database_url=url, development=True, witness_url="none", **settings))
     sizes = {"epsilon": 40, "delta": 2e-4, "public_size": 60}
     embedded = {"embedded_field": "text", "response_field": response_field}
@@ -80,7 +80,7 @@ def services(
 
 
 def test_nothing_is_embedded_after_the_sample_where_responses_were(services: tuple[Services, bool]) -> None:
-    """And the same is released; without, the constant work is done as before."""
+    """The same is released either way; without embedded responses, the constant work is done after the sample."""
     service, embedded = services
     answer = asyncio.run(service.answering.answer("toys.story", "which toy?", key_id="k"))
     assert answer.release.answer["text"] == "a red kite"
@@ -111,8 +111,8 @@ def test_the_slots_that_are_measured_are_made_alike(tmp_path: Path, calibrated: 
         services.records.database.dispose()
 
 
-def test_made_up_slots_say_something(tmp_path: Path, calibrated: CalibratedPlan, monkeypatch) -> None:
-    """Each of them: what is measured is the most there can be."""
+def test_made_up_slots_have_outputs(tmp_path: Path, calibrated: CalibratedPlan, monkeypatch) -> None:
+    """Each of them has one, because the largest possible work is measured."""
     services = serving(f"sqlite:///{tmp_path / 'kb'}", calibrated, "label")
     engine, said = services.engine, []
     contributions = NearestExemplarEngine.contributions

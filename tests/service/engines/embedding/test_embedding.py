@@ -66,7 +66,7 @@ def test_no_public_text_waits_in_line_behind_private_ones(embedder):
 
 
 def test_an_embedding_depends_on_its_own_text_only(embedder):
-    """Bit by bit: alone, beside any neighbours, anywhere, in batches of any size, with any number of threads."""
+    """It is the same bit by bit: alone, beside any neighbours, anywhere, in batches of any size, with any threads."""
     alone = {text: embedder.embed([text])[0].tobytes() for text in TEXTS}
     fillers = [f"filler number {i} " * (i % 9 + 1) for i in range(40)]
     shuffled = random.Random(5)
@@ -91,7 +91,7 @@ def test_vectors_are_those_of_sentence_transformers(embedder):
 
 
 class Operations(TorchDispatchMode):
-    """Every operation of PyTorch, with the shapes of what goes in."""
+    """Notes every operation of PyTorch, with the shapes of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def test_bounded_work_is_the_same_whatever_the_text(embedder):
     assert sum(name == "aten.linear.default" for name, _ in of_none) >= 36
     for text in [*TEXTS, "word " * 61, "word " * 62, "word " * 63, "\ud800", "\ufdfa" * 9999]:
         assert operations(embedder._embed_beginning, text) == of_none, text
-    # So a difference would have been seen.
+    # The comparison does find differences:
     assert operations(embedder._embed_whole, "short") != operations(embedder._embed_whole, "a few more words")
 
 
@@ -182,7 +182,7 @@ def test_a_model_without_weights_is_refused(tmp_path):
         Embedder(model=str(tmp_path))
 
 
-def test_a_model_that_is_not_to_be_had_is_named(monkeypatch):
+def test_a_model_that_is_not_available_is_named(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(EmbeddingModelError, match="nobody/nothing@1"):
         folder_of("nobody/nothing@1")
@@ -202,7 +202,7 @@ def tiny_model(folder: Path, seed: int) -> str:
     return str(folder / "model")
 
 
-def test_any_model_embeds_by_its_path_and_is_told_from_others(tmp_path, monkeypatch):
+def test_any_model_embeds_by_its_path_and_is_distinguished_from_others(tmp_path, monkeypatch):
     model, other = tiny_model(tmp_path / "one", 1), tiny_model(tmp_path / "other", 2)
     assert len({identity(model), identity(other), identity("")}) == 3
     monkeypatch.setenv("DPICL_EMBEDDING_MODEL", model)
@@ -256,4 +256,4 @@ async def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(m
     await asyncio.gather(*work)
     await deployment.check_health()  # it answered since
     with pytest.raises(AttributeError):
-        await deployment.check_health()  # it does not any more
+        await deployment.check_health()  # it no longer answers

@@ -1,4 +1,4 @@
-"""Who asks over REST."""
+"""The client of the tests over REST."""
 
 import pytest
 

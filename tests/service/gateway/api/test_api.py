@@ -51,14 +51,14 @@ class Api:
         return self("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"]
 
     def make_key(self, name: str, **options) -> str:
-        """Another analyst's, used from now on by its name; its id."""
+        """Create another analyst's key, which requests may use by its name from now on; return its id."""
         made = self("admin", "POST", "/v1/keys", json={"name": name, "role": "analyst", **options})
         assert made.status_code == 201, made.text
         self.tokens[name] = made.json()["token"]
         return made.json()["id"]
 
     def sign(self, old: str, new: str) -> None:
-        """Another version of the plan."""
+        """Sign another version of the plan."""
         sign(self.services.records, calibrate_plan(load_plan(PLAN.replace(old, new)), public_size=60), "test")
 
 
@@ -72,7 +72,7 @@ def problem(response, status: int, slug: str) -> dict:
     return document
 
 
-def test_what_commands_refuse_is_a_problem_of_its_kind(api: Api) -> None:
+def test_a_refusal_of_a_command_is_a_problem_of_its_kind(api: Api) -> None:
     toys, new = "/v1/knowledge-bases/toys", {"name": "care", "epsilon": 5, "delta": 1e-4}
     cohort = {"epsilon": 50, "delta": 1e-5, "public_size": 900}
     assert api("admin", "POST", "/v1/groups", json=new).status_code == 201
@@ -80,7 +80,7 @@ def test_what_commands_refuse_is_a_problem_of_its_kind(api: Api) -> None:
     assert (refused["confirm"], len(refused["problems"])) == ("weak_promise", 1)
     assert api("admin", "POST", f"{toys}/cohorts?confirm=weak_promise", json=cohort).json()["cohort"] == 2
     assert api("admin", "POST", f"{toys}/cohorts/1/close").json()["closed_at"]
-    for number in (1, 2, 9):  # closed, the newest, none
+    for number in (1, 2, 9):  # closed, the newest, unknown
         problem(api("admin", "POST", f"{toys}/cohorts/{number}/close"), 409, "cohort-refused")
     listed = api("analyst", "GET", f"{toys}/cohorts").json()["data"]
     assert [(one["lifetime"]["epsilon"], one["plans"], one["closed_at"] is None) for one in listed] == [
@@ -123,8 +123,8 @@ def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
         assert release == {k: v for k, v in answer.items() if k not in ("cost", "engine")}
 
 
-def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
-    """It is charged as any other; with another threshold than the task's the same release is shown again, free."""
+def test_an_abstention_is_a_way_to_show_an_answer(api: Api) -> None:
+    """An abstention is charged like any other answer. With another threshold, the same release is shown for free."""
     api.sign("    answers: 20", "    answers: 20\n    abstain_below: 1")  # nothing is certain under this noise
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["abstain_below"] == 1
     silent = api.ask(task="toys.colour@2").json()
@@ -136,7 +136,7 @@ def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
 
 
 def test_the_score_is_a_probability_where_the_plan_was_fitted(api: Api) -> None:
-    """Which the plan says, whatever the answer; the number and the threshold are the same."""
+    """The plan decides it for every answer; the number and the threshold do not change."""
     api.sign("vote: hard", "vote: hard, calibration: {fitted_to: 300}")
     assert "fitted_to" not in api("analyst", "GET", "/v1/tasks/toys.colour@1").json()
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["fitted_to"] == 300
@@ -149,7 +149,7 @@ def test_the_score_is_a_probability_where_the_plan_was_fitted(api: Api) -> None:
     assert "a probability of" in choice["message"]["refusal"]
 
 
-def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
+def test_a_threshold_for_an_answer_without_a_score_is_refused(api: Api) -> None:
     api.sign("vote: hard", "vote: hard, decide: argmax")
     problem(api.ask(task="toys.colour@2", abstain_below=0.5), 422, "invalid-query")
     answer = api.ask(task="toys.colour@2").json()
@@ -203,7 +203,7 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     assert api.left() == 20
 
 
-def test_a_language_model_without_answers_is_503_free_and_says_what_to_change(
+def test_a_language_model_without_answers_is_503_and_free_and_names_what_to_change(
     api: Api, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=UnusableReplyError("it thinks: change this")))
@@ -219,7 +219,7 @@ def test_a_language_model_without_answers_is_503_free_and_says_what_to_change(
 
 
 def test_lists_come_in_pages(api: Api) -> None:
-    """The same three members and two parameters, whatever is listed."""
+    """Every list has the same three members and takes the same two parameters."""
     for i in range(4):
         api.make_key(f"key {i}")
         kb = {"name": f"kb{i}", "epsilon": 1, "delta": 1e-5, "public_size": 900}
@@ -341,7 +341,7 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert (budgets["animals"]["promised"]["epsilon"], budgets["animals"]["free"]["epsilon"]) == (1.5, 0.5)
 
 
-def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
+def test_a_refused_upload_explains_why(api: Api) -> None:
     def refused(body: str | bytes, media_type: str, status: int, kind: str, name: str = "toys") -> dict:
         path = f"/v1/knowledge-bases/{name}/exemplars"
         return problem(api("admin", "POST", path, content=body, headers={"Content-Type": media_type}), status, kind)
@@ -384,7 +384,7 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     ],
     ids=["bug", "gone", "standby"],
 )
-def test_a_failure_tells_nothing(api: Api, error: Exception, status: int, kind: str, monkeypatch, capsys) -> None:
+def test_a_failure_reveals_nothing(api: Api, error: Exception, status: int, kind: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(api.services.records.ledger.budgets, "statuses", Mock(side_effect=error))
     response = api("analyst", "GET", "/v1/budgets")
     assert "secret" not in json.dumps(problem(response, status, kind))
@@ -403,7 +403,7 @@ def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
     problem(response, 413, "body-too-large")
 
 
-def test_only_routes_that_say_so_take_large_bodies(api: Api) -> None:
+def test_only_routes_of_plans_and_uploads_take_large_bodies(api: Api) -> None:
     large = b"#" * (gate.MAX_BODY_BYTES + 1)
     problem(api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=large), 422, "invalid-plan")
     rows = b'{"unit_id": "u9", "text": "t", "label": "red"}\n' + b"\n" * len(large)
@@ -449,7 +449,7 @@ def test_nul_in_an_address_is_refused(api: Api) -> None:
 
 
 def test_a_parameter_that_takes_one_value_is_given_once(api: Api) -> None:
-    """The framework would take the last; an admin would read another page, or of another knowledge base, unawares."""
+    """The framework would take the last, and an admin would read the wrong page or knowledge base without noticing."""
     for path in ("/v1/keys?limit=1&limit=2", "/v1/audit?kind=key&knowledge_base=a&knowledge_base=b"):
         refused = problem(api("admin", "GET", path), 422, "invalid-request")
         assert "2 times" in refused["detail"]
@@ -465,7 +465,7 @@ def test_every_response_names_its_request_once(api: Api) -> None:
             assert name == given if given in taken_over else re.fullmatch("[0-9a-f]{32}", name)
 
 
-def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) -> None:
+def test_a_task_shows_how_long_its_answers_take_once_that_was_measured(api: Api) -> None:
     def latency(*measured: Measured) -> dict | None:
         api.services.grains.report = measured
         return api("analyst", "GET", "/v1/tasks/toys.colour").json().get("latency")
@@ -490,7 +490,7 @@ def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
     assert drained == [True]
 
 
-def test_what_is_no_question_costs_nothing(api: Api) -> None:
+def test_an_invalid_question_costs_nothing(api: Api) -> None:
     for body, headers, kind, said in (
         (b'{"query": ', _JSON, "invalid-request", "at character 11"),
         (b'["a toy"]', _JSON, "invalid-request", "JSON object"),
@@ -511,7 +511,7 @@ def test_what_is_no_question_costs_nothing(api: Api) -> None:
     assert api.left() == 20
 
 
-def test_an_unknown_knowledge_base_is_told_from_an_unknown_task(api: Api) -> None:
+def test_an_unknown_knowledge_base_is_distinguished_from_an_unknown_task(api: Api) -> None:
     assert "'toys'?" in problem(api.ask(task="toy.colour"), 404, "unknown-knowledge-base")["detail"]
     assert "?" not in problem(api.ask(task="elsewhere.colour"), 404, "unknown-knowledge-base")["detail"]
     assert "toys.colour@1" in problem(api.ask(task="toys.color"), 404, "unknown-task")["detail"]
@@ -531,7 +531,7 @@ def test_the_plans_of_the_openapi_document_are_plans(api: Api) -> None:
     assert {parse_plan(example["value"]).knowledge_base for example in examples.values()} == {"support"}
 
 
-def test_a_quota_is_below_the_budget_and_said_in_headers(api: Api) -> None:
+def test_a_quota_is_below_the_budget_and_shown_in_headers(api: Api) -> None:
     key = api.make_key("few", quota=1, rate_per_minute=100)
     first = api.ask(role="few")
     assert first.status_code == 200, first.text
@@ -546,7 +546,7 @@ def test_a_quota_is_below_the_budget_and_said_in_headers(api: Api) -> None:
     assert api("admin", "PATCH", f"/v1/keys/{key}", json=limits).json()["charged"] == 1
     assert api.ask("another toy", role="few").status_code == 200
     api("admin", "PATCH", f"/v1/keys/{key}", json={"quota": None, "rate_per_minute": 1})
-    api.ask("another toy", role="few")  # the one of this minute, unless those before use it up
+    api.ask("another toy", role="few")  # the one request of this minute, unless earlier ones used it up
     slow = api.ask("another toy", role="few")
     problem(slow, 429, "rate-limited")
     assert 0 < int(slow.headers["retry-after"]) <= 60
@@ -578,7 +578,7 @@ def test_the_audit_trail_is_read_by_pages_and_exported_whole(api: Api) -> None:
     problem(api("admin", "GET", "/v1/audit?after=x"), 422, "unknown-cursor")
 
 
-def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api) -> None:
+def test_acts_of_admins_are_in_the_trail_without_private_data(api: Api) -> None:
     toys = "/v1/knowledge-bases/toys"
     row = json.dumps({"unit_id": "canary-unit", "text": "canary-text", "label": "red"})
     for method, path, options in (

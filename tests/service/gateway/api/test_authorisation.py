@@ -1,7 +1,7 @@
-"""Who may do what: every route of the application against every kind of caller.
+"""Authorisation: every route of the application against every kind of caller.
 
-The routes are read off the application, so one that is added without an entry here fails. Whatever is refused must also
-leave the database as it was.
+The routes are read from the application, so a route without an entry here fails. A refused request must also leave the
+database as it was.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What a route answers to those it is for.
+    """A request to a route, and the status of the response to callers with the right role.
 
-    Its example, unless given, has :data:`EXAMPLES` for its parameters; ``{key}`` stands for a key that nobody uses.
+    Without an example, the address has :data:`EXAMPLES` for its parameters; ``{key}`` stands for a spare key.
     """
 
     method: str
@@ -139,7 +139,7 @@ KEYS = [
     *((entry, {"auditor", "admin"}) for entry in AUDIT),
     *((entry, {"admin"}) for entry in DECIDE),
 ]
-"""What takes a key, and of which roles."""
+"""Routes that take a key, and the roles that may use them."""
 _TOYS = "/admin/knowledge-bases/toys"
 _TABS = {_TOYS, *(f"{_TOYS}/{tab}" for tab in ("plans", "usage", "cohorts", "settings"))}
 _KB = "/admin/knowledge-bases/{name}"
@@ -186,13 +186,13 @@ PAGES = [
     *((entry, {"auditor", "admin"}) for entry in AUDIT_PAGES),
     *((entry, {"admin"}) for entry in DECIDE_PAGES),
 ]
-"""What takes a session, and of which roles."""
+"""Routes that take a session, and the roles that may use them."""
 NO_KEY, WRONG_KEY = (401, "missing-key"), (401, "invalid-key")
 NOTED_IN_PASSING = {"rate_limits"}
 
 
 class World:
-    """The service, and somebody of every kind."""
+    """The service, with a caller of every kind."""
 
     def __init__(self, services: Services):
         self.services = services
@@ -211,7 +211,7 @@ class World:
         self.gone = sessions.start(gone)
         for key in (gone, gone_analyst):
             keys.revoke(key.id)
-        self.nobody = ""
+        self.spare_key = ""
         self.admin_key = admin
         self.sessions = sessions
         tables = sa.MetaData()
@@ -223,23 +223,23 @@ class World:
         }
 
     def send(self, entry: Entry, headers: Mapping[str, str], **changed: Any) -> Any:
-        """The request that the entry describes, by whom the headers say."""
+        """Send the request of an entry with the headers of a caller."""
         options = {**entry.options, **changed}
-        address = entry.address.replace("{key}", self.nobody)
+        address = entry.address.replace("{key}", self.spare_key)
         self.client.cookies.clear()
         return self.client.request(
             entry.method, address, **{**options, "headers": {**options.get("headers", {}), **headers}}
         )
 
     def session(self, role: str = "admin") -> tuple[dict[str, str], str]:
-        """A new session's cookie, and what its forms carry."""
+        """A new session's cookie, and the token that its forms carry."""
         token = self.sessions.start(self.signing_in[role])
         found = self.sessions.find(token)
         assert found is not None
         return cookie(token), found.csrf
 
     def state(self) -> dict[str, list[Any]]:
-        """The whole database but for what every request may leave behind: counts, rates, when a key was last used."""
+        """The whole database, without the rates and times of last use that every request may change."""
         with self.services.records.database.connect() as connection:
             return {name: connection.execute(query).all() for name, query in self.tables.items()}
 
@@ -259,13 +259,13 @@ def world(tmp_path_factory: pytest.TempPathFactory, calibrated: CalibratedPlan) 
 
 
 @pytest.fixture(autouse=True)
-def nobody(world: World) -> None:
+def spare_key(world: World) -> None:
     """A key to be listed, limited and revoked."""
-    world.nobody = world.services.records.keys.create("nobody", "analyst")[0].id
+    world.spare_key = world.services.records.keys.create("nobody", "analyst")[0].id
 
 
 ELSEWHERE = {("POST", "/mcp")}
-"""Tools behind one address: ``test_mcp.py`` asks them with keys of several roles, and without one."""
+"""The address of the tools, which ``test_mcp.py`` calls with keys of several roles, and without a key."""
 
 
 def endpoints(routes: list[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -275,7 +275,7 @@ def endpoints(routes: list[BaseRoute], prefix: str = "") -> Iterator[tuple[str, 
         else:
             assert isinstance(route, Route), f"{route} is of a kind that this matrix does not know"
             assert route.methods, f"{route} takes every method"
-            for method in route.methods - {"HEAD"}:  # which is answered as GET
+            for method in route.methods - {"HEAD"}:  # HEAD is answered as GET
                 yield method, prefix + route.path
 
 
@@ -287,7 +287,7 @@ def test_every_route_is_in_the_matrix_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("entry", ANYONE + ANYONE_FROM_OUR_PAGE, ids=str)
-def test_what_is_open_to_all_changes_nothing(world: World, entry: Entry) -> None:
+def test_routes_that_are_open_to_all_change_nothing(world: World, entry: Entry) -> None:
     before = world.state()
     for page in FROM_ELSEWHERE if entry in ANYONE_FROM_OUR_PAGE else ():
         response = world.send(entry, page)
@@ -297,7 +297,7 @@ def test_what_is_open_to_all_changes_nothing(world: World, entry: Entry) -> None
 
 
 def named(value: Entry | set[str]) -> str:
-    """In a test's name: the same in every process."""
+    """The name of a value in the name of a test: the same in every process."""
     return str(value) if isinstance(value, Entry) else ", ".join(sorted(value))
 
 
@@ -334,7 +334,7 @@ def test_the_api_answers_the_right_keys_alone(world: World, entry: Entry, roles:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("entry", "roles"), PAGES, ids=named)
-def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry, roles: set[str]) -> None:
+def test_the_dashboard_answers_the_right_sessions_alone(world: World, entry: Entry, roles: set[str]) -> None:
     others = {role: world.session(role) for role in world.signing_in.keys() - roles}
     (held, csrf), (_, of_another) = world.session(), world.session()
     form = {"data": {"csrf": csrf}} if entry.method == "POST" else {}
@@ -369,7 +369,8 @@ def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry,
         response = world.send(entry, OURS | cookies, **({"data": {"csrf": of_theirs}} if form else {}))
         assert response.status_code == 403, role
         assert re.search(rf"An? {role} may not [a-z, ]+; an (auditor|admin)", response.text), role
-        assert "toys" not in response.text.partition("<footer")[0]  # where the colours lead back to this page
+        # The choice of colours in the footer leads back to this page.
+        assert "toys" not in response.text.partition("<footer")[0]
     assert world.state() == before
     for role in roles:
         held, csrf = (held, csrf) if role == "admin" else world.session(role)
@@ -383,8 +384,8 @@ _AUDITED = {"/admin/audit", "/admin/audit/verify", "/admin/audit/export", f"{_TO
 
 
 @pytest.mark.parametrize(("role", "seen"), [("viewer", _SEEN), ("auditor", _SEEN | _AUDITED)])
-def test_who_only_looks_is_shown_nothing_that_changes_anything(world: World, role: str, seen: set[str]) -> None:
-    """Whatever their pages link to or send is theirs: what is not is absent, and not merely refused."""
+def test_a_viewer_or_auditor_is_shown_nothing_that_changes_anything(world: World, role: str, seen: set[str]) -> None:
+    """Their pages have links and forms for their role alone: others are absent, and not merely refused."""
     held, _ = world.session(role)
     theirs = {entry.path for entry, roles in PAGES if role in roles and entry.method == "POST"} | {"/admin/theme"}
     reached, ahead = set[str](), {"/admin/"}
@@ -402,7 +403,7 @@ def test_who_only_looks_is_shown_nothing_that_changes_anything(world: World, rol
 
 
 def test_another_origin_is_never_let_in(world: World) -> None:
-    """No page from elsewhere may read an answer, by whatever credentials its browser holds."""
+    """No page of another site may read an answer, whatever credentials its browser holds."""
     held, _ = world.session()
     for path in ("/v1/budgets", "/admin/", "/openapi.json"):
         asked = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "GET"}
@@ -411,8 +412,8 @@ def test_another_origin_is_never_let_in(world: World) -> None:
             assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
-def test_whoever_may_not_audit_learns_nothing_of_other_keys(world: World) -> None:
-    """Neither names nor tokens, nor what another's Idempotency-Key answered, nor another's limits."""
+def test_callers_who_may_not_audit_learn_nothing_of_other_keys(world: World) -> None:
+    """They learn no name, token or limit of another key, and no answer to another's Idempotency-Key."""
     records = world.services.records
     _, bo = records.keys.create("bo-the-other", "analyst", quota=7)
     ask = next(entry for entry in ASK if entry.path.endswith("/answers"))

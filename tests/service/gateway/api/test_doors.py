@@ -16,7 +16,7 @@ from tests.service.conftest import EMBEDDER, MajorityEngine
 
 
 class HeldEngine(MajorityEngine):
-    """Answers when it is let."""
+    """An engine that answers once a test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def ask(client: httpx.AsyncClient, query: str, **options: Any) -> Coroutine[Any,
     return client.post("/v1/tasks/toys.colour/answers", **{"json": {"query": query}} | options)
 
 
-async def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) -> None:
+async def test_requests_inside_are_answered_and_no_more_come_in(records: Records) -> None:
     engine, doors = HeldEngine(), Doors()
     async with opened(records, engine, doors) as client:
         under_way = asyncio.create_task(ask(client, "toy"))
@@ -63,13 +63,13 @@ async def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Rec
     assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
 
 
-async def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Records) -> None:
+async def test_a_request_without_a_place_is_refused_at_once_and_charged_nothing(records: Records) -> None:
     engine, doors = HeldEngine(), Doors(places=1)
     async with opened(records, engine, doors) as client:
         under_way = asyncio.create_task(ask(client, "toy"))
         await engine.begun.wait()
 
-        # Before anything is looked up for it: without a key the answer is the same.
+        # The service looks nothing up first: without a key, the answer is the same.
         busy = await ask(client, "?", headers={"Authorization": ""})
         assert (busy.status_code, busy.json()["title"], busy.headers["Retry-After"]) == (429, "Busy", "1")
         assert busy.json()["error"]["type"] == "rate_limit_error"

@@ -1,4 +1,4 @@
-"""The OpenAPI document as others read it: its validator, and a client that a public generator makes of it.
+"""The OpenAPI document: as a validator reads it, and as a public generator makes a client of it.
 
 The client is made as its users make it, with the generator's defaults, and calls the running service.
 """
@@ -41,7 +41,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By method and path."""
+    """Operations of a document, by method and path."""
     return {f"{verb} {path}": one for path, verbs in document["paths"].items() for verb, one in verbs.items()}
 
 
@@ -62,13 +62,13 @@ def test_operations_have_names_to_read_and_rely_on(document: dict[str, Any]) -> 
     names = {place: operation["operationId"] for place, operation in operations(document).items()}
     assert len(set(names.values())) == len(names)
     for place, name in names.items():
-        assert re.fullmatch("[a-z]+(_[a-z]+)+", name), f"{place}: {name} does not say what is done to what"
+        assert re.fullmatch("[a-z]+(_[a-z]+)+", name), f"{place}: {name} is not a verb and its object"
     assert names["post /v1/knowledge-bases"] == "create_knowledge_base"
     assert names["post /v1/chat/completions"] == "create_chat_completion"
 
 
 def test_patterns_mean_the_same_in_every_dialect(document: dict[str, Any]) -> None:
-    """What Python, ECMAScript with and without ``u``, and RE2 read alike: no classes by name, no looking around."""
+    """Python, ECMAScript with and without ``u``, and RE2 read them alike: without named classes and lookaround."""
     patterns = {found["pattern"] for found in schemas_in(document) if isinstance(found.get("pattern"), str)}
     assert len(patterns) > 5
     for pattern in patterns:
@@ -101,7 +101,7 @@ def test_every_operation_names_its_refusals_and_its_key(document: dict[str, Any]
                 assert body.get("schema"), (place, status, media_type)
 
 
-def test_events_of_a_stream_are_as_the_document_says(document: dict[str, Any], api: Api) -> None:
+def test_events_of_a_stream_conform_to_the_document(document: dict[str, Any], api: Api) -> None:
     body = {"model": "toys.colour", "messages": [{"role": "user", "content": "a toy"}], "stream": True}
     asked = body | {"stream_options": {"include_usage": True}}
     told = api("analyst", "POST", "/v1/chat/completions", json=asked)
@@ -181,7 +181,7 @@ def test_it_takes_a_knowledge_base_from_nothing_to_an_answer(client: ModuleType,
         assert isinstance(result, models.PlanResult), result
         assert services.records.ledger.budgets.plans("support") == []
         doubted = call("sign_plan", "support", tag="plans", body=plan)
-        assert doubted["confirm"] == "worse_than_free"  # of a problem's further members
+        assert doubted["confirm"] == "worse_than_free"  # a further member of the problem
         confirmed = [models.Confirmation(doubted["confirm"])]
         result = call("sign_plan", "support", tag="plans", body=plan, confirm=confirmed)
         assert isinstance(result, models.PlanResult), result

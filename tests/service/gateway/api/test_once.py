@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: which POSTs take it, and that what they change is changed once."""
+"""``Idempotency-Key``: the POSTs that take it, and that each makes its change only once."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -48,15 +48,15 @@ CHANGING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "/v1/keys/{key_id}/rotate": ("/v1/keys/{key}/rotate", {"json": {}}, {"json": {"overlap_hours": 1}}),
 }
-"""A request to each that changes something, and another one."""
+"""For each route, an address, a request to it that changes something, and another request."""
 
 SHOWN_ONCE = {"/v1/keys", "/v1/keys/{key_id}/rotate"}
 ELSEWHERE = {
     "/v1/sanitize": "test_sanitizing.py",
 }
-"""Those that change something and take the key as the others do, and are shown to elsewhere."""
+"""Other routes that change something and take the key, and the modules that test them."""
 QUESTIONS = {"/v1/tasks/{task}/answers", "/v1/chat/completions", "/v1/responses"}
-"""Their key stands for a question, and the stored answer is free to everybody."""
+"""Routes whose key stands for a question; the stored answer is free for every caller."""
 NOTHING = {"/v1/tasks/{task}/preview", "/v1/restore/answers"}
 
 
@@ -67,7 +67,7 @@ def test_every_post_is_listed(services: Services) -> None:
     assert {one.path for one in routes} - once == QUESTIONS | NOTHING
 
 
-def test_the_document_says_which_take_it(services: Services) -> None:
+def test_the_document_shows_which_routes_take_it(services: Services) -> None:
     documented = create_app(services).openapi()["paths"]
     for path in {*CHANGING, *ELSEWHERE, *QUESTIONS}:
         named = [one["name"] for one in documented[path]["post"]["parameters"]]
@@ -104,7 +104,7 @@ def test_a_request_sent_again_changes_nothing_and_has_the_same_response(api: Api
             assert again.headers["idempotency-replayed"] == "true"
     problem(send(other), 422, "idempotency-conflict")
     assert events() == after
-    problem(send(sent, role="analyst"), 403, "wrong-role")  # the other caller's key is another's
+    problem(send(sent, role="analyst"), 403, "wrong-role")  # the same key of another caller is a different one
     assert events() == after
 
 
@@ -115,7 +115,7 @@ def test_a_secret_is_not_kept_with_the_response(api: Api) -> None:
     assert json.loads(kept) == {"id": made.json()["id"]}
 
 
-def test_of_requests_sent_at_once_one_is_done(api: Api) -> None:
+def test_only_one_of_several_requests_at_once_is_done(api: Api) -> None:
     def send(_: int) -> Any:
         return api("admin", "POST", _SIGN, content=_SMALL, headers={"Idempotency-Key": "k"})
 
@@ -124,14 +124,14 @@ def test_of_requests_sent_at_once_one_is_done(api: Api) -> None:
     done = [one for one in responses if one.status_code == 201]
     assert {one.json()["signed"]["version"] for one in done} == {2}
     for one in responses:
-        if one not in done:  # done, and its response is not kept yet, for a moment
+        if one not in done:  # for a moment, the change is made and its response not kept yet
             under_way = one.json()["type"].endswith("request-in-progress")
             problem(one, 409, "request-in-progress" if under_way else "done-before")
             assert one.headers.get("retry-after") == ("5" if under_way else None)
     assert len(api.services.records.ledger.budgets.plans("toys")) == 2
 
 
-def test_a_refused_request_may_be_corrected_and_a_dry_run_is_none(api: Api) -> None:
+def test_a_refused_request_may_be_corrected_and_a_dry_run_does_not_count(api: Api) -> None:
     def send(path: str, content: str = _SMALL) -> Any:
         return api("admin", "POST", path, content=content, headers={"Idempotency-Key": "k"})
 

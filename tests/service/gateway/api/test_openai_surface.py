@@ -20,7 +20,7 @@ TWO_FIELDS = PLAN.replace("toys", "boxes").replace('"{text}:', '"{size} {text}:'
 
 
 class Asked(Api):
-    """Also by OpenAI's client; and every request that reached the app."""
+    """A client that also asks through OpenAI's client, and keeps every request that reached the application."""
 
     def __init__(self, services: Services):
         super().__init__(services)
@@ -58,7 +58,7 @@ def test_a_completion_is_a_release(asked: Asked) -> None:
     assert ours["engine"]["name"] == "majority"
     release = asked("analyst", "GET", f"/v1/releases/{completion.id}").json()
     assert release["label"] == choice.message.content
-    # The same question by the other address is the same release.
+    # The same question at the other address is the same release.
     answer = asked.ask("a toy").json()
     assert (answer["id"], answer["cost"]["charged"]) == (completion.id, 0)
 
@@ -71,7 +71,7 @@ def test_an_abstention_is_a_refusal(asked: Asked, stream: bool) -> None:
     assert re.fullmatch(r"Abstained: the label has a score of 0\.\d+, less than the threshold\.", message.refusal)
 
 
-def test_a_stream_says_the_same(asked: Asked) -> None:
+def test_a_stream_has_the_same_content(asked: Asked) -> None:
     whole = asked.complete("a toy")
     chunks = list(asked.complete("a toy", stream=True, stream_options={"include_usage": True}))
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
@@ -123,7 +123,7 @@ def test_a_plan_that_is_signed_meanwhile_is_listed_the_next_time(asked: Asked, m
     assert {model.id for model in asked.openai().models.list()} == {"toys.colour", "toys.colour@1"}
 
 
-def test_messages_are_the_text_that_they_say(asked: Asked) -> None:
+def test_messages_are_read_as_their_text(asked: Asked) -> None:
     for messages, text in (
         ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "toy"}]}], "a\ntoy"),
         ([{"role": "system", "content": " "}, "a toy"], "a toy"),
@@ -140,7 +140,7 @@ HISTORY = [
 ]
 
 
-def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked) -> None:
+def test_earlier_messages_are_refused_unless_they_may_be_ignored(asked: Asked) -> None:
     befores = (HISTORY[:1], HISTORY[1:], HISTORY, [{**HISTORY[0], "role": "developer"}])
     for before in befores:
         with pytest.raises(openai.UnprocessableEntityError, match="x-dpicl-context") as error:
@@ -152,7 +152,7 @@ def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked) -> N
         assert asked.complete("a toy").id == ignored.id
 
 
-def test_messages_that_are_no_question_cost_nothing(asked: Asked) -> None:
+def test_messages_without_a_question_cost_nothing(asked: Asked) -> None:
     for messages, told in (
         ([], "messages"),
         (["a toy", {"role": "assistant", "content": "It is"}], "assistant"),
@@ -166,7 +166,7 @@ def test_messages_that_are_no_question_cost_nothing(asked: Asked) -> None:
     assert asked.left() == 20
 
 
-def test_what_cannot_be_granted_is_refused(asked: Asked) -> None:
+def test_parameters_that_cannot_be_granted_are_refused(asked: Asked) -> None:
     for parameter, told in (
         ({"n": 2}, "n: a question"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools: .*no tool"),
@@ -185,7 +185,7 @@ def test_what_cannot_be_granted_is_refused(asked: Asked) -> None:
     assert asked.left() == 20
 
 
-def test_what_asks_for_nothing_and_what_only_tunes_sampling_passes(asked: Asked) -> None:
+def test_parameters_that_ask_for_nothing_or_only_tune_sampling_pass(asked: Asked) -> None:
     asked.complete(
         "a toy", n=1, tools=[], tool_choice="none", response_format={"type": "text"}, stop=None, logprobs=False,
         logit_bias={}, modalities=["text"], temperature=0, top_p=0.5, max_tokens=1, max_completion_tokens=9, seed=7,
@@ -195,7 +195,7 @@ def test_what_asks_for_nothing_and_what_only_tunes_sampling_passes(asked: Asked)
 
 
 def sign_two_fields(asked: Asked) -> None:
-    """A task beside that of toys, which asks for a size, too."""
+    """Sign another task, whose queries also have a size."""
     records = asked.services.records
     records.create_knowledge_base(
         "boxes", epsilon=8, delta=2e-4, public_size=60, fields=["text", "size", "label"], embedded_field="text"
@@ -228,7 +228,7 @@ def test_exhausted_is_an_error_that_is_not_retried(asked: Asked) -> None:
 
 
 def test_an_idempotency_key_names_one_question(asked: Asked) -> None:
-    """It is the caller's name for a question, whichever way it is asked."""
+    """The key is the caller's name for a question, over either API."""
     named = {"Idempotency-Key": "k1"}
     asked.complete("one", extra_headers=named)
     with pytest.raises(openai.UnprocessableEntityError) as error:

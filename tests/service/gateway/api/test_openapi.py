@@ -33,25 +33,28 @@ pytestmark = pytest.mark.model
 
 TOLD = [("Billing", "I was charged twice in March."), ("Technical", "The app does not start any more.")]
 EXAMPLES = 5
-"""Of each operation, beside those that the document gives and those at the edges of what it allows."""
+"""Number of random examples for each operation, besides the document's own and those at the edges of its schemas."""
 
 OF_OTHER_ROLES = {
     role: {f"{entry.method} {entry.path.replace(':path', '')}" for entry, roles in KEYS if role not in roles}
     for role in ("admin", "analyst")
 }
-"""What never succeeds, with :data:`UNGUESSABLE`; everything else does once, so nothing passes by failing early."""
+"""Operations that never succeed, in addition to :data:`UNGUESSABLE`.
+
+All others must succeed once, so that no operation passes only because it fails early.
+"""
 
 UNGUESSABLE = {
     "GET /v1/releases/{release_id}",
     "POST /v1/knowledge-bases/{knowledge_base}/archive",
     "POST /v1/restore/answers",
 }
-"""Of a release the id must be known, of what is archived the name, of a bundle the hash."""
+"""Operations that need a value that no example has: a release's id, a name to archive, or a bundle's hash."""
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """The service that the document's examples speak of: a knowledge base ``support`` with the task ``queue``."""
+    """The service that the document's examples are about: a knowledge base ``support`` with the task ``queue``."""
     folder = tmp_path_factory.mktemp("openapi")
     texts, bundles = folder / "public.txt", folder / "bundles"
     published(bundles)
@@ -68,7 +71,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     open_cohort = Records.open_cohort
 
     def open_small(self: Records, name: str, **cohort: Any) -> int:
-        """Of a thousand million exemplars, the most that may be declared, every later preview takes minutes."""
+        """Open a small cohort: with a thousand million exemplars, the most allowed, later previews take minutes."""
         return open_cohort(self, name, **cohort | {"public_size": min(600, cohort["public_size"])})
 
     with pytest.MonkeyPatch.context() as patched:
@@ -80,7 +83,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 
 def config(token: str) -> SchemathesisConfig:
-    """The same examples at each run; every check that Schemathesis has."""
+    """A configuration with the same examples at each run, and every check of Schemathesis."""
     # Well-formed is not yet meaningful: a query may not fit its task, a plan its knowledge base.
     meaning = PositiveDataAcceptanceConfig(
         expected_statuses=["2xx", "401", "402", "403", "404", "409", "413", "415", "422"]
@@ -88,7 +91,7 @@ def config(token: str) -> SchemathesisConfig:
     project = ProjectConfig(
         headers={"Authorization": f"Bearer {token}"},
         continue_on_failure=True,
-        request_timeout=120,  # a plan is calibrated while one waits
+        request_timeout=120,  # the request waits until a plan is calibrated
         generation=GenerationConfig(deterministic=True, max_examples=EXAMPLES, database="none"),
         checks=ChecksConfig(positive_data_acceptance=meaning),
     )
@@ -97,16 +100,16 @@ def config(token: str) -> SchemathesisConfig:
 
 @schemathesis.serializer("application/x-ndjson", "text/csv")
 def as_it_is(_context: schemathesis.SerializationContext, value: object) -> bytes:
-    """Schemathesis knows how to send JSON and YAML; uploads are text that is sent as it is."""
+    """Send an upload as it is: Schemathesis itself can send JSON and YAML only."""
     return str(value).encode(errors="surrogatepass")
 
 
 @pytest.mark.lengthy
 @pytest.mark.parametrize("role", ["admin", "analyst"])
-def test_what_is_sent_and_what_is_answered_conform(services: Services, role: str) -> None:
+def test_requests_and_responses_conform(services: Services, role: str) -> None:
     _, token = services.records.keys.create(role, role)
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(services), config=config(token))
-    if role == "analyst":  # what admins may, too, is tried as one
+    if role == "analyst":  # operations that admins may use are tried as an admin
         schema = schema.include(lambda context: context.operation.label in OF_OTHER_ROLES["admin"])
     statuses: dict[str, set[int]] = {operation.ok().label: set() for operation in schema.get_all_operations()}
     failures: list[str] = []
@@ -130,8 +133,8 @@ def test_what_is_sent_and_what_is_answered_conform(services: Services, role: str
     assert never_answered - UNGUESSABLE == OF_OTHER_ROLES[role] & statuses.keys() - UNGUESSABLE
 
 
-def test_whatever_is_asked_for_has_an_example(services: Services) -> None:
-    """Of each parameter that must be given, and of each body; a page of lists needs none."""
+def test_every_required_parameter_and_every_body_has_an_example(services: Services) -> None:
+    """A parameter that may be left out, such as a page of a list, needs none."""
     document = create_app(services).openapi()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

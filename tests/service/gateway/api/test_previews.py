@@ -22,7 +22,7 @@ def preview(api: Api, role: str = "analyst", path: str = PREVIEW, **changes):
 
 
 def accounts(services: Services) -> dict[str, list]:
-    """Everything the database holds, but for when keys were last used."""
+    """The whole database, without the rates and the times when keys were last used."""
     metadata = sa.MetaData()
     metadata.reflect(services.records.database)
     kept = [table for name, table in metadata.tables.items() if name not in ("api_keys", "rate_limits")]
@@ -50,7 +50,7 @@ def test_a_preview_is_marked_and_leaves_no_trace(api: Api, role: str) -> None:
 
 
 def test_no_private_exemplar_is_read(api: Api) -> None:
-    """It answers though the tables with private exemplars are gone altogether."""
+    """The service previews even if the tables with private exemplars do not exist."""
     with api.services.records.database.begin() as connection:
         exemplars.drop(connection)
         units.drop(connection)
@@ -58,7 +58,7 @@ def test_no_private_exemplar_is_read(api: Api) -> None:
 
 
 def test_a_remote_engine_may_see_public_exemplars(records, monkeypatch) -> None:
-    """The knowledge base forbids its own exemplars to leave, which these are not; the answer says where they went."""
+    """Only the knowledge base's own exemplars may not leave. The answer names the engine that got the public ones."""
     engine = MajorityEngine()
     info = replace(asyncio.run(engine.describe()), remote=True)
     monkeypatch.setattr(engine, "describe", AsyncMock(return_value=info))
@@ -67,7 +67,7 @@ def test_a_remote_engine_may_see_public_exemplars(records, monkeypatch) -> None:
     assert preview(api).json()["engine"]["remote"] is True
 
 
-def test_problems_are_told(api: Api, toy_engine: MajorityEngine) -> None:
+def test_problems_are_reported(api: Api, toy_engine: MajorityEngine) -> None:
     problem(preview(api, path="/v1/tasks/toys.nothing/preview"), 404, "unknown-task")
     problem(preview(api, query=""), 422, "invalid-query")
     bad = problem(preview(api, exemplars=[*RED, {"text": "x"}]), 422, "bad-row")

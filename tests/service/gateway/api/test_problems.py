@@ -1,4 +1,4 @@
-"""Every kind of problem is made somewhere, explains itself, and tells clients whether to retry."""
+"""Every kind of problem is used, has an explanation, and shows clients whether to retry."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_every_kind_is_used() -> None:
 
 
 @each_kind
-def test_a_kind_says_whether_anything_was_charged_or_changed(kind: ProblemKind) -> None:
+def test_a_kind_explains_whether_anything_was_charged_or_changed(kind: ProblemKind) -> None:
     assert re.search(r"(Nothing was (charged|changed|stored|promised|created)|Perhaps charged)\b", kind.explanation)
 
 
@@ -67,7 +67,7 @@ def test_an_operator_sets_where_types_lead(tmp_path: Path) -> None:
         ("/v1/v1/models", "leave /v1 out"),
     ],
 )
-def test_an_address_that_does_not_exist_says_where_to_go(client: TestClient, path: str, advice: str) -> None:
+def test_an_error_about_an_unknown_address_names_the_right_one(client: TestClient, path: str, advice: str) -> None:
     answer = client.post(path)
     assert answer.status_code == 404
     assert advice in answer.json()["detail"]
@@ -94,6 +94,6 @@ def test_a_base_is_a_path_or_an_address(base: str) -> None:
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
-def test_clients_are_told_whether_to_retry(client: TestClient, problem: Problem, headers: dict[str, str]) -> None:
+def test_problems_show_whether_to_retry(client: TestClient, problem: Problem, headers: dict[str, str]) -> None:
     told = {name: value for name, value in problem.response({"app": client.app}).headers.items() if "retry" in name}
     assert told == headers

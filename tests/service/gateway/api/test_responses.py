@@ -40,7 +40,7 @@ def respond(asked: Asked, given: Any = "a toy", **options: Any) -> Any:
 
 
 def words(asked: Asked, **body: Any) -> list[tuple[str, dict]]:
-    """A stream as it is sent: each event's name and data, after the mark was looked at."""
+    """The name and data of each event of a stream, after a check of the mark at its end."""
     answer = asked("analyst", "POST", "/v1/responses", json={"model": "toys.colour", "stream": True, **body})
     assert answer.headers["content-type"].startswith("text/event-stream")
     *events, mark, end = answer.text.split("\n\n")
@@ -56,7 +56,7 @@ def test_a_response_is_a_release(asked: Asked) -> None:
     assert response.dp_icl["cost"] == {"charged": 1, "answers_left": 19}
     release = asked("analyst", "GET", f"/v1/releases/{response.id}").json()
     assert release["label"] == response.output_text
-    # The same question by the other doors is the same release.
+    # The same question over the other APIs is the same release.
     assert asked.ask("a toy").json()["id"] == asked.complete("a toy").id == response.id
     assert respond(asked, [{"role": "user", "content": "a toy"}]).id == response.id
     assert respond(asked, [{"role": "user", "content": [{"type": "input_text", "text": "a toy"}]}]).id == response.id
@@ -121,13 +121,13 @@ def test_an_abstention_is_a_refusal(asked: Asked) -> None:
     ],
     ids=lambda body: "-".join(body),
 )
-def test_what_cannot_be_granted_is_refused_and_not_charged(asked: Asked, body: dict[str, Any]) -> None:
+def test_a_request_that_cannot_be_granted_is_refused_and_not_charged(asked: Asked, body: dict[str, Any]) -> None:
     answer = asked("analyst", "POST", "/v1/responses", json={"model": "toys.colour", "input": "a toy", **body})
     assert answer.status_code == 422, answer.text
     assert asked.ask("a toy").json()["cost"] == {"charged": 1, "answers_left": 19}
 
 
-def test_what_asks_for_nothing_is_accepted(asked: Asked) -> None:
+def test_parameters_that_ask_for_nothing_are_accepted(asked: Asked) -> None:
     nothing: dict[str, Any] = {"tools": [], "tool_choice": "auto", "include": [], "text": {"format": {"type": "text"}}}
     nothing |= {"previous_response_id": None, "background": False, "truncation": "auto", "reasoning": {"effort": "low"}}
     assert respond(asked, **nothing, max_output_tokens=50, temperature=0.2, store=True).output_text in ("red", "blue")

@@ -1,4 +1,4 @@
-"""RedactedQuery texts over HTTP, through the client that people use and the application that serves."""
+"""Redacted texts over HTTP, through the client that people use and the application that serves."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ SIGNS = {"measles": ("fever", "rash"), "diabetes": ("thirst", "cramp"), "flu": (
 
 
 class Doctor(MajorityEngine):
-    """Says the illness whose signs are in the text; else the first. Remembers what it was asked."""
+    """An engine that answers with the illness whose signs are in the text, else the first, and keeps its questions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def services(tmp_path: Path, doctor: Doctor, bundle: Bundle) -> Services:
 
 
 def redacted(bundle: Bundle, **change: Any) -> dict[str, Any]:
-    """What a client sends."""
+    """The body of a client's request."""
     sent = {"bundle": bundle.address, "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1}
     return sent | change
 
@@ -79,10 +79,10 @@ def test_a_profile_restores_the_answer(services: Services, doctor: Doctor, tmp_p
 
 
 @pytest.mark.parametrize("fails", [None, EngineUnavailableError("down")])
-def test_what_the_engine_says_leaves_on_a_grain(
+def test_an_answer_or_error_of_the_engine_leaves_on_a_grain(
     doctor: Doctor, bundle: Bundle, tmp_path: Path, fails: Exception | None
 ) -> None:
-    """It may have waited for what private questions' samples keep busy."""
+    """The engine may have waited for a model that samples of private questions kept busy."""
     doctor.fails = fails
     restoring = Restoring(tmp_path / "bundles", doctor, timeout_s=60, max_in_flight=4, grain_s=0.2)
     begun = time.monotonic()
@@ -110,11 +110,11 @@ def test_keys_and_bundles_share_no_cache(services: Services, doctor: Doctor, bun
         assert asking.post("/v1/restore/answers", json=redacted(found)).status_code == 200
     names = {spec.knowledge_base for spec in doctor.specs}
     assert len(names) == 3
-    assert all(" " in name for name in names)  # as no knowledge base's
+    assert all(" " in name for name in names)  # unlike the name of any knowledge base
 
 
 def test_answers_to_the_same_request_are_the_same_bytes(services: Services, bundle: Bundle, caplog, capfd) -> None:
-    """Nothing but redacted text and number exists here; and neither is logged."""
+    """The service has only the redacted text and the number of the profile, and logs neither."""
     caplog.set_level(logging.DEBUG)
     asking = client_of(services)
     body = redacted(bundle, query="zebrafish ___", profile=3)
@@ -145,7 +145,7 @@ def test_refusals(services: Services, doctor: Doctor, bundle: Bundle) -> None:
         refused = asking.post("/v1/restore/answers", json=body | change)
         assert (refused.status_code, refused.json()["error"]["code"]) == (status, code), change
     assert doctor.texts == []
-    assert asking.post("/v1/restore/answers", json=body).status_code == 200  # nobody else is touched
+    assert asking.post("/v1/restore/answers", json=body).status_code == 200  # other requests are not affected
 
 
 def test_a_failing_engine(services: Services, doctor: Doctor, bundle: Bundle) -> None:
@@ -161,7 +161,7 @@ def test_a_failing_engine(services: Services, doctor: Doctor, bundle: Bundle) ->
 
 
 class Neurologist:
-    """Says the option whose number is the profile's, and notes what it was asked."""
+    """A model that answers with the option of the profile's number, and keeps its questions."""
 
     def __init__(self, bundle: Bundle):
         self.bundle, self.asked, self.down = bundle, [], False
@@ -191,7 +191,7 @@ def test_a_model_that_can_be_steered_answers_its_bundles(
         return asking.post("/v1/restore/answers", json=redacted(found, **sent))
 
     assert ask(bundle).json() == {"answer": OPTIONS[2], "bundle": "clinic@1", "mode": "steer"}
-    assert ask(bundle, query="has all").json()["answer"] == OPTIONS[0]  # nothing was taken out
+    assert ask(bundle, query="has all").json()["answer"] == OPTIONS[0]  # nothing is redacted in it
     ask(bundle, mode="text")
     filled = f"has {', '.join(bundle.manifest.medoids[2])}"
     assert steerer.asked == [("has ___", 2), ("has all", 0), (filled, None)]
@@ -216,7 +216,7 @@ def test_ready_means_that_it_can_steer(services: Services, doctor: Doctor, bundl
 
 
 @pytest.mark.slow
-def test_a_model_that_loads_keeps_nobody_from_looking_at_others(
+def test_a_model_that_loads_does_not_delay_health_checks_of_others(
     services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.records.telemetry.heartbeat._MISSED_S", 3600)

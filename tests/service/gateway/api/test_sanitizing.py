@@ -1,4 +1,4 @@
-"""``POST /v1/sanitize``: texts that may leave, what they cost, and what is refused."""
+"""``POST /v1/sanitize``: texts that may leave, their cost, and refusals."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ TEXT = "Jane had a state school in 1999, <NAME>!"  # three words, one of them un
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
-    """They sanitise, with a cap of ε = 60 for each key."""
+    """A service that sanitises, with a cap of ε = 60 for each key."""
     folder = tmp_path_factory.mktemp("sanitising")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -40,7 +40,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
 
 
 def asking(services: Services) -> Any:
-    """Asks as an analyst who has not asked before."""
+    """A function that asks as a new analyst."""
     client, headers = client_of(services), {"Content-Type": "application/json"}
     return lambda **body: client.post("/v1/sanitize", headers=headers, content=json.dumps(body))
 
@@ -81,7 +81,7 @@ def test_the_cap(ask: Any) -> None:
 
 
 def test_whole_texts(ask: Any) -> None:
-    """One ε for a text, however long or empty it is; at ε = 25 another than the nearest with a chance below 1e-10."""
+    """A text costs one ε, even if it is long or empty. At ε = 25, any but the nearest has a chance below 1e-10."""
     long = "My landlord in Boston wants me to pay for the repairs of the roof. " * 9
     said = ask(texts=[long, "", long, "And my cat?"], mechanism="whole_rr", epsilon=9.9).json()
     epsilon = said["artifact"]["audit"]["epsilon"]
@@ -95,14 +95,14 @@ def test_whole_texts(ask: Any) -> None:
     assert nearest["ledger"]["epsilon"] == pytest.approx(3 * epsilon + 25)
 
 
-def test_an_epsilon_that_there_is_not(ask: Any) -> None:
+def test_an_epsilon_that_cannot_be_attained_is_refused(ask: Any) -> None:
     for epsilon, mechanism in itertools.product((0.4, 25.01, 1e300, float("inf")), ("medoid_rr", "whole_rr")):
         refused = ask(texts=["a"], epsilon=epsilon, mechanism=mechanism)
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "epsilon_not_attainable")
         assert (refused.json()["least"], refused.json()["largest"]) == (0.5, 25)
 
 
-def test_what_is_invalid(ask: Any) -> None:
+def test_invalid_requests_are_refused(ask: Any) -> None:
     for body in (
         {"texts": []},
         {"texts": ["a"] * 257},
@@ -122,7 +122,7 @@ def test_what_is_invalid(ask: Any) -> None:
 
 @pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])
 def test_strange_texts(ask: Any, mechanism: str) -> None:
-    """JSON can say half a surrogate pair, which is no Unicode; it costs what other words do."""
+    """JSON can hold half a surrogate pair, which is not Unicode; it costs the same as other words."""
     texts = ["", "\ud800 \udfff", "\x00\x1b", "😀 日本語", "x" * 200_000]
     said = ask(texts=texts, epsilon=0.5, mechanism=mechanism)
     assert said.status_code == 200
@@ -131,7 +131,7 @@ def test_strange_texts(ask: Any, mechanism: str) -> None:
     assert epsilons == words
 
 
-def test_words_that_do_not_do(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_or_too_few_words_are_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanisms, "LARGEST_BYTES", 8 * WORDS)
     refused = ask(texts=["a"], mechanism="nearest_rr", epsilon=1.5)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "sanitizer_unavailable")
@@ -160,8 +160,7 @@ def test_a_service_without_sanitisers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"one\ntwo\none\n\nthree", b"\xff\n" * 5])
-def test_public_texts_that_are_none(tmp_path: Path, content: bytes | None) -> None:
-    """The service does not start."""
+def test_a_service_without_usable_public_texts_does_not_start(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "public.txt").write_bytes(content)
     with pytest.raises((OSError, ValueError), match=r"public\.txt|needed, not [03]|utf-8"):

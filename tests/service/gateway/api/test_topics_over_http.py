@@ -47,7 +47,7 @@ def test_a_topic_that_is_used_up_is_named_and_others_go_on(services: Services) -
     assert described["query_fields"] == ["text", "product"]
 
 
-def test_openais_shape_says_the_topic(services: Services) -> None:
+def test_openais_shape_names_the_topic(services: Services) -> None:
     ann = client_of(services)
     asked = {"model": "shop.mood", "messages": [{"role": "user", "content": '{"text": "x", "product": "lamp"}'}]}
     answer = ann.post("/v1/chat/completions", json=asked).json()
@@ -72,7 +72,7 @@ def test_budgets_and_metrics_count_by_topic_the_busiest_first(services: Services
     assert [task.task for task in report.plans[0].tasks] == ["shop.mood#lamp@1", "shop.mood#kettle@1"]
 
 
-def test_the_preview_says_how_each_topic_draws(records: Records) -> None:
+def test_the_preview_shows_how_each_topic_draws(records: Records) -> None:
     described = preview(prepare(records, plan(), embed)).tasks["mood"]
     assert described.gives.startswith("3 answers on each of 2 topics, 6 in all")
     assert {name: (topic.public_size, topic.sampling_probability) for name, topic in described.topics.items()} == {
@@ -85,10 +85,10 @@ def test_the_dashboard_shows_what_is_left_on_each_topic(services: Services) -> N
     for number in range(3):
         ask(services, f"lamp {number}", "lamp")
     admin = signed_in(services)
-    overview = admin.said("/")
+    overview = admin.read("/")
     assert overview.index("mood#lamp@1") < overview.index("mood#kettle@1")
     assert "other topics" in overview
-    plans = admin.said("/knowledge-bases/shop/plans/1")
+    plans = admin.read("/knowledge-bases/shop/plans/1")
     assert plans.index("answers are spent") < plans.index("3 answers left")
     for tab in ("", "/usage", "/releases"):
-        assert "mood" in admin.said(f"/knowledge-bases/shop{tab}")
+        assert "mood" in admin.read(f"/knowledge-bases/shop{tab}")

@@ -1,4 +1,4 @@
-"""Who looks at the dashboard: an admin, unless a file says otherwise."""
+"""Browsers for the dashboard: of a stranger, and of an admin who is signed in."""
 
 import pytest
 

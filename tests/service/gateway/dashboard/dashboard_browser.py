@@ -1,4 +1,4 @@
-"""A browser as far as the dashboard sees one, in process."""
+"""A browser in process, as far as the dashboard needs one."""
 
 import html
 import re
@@ -13,7 +13,7 @@ HTMX = {"HX-Request": "true"}
 
 
 def words(page: str) -> str:
-    """What is read on a page."""
+    """The text that a person reads on a page."""
     return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
 
 
@@ -23,7 +23,7 @@ def token_on(page: str) -> str:
 
 
 class Browser:
-    """Keeps cookies, and sends an Origin with every form. Signs in with an admin key of its own, ``chief``."""
+    """A client that keeps cookies and sends an Origin with every form. It has an admin key of its own, ``chief``."""
 
     def __init__(self, services: Services):
         self.client = TestClient(create_app(services), headers=OURS, follow_redirects=False)
@@ -34,8 +34,8 @@ class Browser:
     def get(self, path: str, **options):
         return self.client.get(f"/admin{path}", **options)
 
-    def said(self, path: str) -> str:
-        """What is read on the page at an address."""
+    def read(self, path: str) -> str:
+        """The text that a person reads on the page at an address."""
         return words(self.get(path).text)
 
     def post(self, path: str, data: dict | None = None, **options):
@@ -43,13 +43,13 @@ class Browser:
         return self.client.post(f"/admin{path}", data=data, **options)
 
     def done(self, path: str, data: dict | None = None) -> str:
-        """Where a form that was taken leads."""
+        """Send a form that is taken; return the address it leads to."""
         page = self.post(path, data)
         assert page.status_code == 303, page.text
         return page.headers["location"].removeprefix("/admin")
 
     def refused(self, path: str, data: dict | None, field: str, status: int = 422) -> str:
-        """The page that says, beside this field alone, why a form was not taken."""
+        """Send a form that is refused; return the page, which has a problem beside this field alone."""
         page = self.post(path, data)
         assert (page.status_code, re.findall(r'id="(\w+)-problem"', page.text)) == (status, [field])
         return page.text
@@ -62,13 +62,13 @@ class Browser:
         return self.client.post("/admin/sign-in", data={"key": token or self.token, **data})
 
     def ask(self, token: str, query: str = "a toy"):
-        """A question over the API, whose answer counts."""
+        """Ask a question over the API, whose answer is charged."""
         headers = {"Authorization": f"Bearer {token}"}
         return self.client.post("/v1/tasks/toys.colour/answers", json={"query": query}, headers=headers)
 
 
 def signed_in(services: Services) -> Browser:
-    """The browser of an admin."""
+    """The browser of an admin who is signed in."""
     browser = Browser(services)
     assert browser.sign_in().status_code == 303
     return browser

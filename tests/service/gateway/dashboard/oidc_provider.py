@@ -33,15 +33,15 @@ class Provider:
     """The provider, with one client.
 
     Attributes:
-        issuer: its address.
-        person: the claims of whoever is at the browser.
-        forge: changes an ID token's claims before it is signed.
-        signing: the key that ID tokens are signed with; another than is published when a test says so.
-        algorithm: that ID tokens are signed by: also "none", or HS256 with the public key as the secret.
-        described: changes what it says of itself.
-        asked: what the dashboard asked for.
-        leads_back: where it sends browsers that sign out.
-        signed_out: who signed out, by subject; None: somebody, whom it would have to ask.
+        issuer: the provider's address.
+        person: the claims of the person at the browser.
+        forge: a function that changes an ID token's claims before it is signed.
+        signing: the key that signs ID tokens; a test may set another than the published one.
+        algorithm: the algorithm that signs ID tokens: also "none", or HS256 with the public key as the secret.
+        described: changes to the provider's description of itself.
+        asked: the dashboard's requests to sign people in.
+        leads_back: the only address to which browsers may return after signing out.
+        signed_out: the subject of each person who signed out, or None where the provider would have to ask the person.
     """
 
     def __init__(self, issuer: str, redirect_uri: str):
@@ -100,11 +100,11 @@ class Provider:
         return JSONResponse({"token_type": "Bearer", "access_token": "unused", "id_token": self.signed(claims)})
 
     def signed(self, claims: dict[str, Any]) -> str:
-        """An ID token."""
+        """An ID token with these claims."""
         header = {"alg": self.algorithm, "kid": "1"}
         if self.algorithm == "RS256":
             return jwt.encode(header, claims, self.signing)
-        # By hand: no library would sign so.
+        # By hand, because no library would sign like this.
         parts = ".".join(_base64(json.dumps(part).encode()) for part in (header, claims))
         secret = self.published.as_pem(private=False)
         return f"{parts}.{_base64(hmac.digest(secret, parts.encode(), 'sha256')) if self.algorithm == 'HS256' else ''}"

@@ -27,7 +27,7 @@ RESTORED = '{"by":"root","charges":2,"common":9,"witness":{"hash":"0","sequence"
 
 @pytest.fixture
 def token(browser: Browser) -> str:
-    """A day's work: everything that can happen, by the dashboard's admin and an analyst called ana."""
+    """The token of an analyst called ana, after many kinds of events by her and by the dashboard's admin."""
     records = browser.records
     records.ingest("toys", [Row(1, UNIT, {"text": CANARY, "label": "blue"})], embed, by=browser.key.id)
     records.forget("toys", UNIT, by="root")
@@ -47,7 +47,7 @@ def sentences(page: str) -> list[str]:
     return re.findall(r'<summary id="event-[^>]*>(.*?)</summary>', page)
 
 
-def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> None:
+def test_events_are_listed_newest_first(browser: Browser, token: str) -> None:
     page = browser.get("/audit").text
     told = [html.unescape(sentence) for sentence in sentences(page)]
     (ana,) = (key.id for key in browser.records.keys.list() if key.name == "ana")
@@ -105,7 +105,7 @@ def test_the_trail_is_filtered(browser: Browser, token: str) -> None:
     assert f'value="{ana.id}" selected' in browser.get(f"/audit?key={ana.id}&before=x").text
 
 
-def test_namesakes_are_told_apart(browser: Browser) -> None:
+def test_namesakes_are_distinguished_by_their_ids(browser: Browser) -> None:
     """The trail has ids; people are shown names beside them, if they may audit."""
     keys, first = browser.records.keys, browser.key
     second, _ = keys.create("chief", "admin")
@@ -139,7 +139,7 @@ def test_older_events_are_a_page_away(browser: Browser) -> None:
         assert sentences(browser.get(f"/audit?kind=key.created&before={far}").text) == sentences(newest)
 
 
-def test_a_whole_trail_is_found_whole(browser: Browser, token: str) -> None:
+def test_an_unchanged_trail_is_confirmed(browser: Browser, token: str) -> None:
     head = browser.records.audit.head().hash
     done = browser.post("/audit/verify", {"recompute": "yes", "heads": head}).text
     for shown in ("nothing wrong", f'<code id="replayed-head">{head}</code>', "<code>toys.colour@1</code>"):
@@ -151,10 +151,10 @@ def test_a_whole_trail_is_found_whole(browser: Browser, token: str) -> None:
     assert browser.post("/audit/verify", {"heads": "zz"}).status_code == 422
 
 
-def test_a_changed_trail_is_found_out_however_often_it_was_whole(browser: Browser, token: str) -> None:
+def test_a_changed_trail_is_found_out_however_often_it_was_confirmed(browser: Browser, token: str) -> None:
     assert "nothing wrong" in browser.post("/audit/verify").text
     with browser.records.database.begin() as connection:
-        # As one could who holds the database.
+        # A person with access to the database could do this.
         triggers = connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
         for trigger in triggers:
             connection.execute(sa.text(f'DROP TRIGGER "{trigger}"'))
@@ -168,7 +168,9 @@ def test_a_changed_trail_is_found_out_however_often_it_was_whole(browser: Browse
     assert "does not have the hash" in changed
 
 
-def test_a_long_replay_says_so_and_is_waited_for(browser: Browser, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_replay_is_announced_and_waited_for(
+    browser: Browser, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "_WAIT_S", 0.0)
     first = browser.post("/audit/verify", {"recompute": "yes"}).text
     assert "Replaying. " in first

@@ -1,4 +1,4 @@
-"""Pages of bundles: what was measured, beside its controls."""
+"""Pages of bundles: their measurements, beside the controls."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_bundle_with_its_report(admin: Browser, tmp_path: Path) -> None:
     assert 'href="/admin/bundles/clinic@1"' in admin.get("/bundles").text
     page = admin.get("/bundles/clinic@1").text
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
-    assert (facts["Profiles, with that of no spans"], facts["Data"]) == ("4", "public, says test")
+    assert (facts["Profiles, with that of no spans"], facts["Data"]) == ("4", "public, according to test")
     assert bundle.sha256[:12] in facts["SHA-256"]
     for at, said in enumerate(CONTROLS.values()):
         shown = re.search(re.escape(said.replace("'", "&#39;")) + r"</th><td class=\"number\">(.*?) %", page)

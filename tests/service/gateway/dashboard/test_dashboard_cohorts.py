@@ -1,4 +1,4 @@
-"""Cohorts in the dashboard: what is left of each, and opened and closed for good."""
+"""Cohorts in the dashboard: their remaining budgets, and opening and closing them."""
 
 import re
 
@@ -29,9 +29,9 @@ def test_cohorts_are_opened_listed_and_closed(browser: Browser) -> None:
     assert {opened.particulars.by, closed.particulars.by} == {browser.key.id}
 
 
-def test_what_cannot_be_says_why(browser: Browser) -> None:
+def test_a_refused_form_explains_why(browser: Browser) -> None:
     page = browser.refused(HOME, NEW | {"public_size": "0"}, "public_size")
-    assert 'value="1e-5"' in page  # what was written stays
+    assert 'value="1e-5"' in page  # the entries are kept
     page = browser.post(f"{HOME}/1/close")
     assert (page.status_code, "is the newest" in words(page.text)) == (409, True)
     assert cohorts(browser) == [(8, False)]

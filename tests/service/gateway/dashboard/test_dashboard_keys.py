@@ -1,4 +1,4 @@
-"""Keys on the dashboard: made and shown once, limited, and stopped without locking oneself out unawares."""
+"""Keys on the dashboard: creating, limiting, replacing and revoking them, without locking out admins by mistake."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -29,19 +29,19 @@ def test_a_token_is_shown_once_and_works(browser: Browser) -> None:
     assert browser.records.audit.events(kinds=["key.created"])[-1].particulars.by == browser.key.id
     for path in ("/keys", f"/keys/{ana.id}", "/", "/audit", "/keys"):
         assert token not in browser.get(path).text
-    assert re.search("999 of 1,000 left .* chief you", browser.said("/keys"))
+    assert re.search("999 of 1,000 left .* chief you", browser.read("/keys"))
     proxied = browser.post("/keys", {"name": "bo", "role": "analyst"}, headers={"X-Forwarded-Proto": "https"})
     assert "curl https://testserver/v1/tasks/" in proxied.text
-    assert "/answers" not in browser.post("/keys", {"name": "deputy", "role": "admin"}).text  # which cannot ask
+    assert "/answers" not in browser.post("/keys", {"name": "deputy", "role": "admin"}).text  # an admin cannot ask
 
 
-def test_what_cannot_be_made_is_said_beside_its_field(browser: Browser) -> None:
+def test_a_wrong_entry_is_explained_beside_its_field(browser: Browser) -> None:
     for form, field in (
         ({"name": "deputy", "role": "admin", "quota": "5"}, "quota"),
         ({"name": "ana", "role": "analyst", "expires_in_days": "9" * 5000}, "expires_in_days"),
     ):
         refused = browser.refused("/keys", form, field)
-        for name in ("name", "quota", "rate_per_minute", "expires_in_days"):  # nothing has to be typed again
+        for name in ("name", "quota", "rate_per_minute", "expires_in_days"):  # the entries are kept
             assert re.search(rf'name="{name}" type="text" value="{form.get(name, "")}"', refused)
     assert [listed.name for listed in browser.records.keys.list()] == ["chief"]
 
@@ -59,7 +59,7 @@ def test_limits_change_from_the_next_request_on(browser: Browser) -> None:
     assert browser.ask(token).status_code == 200
     assert 'value="5"' in browser.get(f"/keys/{ana.id}").text
     assert browser.done(limits, {"quota": "1", "rate_per_minute": ""}) == "/keys"
-    assert "0 of 1 left used up" in browser.said("/keys")
+    assert "0 of 1 left used up" in browser.read("/keys")
     assert browser.ask(token, "another").status_code == 402
     refused = browser.refused(limits, {"quota": "", "rate_per_minute": "x"}, "rate_per_minute")
     assert re.findall(r'name="(?:quota|rate_per_minute)" type="text" value="(.*?)"', refused) == ["", "x"]
@@ -77,16 +77,16 @@ def test_a_key_may_be_for_some_tasks_and_some_days(browser: Browser) -> None:
     made, ana = browser.post("/keys", form), key(browser, "ana")
     assert ana.scope == ("toys.shade", "other")
     assert timedelta(days=29) < ana.expires_at - datetime.now(UTC) <= timedelta(days=30)
-    assert "/v1/tasks/toys.colour/answers" not in made.text  # nothing to try that it is not for
+    assert "/v1/tasks/toys.colour/answers" not in made.text  # the example is not outside its scope
     for page in ("/keys", f"/keys/{ana.id}"):
-        assert "ask toys.shade, other" in browser.said(page)
+        assert "ask toys.shade, other" in browser.read(page)
     with browser.records.database.begin() as connection:
         connection.execute(sa.update(api_keys).values(expires_at=datetime.now(UTC)).where(api_keys.c.id == ana.id))
-    assert "1 revoked or expired key" in browser.said("/keys")
-    assert "expired" in browser.said(f"/keys/{ana.id}")
+    assert "1 revoked or expired key" in browser.read("/keys")
+    assert "expired" in browser.read(f"/keys/{ana.id}")
 
 
-def test_a_key_is_revoked_by_who_means_it(browser: Browser) -> None:
+def test_a_key_is_revoked_only_on_confirmation(browser: Browser) -> None:
     ana, token = browser.records.keys.create("ana", "analyst")
     home = f"/keys/{ana.id}"
     browser.refused(f"{home}/revoke", None, "sure")
@@ -111,15 +111,15 @@ def test_a_token_is_replaced_once_however_often_its_form_is_sent(browser: Browse
     assert keys.authenticate(second) is not None
 
 
-def test_ones_own_token_is_replaced_and_one_signs_in_again(browser: Browser) -> None:
+def test_an_admin_who_replaces_their_own_token_signs_in_again(browser: Browser) -> None:
     page = browser.post(f"/keys/{browser.key.id}/rotate", {"rotated_at": "None"})
     assert (browser.get("/").status_code, browser.sign_in().status_code) == (303, 401)
     assert browser.sign_in(token_on(page.text)).status_code == 303
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_nobody_is_locked_out_unawares(browser: Browser, last: bool) -> None:
-    """Neither by the last admin key nor by one's own."""
+def test_a_revocation_that_locks_out_an_admin_must_be_confirmed(browser: Browser, last: bool) -> None:
+    """The key is the admin's own; in one case it is also the last admin key."""
     home = f"/keys/{browser.key.id}"
     if not last:
         deputy, _ = browser.records.keys.create("deputy", "admin")

@@ -1,4 +1,4 @@
-"""A knowledge base's page, and creating and filling one from it."""
+"""The pages of a knowledge base, and creating and filling one there."""
 
 import json
 import re
@@ -45,20 +45,20 @@ def release(services: Services, *answers: dict) -> None:
         ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, answer)
 
 
-def test_plans_are_told_in_human_terms(browser: Browser) -> None:
-    page = browser.said(f"{HOME}/plans")
-    assert page == browser.said(f"{HOME}/plans/1")
+def test_plans_are_described_in_human_terms(browser: Browser) -> None:
+    page = browser.read(f"{HOME}/plans")
+    assert page == browser.read(f"{HOME}/plans/1")
     assert "toys.colour@1 picks a label 20 answers left" in page
     assert re.search(r"(out of reach|\d+ of 10 slots)", page)
     assert re.search(r"PLD \d", page)
     measured = Measured("toys.colour@1", 24.0, work_s=12.0, typical_s=9.5, cold="raise kv_cache_gib")
     browser.services.grains.report = [measured]
-    page = browser.said(f"{HOME}/plans")
+    page = browser.read(f"{HOME}/plans")
     assert "24.0 s (typical slots take 9.5 s, " in page
     assert "kv_cache_gib" in page
 
 
-def test_a_version_that_no_plan_has_is_a_page_that_is_not_there(browser: Browser) -> None:
+def test_the_page_of_an_unknown_version_is_not_found(browser: Browser) -> None:
     for version in ("2", "9" * 9, "9" * 20, "9" * 5000):
         assert browser.get(f"{HOME}/plans/{version}").status_code == 404
         assert browser.post(f"{HOME}/cohorts/{version}/close").status_code in (404, 409)
@@ -71,7 +71,7 @@ def test_usage_is_shown_by_task_and_by_key_with_fallbacks_and_refusals(browser: 
         charged = ledger.charge(task, bytes([i]), key_id=browser.key.id if i else "gone")
         ledger.release(charged.id, {"text": "t", "keywords": [], "fallback": i < 5})
     ledger.refuse("toys.colour@1", browser.key.id, "answers-exhausted")
-    page = browser.said(f"{HOME}/usage")
+    page = browser.read(f"{HOME}/usage")
     assert "chief colour@1 19 gone colour@1 1" in page
     assert "colour@1 20 5 25 %" in page
     assert re.search(r"Answers exhausted colour@1 chief 1 \d", page)
@@ -79,7 +79,7 @@ def test_usage_is_shown_by_task_and_by_key_with_fallbacks_and_refusals(browser: 
     assert all(f">{name}</li>" in by_key for name in ("chief", "gone"))
 
 
-def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
+def test_the_busiest_tasks_are_shown_and_the_others_added_up() -> None:
     today = datetime.now(UTC).date()
     days = [today - timedelta(days=1), today]
     spent = [Use(days[i % 2], f"toys.t{i}@1", "k", 10 - i) for i in range(9)]
@@ -89,7 +89,7 @@ def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
 
 
 def test_a_charge_of_another_day_than_those_shown_is_left_out() -> None:
-    """As when midnight passes while the page is made, or another replica's clock is ahead."""
+    """Midnight may pass while the page is made, or the clock of another replica may be ahead."""
     today = datetime.now(UTC).date()
     spent = [Use(today + timedelta(days=ahead), "toys.t@1", "k", 1) for ahead in (-30, -29, 0, 1)]
     assert charged_by_day(charged(spent, lambda use: use.task, today)).summary.startswith("2 answers were charged")
@@ -155,14 +155,14 @@ def test_an_empty_knowledge_base_is_deleted(browser: Browser) -> None:
     assert browser.get(HOME).status_code == 200
 
 
-def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -> None:
+def test_a_knowledge_base_is_archived_only_with_its_name_entered(browser: Browser) -> None:
     settings = browser.get(f"{HOME}/settings").text
     assert re.search(r'<form[^>]*/archive"[^>]*data-confirm="[^"]', settings)
     for given in ({"name": "Toys"}, {"confirm": "permanent"}):
         browser.refused(f"{HOME}/archive", given, "name")
     assert browser.done(f"{HOME}/archive", {"name": "toys"}) == HOME
-    assert "toys archived" in browser.said("/")
-    assert "no knowledge base that" in browser.said("/plans")
+    assert "toys archived" in browser.read("/")
+    assert "no knowledge base that" in browser.read("/plans")
     for path in ("", "/plans", "/exemplars", "/settings", "/cohorts"):
         page = browser.get(f"{HOME}{path}").text
         assert not any(gone in page for gone in (">Upload<", "Write a plan", 'archive"', "Open cohort"))
@@ -183,8 +183,8 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
 
 
-def test_columns_of_ones_own_are_all_that_has_to_be_said(browser: Browser) -> None:
-    """What nobody unfolds is sent, too, and may not contradict what was entered."""
+def test_it_is_enough_to_name_the_columns(browser: Browser) -> None:
+    """The folded fields are sent, too, and must not contradict the entries."""
     entries = re.findall(r'<input id="\w+" name="(\w+)"[^>]*? value="([^"]*)"', browser.get("/new-knowledge-base").text)
     assert {"fields", "embedded_field", "response_field"} <= dict(entries).keys()
     visible = {name: NEW[name] for name in ("name", "epsilon", "delta", "public_size")}
@@ -202,14 +202,14 @@ def test_a_weak_promise_is_asked_about(browser: Browser) -> None:
     browser.done("/new-knowledge-base", {**weak, "confirm": "weak_promise"})
 
 
-def test_what_is_wrong_is_said_by_its_field(browser: Browser) -> None:
+def test_a_wrong_entry_is_explained_at_its_field(browser: Browser) -> None:
     for change, field, status in (
         ({"name": "toys"}, "name", 409),
         ({"epsilon": "plenty"}, "epsilon", 422),
         ({"fields": "text, 1st"}, "fields", 422),
     ):
         page = browser.refused("/new-knowledge-base", {**NEW, **change}, field, status)
-        for name, given in {**NEW, **change}.items():  # nothing has to be typed again
+        for name, given in {**NEW, **change}.items():  # the entries are kept
             assert f'id="{name}" name="{name}" type="text" value="{given}"' in page
     assert [known.name for known in browser.records.store.list()] == ["toys"]
 
@@ -239,7 +239,7 @@ def test_a_bad_file_is_refused_whole_and_not_repeated(browser: Browser) -> None:
             browser.records.store.forget("toys", "new")
 
 
-def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> None:
+def test_an_upload_while_the_embedder_is_down_is_refused(services: Services) -> None:
     down = Mock(side_effect=EngineUnavailableError("the embedder does not answer"))
     browser = signed_in(open_services(services.records, MajorityEngine(), Embedding(down)))
     response = upload(browser, ROW)
@@ -269,7 +269,7 @@ def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("error", [sa.exc.OperationalError, sa.exc.InternalError])
-def test_a_database_that_is_gone_is_said_and_logged(
+def test_a_database_that_is_gone_is_reported_and_logged(
     browser: Browser, error: type[sa.exc.DBAPIError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = error("SELECT secret-7", {}, OSError("secret-7"))
@@ -290,8 +290,8 @@ def test_an_unknown_knowledge_base_is_a_page_for_people(browser: Browser) -> Non
         assert (page.status_code, "no knowledge base named" in page.text) == (404, True)
 
 
-def test_the_page_does_not_change_with_what_is_private(browser: Browser) -> None:
-    """The same public history over other exemplars is the same page, but for what moves with the clock."""
+def test_the_page_does_not_change_with_private_data(browser: Browser) -> None:
+    """The same public history over other exemplars gives the same page, except for the times on it."""
 
     def pages() -> list[str]:
         return [re.sub(r'As of <time.*?</time>| d="[^"]+"|\b\d\d:\d\d\b', "", browser.get(path).text) for path in PAGES]

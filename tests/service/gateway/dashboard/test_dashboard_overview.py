@@ -1,4 +1,4 @@
-"""The overview: what is promised, used and free, and how long the answers last."""
+"""The overview: budgets promised, used and free, and how long the answers last."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ TASK = "toys.colour@1"
 
 
 def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
-    """So many answers a day, up to the last day."""
+    """The history of days with the given numbers of answers; the last of them is ``last``."""
     first = last - timedelta(days=len(answers) - 1)
     return [Day(first + timedelta(days=i), task, count) for i, count in enumerate(answers) if count]
 
@@ -108,7 +108,7 @@ def test_an_operator_sets_when_answers_need_attention(
 
 
 @pytest.mark.slow
-def test_a_newer_plan_or_another_release_settles_what_is_spent(services: Services) -> None:
+def test_a_newer_plan_or_another_release_settles_a_spent_task(services: Services) -> None:
     records = services.records
     spend(services, 20)
     goes_on = (
@@ -150,7 +150,7 @@ def test_the_overview_begins_with_what_needs_attention(browser: Browser) -> None
         assert 'id="kb-' in browser.get("/", params={"page": beyond}).text
 
 
-def test_the_first_hour_is_led_step_by_step(browser: Browser) -> None:
+def test_the_first_hour_is_guided_step_by_step(browser: Browser) -> None:
     page = browser.get("/").text
     assert "The first hour" in page
     done = [step for step in page.split("<li")[1:] if step.startswith(' class="done"')]
@@ -165,13 +165,13 @@ def test_answers_that_older_plans_left_are_shown(browser: Browser) -> None:
     (summary,) = summarise(records, datetime.now(UTC))
     listed = [(task.task, expected and expected.left, replaced) for task, expected, replaced in summary.listed]
     assert listed == [("toys.colour@2", 20, False), ("toys.colour@1", 15, True)]
-    assert "colour@1 older plan 15 answers left" in browser.said("/")
+    assert "colour@1 older plan 15 answers left" in browser.read("/")
     records.ledger.cohorts.archive("toys", by="test")
-    assert "colour@1 older plan 15 answers left" in browser.said("/")
+    assert "colour@1 older plan 15 answers left" in browser.read("/")
     spent = records.ledger.budgets.task("toys.colour@1")
     for i in range(15):
         records.ledger.charge(spent, bytes([100 + i]), key_id="k")
-    assert "older plan" not in browser.said("/")
+    assert "older plan" not in browser.read("/")
 
 
 def test_more_tasks_than_fit_are_unfolded(browser: Browser) -> None:
@@ -188,7 +188,7 @@ def test_more_tasks_than_fit_are_unfolded(browser: Browser) -> None:
 
 
 def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
-    """Of a knowledge base, a task and a key."""
+    """The bars of a knowledge base, a task and a key."""
     records = browser.records
     records.keys.create("ana", "analyst", quota=10)
     (ana,) = [key for key in records.keys.list() if key.name == "ana"]
@@ -208,27 +208,27 @@ def test_every_bar_is_filled_with_what_is_used(browser: Browser) -> None:
     assert float(filled("/", "Of a lifetime ε of 8")) == pytest.approx(share, abs=0.01)
 
 
-def test_it_says_who_asked_and_whether_that_is_worth_it(browser: Browser) -> None:
+def test_it_shows_who_asked_and_whether_exemplars_help(browser: Browser) -> None:
     records = browser.records
-    assert "Nobody has asked" in browser.said("/")
-    assert "dpicl eval FOLDER --record toys.colour@1" in browser.said("/")
+    assert "No questions in the last seven days" in browser.read("/")
+    assert "dpicl eval FOLDER --record toys.colour@1" in browser.read("/")
     _, token = records.keys.create("ana", "analyst")
     for query in ("a toy", "another"):
         assert browser.ask(token, query).status_code == 200
-    assert "by ana (2)" in browser.said("/")
+    assert "by ana (2)" in browser.read("/")
     admin = Actor.with_key(browser.key)
     for right, without in ((64.0, 70.5), (91.25, 70.5)):
         task = records.ledger.budgets.task("toys.colour")
         shown = {"accuracy": right, "zero_shot": without, "rows": 200, "engine": "majority"}
         accuracies.record(admin, records, task, **shown)
-        page = browser.said("/")
+        page = browser.read("/")
         assert f"{right:.3g} % right, 70.5 % without exemplars" in page
         assert ("no gain" in page) == (right < without)
-    assert "not measured" not in browser.said("/")
+    assert "not measured" not in browser.read("/")
 
 
 def test_a_task_has_the_same_colour_in_every_chart() -> None:
-    """Here the one with the least left is not the busiest of the last days."""
+    """The task with the fewest answers left is not the busiest of the last days here."""
     tasks = ["a@1", "b@1", "c@2"]
     spent = [*days(50, 1, task="toys.b@1"), *days(9, 9, task="toys.c@2")]
     courses = [
@@ -243,7 +243,7 @@ def test_a_task_has_the_same_colour_in_every_chart() -> None:
     assert [name for name, _ in used.series] != [line.name for line in left.lines if not line.foretold]
 
 
-def test_more_tasks_than_colours_are_still_told_apart() -> None:
+def test_more_tasks_than_colours_can_still_be_distinguished() -> None:
     every = [f"t{i}@1" for i in range(9)]
     assert styles(every[:6], every) == [1, 2, 3, 4, 5, 6]
     assert styles(["t7@1", "t1@1", "all others"], every) == [2, 1, 4]

@@ -1,4 +1,4 @@
-"""The plan studio: what a plan would give, tried for free, and signed once by somebody who means it."""
+"""The plan studio: a plan is previewed, tried for free, and signed once, on purpose."""
 
 import asyncio
 import html
@@ -34,12 +34,12 @@ SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
 
 
 def send(browser: Browser, path: str = "", text: str = SMALL, **fields: str):
-    """The form without script."""
+    """Send the form without scripts."""
     return browser.post(STUDIO + path, {"text": text, **fields})
 
 
 def part(browser: Browser, path: str = "", text: str = SMALL, **fields: str) -> str:
-    """What htmx gets in the end."""
+    """The part of the page that htmx gets once it is computed."""
     waiting = "being computed" if path == "/curves" else "Computing the noise"  # a preview has curves to be computed
     while waiting in (part := _part(browser, path, text, **fields)):
         pass
@@ -60,7 +60,7 @@ def written(page: str) -> str:
 
 
 def confirm(browser: Browser, text: str = SMALL) -> dict[str, str]:
-    """The last form, filled in."""
+    """The fields of the last form, filled in."""
     page = send(browser, "/confirm", text)
     assert page.status_code == 200
     form = {"digest": hidden(page.text, "digest"), "after": hidden(page.text, "after"), "name": "toys", "text": text}
@@ -192,7 +192,7 @@ def test_a_signed_plan_can_be_begun_from(browser: Browser, plan: Plan) -> None:
     assert [browser.get(f"{STUDIO}?from={version}").status_code for version in ("9", "x")] == [404, 200]
 
 
-def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browser) -> None:
+def test_the_studio_previews_a_plan_like_the_command_line(browser: Browser) -> None:
     page = send(browser, text=SMALL.replace("\n", "\r\n")).text
     described = preview(calibrate_plan(load_plan(SMALL), 60))
     task, said = described.tasks["colour"], words(page)
@@ -222,7 +222,7 @@ def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
     assert [row[1] for row in chart.rows] == ["half", "as planned", "twice"]
 
 
-def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
+def test_the_problems_of_a_wrong_plan_are_shown(browser: Browser) -> None:
     for text, says in (
         ("a: [", "not valid YAML"),
         (SMALL.replace("toys", "cars"), "is for cars"),
@@ -235,7 +235,7 @@ def test_a_plan_that_cannot_be_says_why(browser: Browser) -> None:
     assert signed(browser) == 1
 
 
-def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_that_a_plan_is_being_computed(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, busy = Event(), Computations("test")
     monkeypatch.setattr(desk, "_computations", busy)
     send(browser)
@@ -255,7 +255,7 @@ def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: py
     go_on.set()
 
 
-def test_one_thing_is_computed_at_a_time_and_what_is_not_wanted_any_more_is_not_begun() -> None:
+def test_one_thing_is_computed_at_a_time_and_a_result_no_longer_wanted_is_not_begun() -> None:
     go_on, done = Event(), []
     computations = Computations("test", kept=2)
     first = computations.ask("ed", "a", go_on.wait)
@@ -277,7 +277,9 @@ def test_one_thing_is_computed_at_a_time_and_what_is_not_wanted_any_more_is_not_
 
 
 @pytest.mark.parametrize(("insist", "found"), [(True, "done"), (False, None)])
-def test_a_page_that_cannot_ask_again_insists_on_what_another_page_gave_up(insist: bool, found: str | None) -> None:
+def test_a_page_that_cannot_ask_again_insists_on_a_result_that_another_page_gave_up(
+    insist: bool, found: str | None
+) -> None:
     async def two_pages() -> str | None:
         go_on = Event()
         computations = Computations("test")
@@ -293,7 +295,7 @@ def test_a_page_that_cannot_ask_again_insists_on_what_another_page_gave_up(insis
 
 
 @pytest.mark.parametrize("group", [None, "care"])
-def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser, group: str | None) -> None:
+def test_a_plan_that_exceeds_the_budget_shows_what_is_free(browser: Browser, group: str | None) -> None:
     free = (
         "lifetime budget of 'toys' (ε = 4, δ = 0.0001) is promised to signed plans and only (ε = 4, δ = 0.0001) is free"
     )
@@ -343,7 +345,7 @@ def test_a_plan_that_is_signed_is_signed_again_by_another_deliberate_act(browser
     assert signed(browser) == 3
 
 
-def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) -> None:
+def test_an_admin_who_saw_another_state_of_the_budget_is_asked_again(browser: Browser) -> None:
     form = confirm(browser)
     other = SMALL.replace("epsilon: 2", "epsilon: 1")
     browser.done(f"{STUDIO}/sign", confirm(browser, other))
@@ -374,7 +376,7 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser) -> None:
     assert browser.records.ledger.budgets.statuses() == before
 
 
-def test_a_trial_that_cannot_be_says_why(browser: Browser) -> None:
+def test_the_problem_of_a_wrong_trial_is_shown(browser: Browser) -> None:
     for form, says in (
         ({"trial_rows": ""}, "Examples: Paste one"),
         ({"trial_rows": "{text}"}, "Examples: Row 1: "),
@@ -388,7 +390,7 @@ def test_a_trial_that_cannot_be_says_why(browser: Browser) -> None:
         assert says in words(refused)
 
 
-def test_a_trial_with_the_engine_down_says_so(browser: Browser, toy_engine) -> None:
+def test_a_trial_reports_that_the_engine_is_down(browser: Browser, toy_engine) -> None:
     toy_engine.down = True
     assert "does not answer" in part(browser, "/try", trial_rows=ROWS, trial_query="a")
 
@@ -406,7 +408,7 @@ def test_pages_are_the_same_whatever_exemplars_there_are(browser: Browser) -> No
     assert CANARY not in send(browser, "/try", trial_rows=ROWS, trial_query="a").text
 
 
-def test_a_release_that_is_made_once_is_seen_signed_and_shown(browser: Browser) -> None:
+def test_a_one_time_release_is_previewed_signed_and_shown(browser: Browser) -> None:
     once = SMALL[: SMALL.index("    shots")] + "    release: once\n    mechanism: {type: prototypes}\n"
     said = words(send(browser, text=once).text)
     assert "any number of answers" in said
@@ -419,7 +421,7 @@ def test_a_release_that_is_made_once_is_seen_signed_and_shown(browser: Browser) 
         ("/", "any number of questions"),
         ("/audit", "release of toys.colour@2 was charged"),
     ):
-        assert says in browser.said(page)
+        assert says in browser.read(page)
     again = written(browser.get(f"{STUDIO}?from=2").text)
     assert "shots" not in again
     assert load_plan(again).tasks["colour"].once

@@ -1,4 +1,4 @@
-"""Signing in with an OpenID Connect provider, over real HTTP: who comes in, as what, and every way of being refused."""
+"""Signing in with an OpenID Connect provider, over real HTTP: roles, sessions, and every kind of refusal."""
 
 import re
 import time
@@ -45,7 +45,7 @@ def browser(tmp_path: Path, idp: Provider) -> Iterator[Browser]:
 
 
 def begin(browser: Browser, going: str = "/") -> str:
-    """Where the provider sends the browser back to, once it has shown who is at it."""
+    """Begin to sign in; return the address to which the provider sends the browser back."""
     begun = browser.get("/sign-in/provider", params={"next": going})
     assert begun.status_code == 303, begun.text
     answer = httpx.get(begun.headers["location"])
@@ -57,7 +57,7 @@ def begin(browser: Browser, going: str = "/") -> str:
 def refused(browser: Browser, address: str, status: int = 403) -> str:
     response = browser.client.get(address)
     assert response.status_code == status
-    assert browser.get("/").status_code == 303  # nobody is signed in
+    assert browser.get("/").status_code == 303  # the browser is not signed in
     assert not browser.services.records.audit.events(kinds=["person.signed_in"])
     return re.search(r'id="problem">([^<]+)<', response.text)[1]
 
@@ -70,10 +70,10 @@ def test_a_person_signs_in_acts_and_signs_out(browser: Browser, idp: Provider) -
     assert (asked["code_challenge_method"], asked["scope"]) == ("S256", "openid profile email")
     response = browser.client.get(address)
     assert response.status_code == 200
-    # Not by a redirect, in which browsers would keep the strict cookie back.
+    # Not by a redirect, with which browsers would not send the strict cookie.
     assert '<meta http-equiv="refresh" content="0; url=/admin/keys">' in response.text
     session, attempt, _ = sorted(response.headers.get_list("set-cookie"), reverse=True)
-    assert "dpicl_sign_in=" in session  # taken back
+    assert "dpicl_sign_in=" in session  # the cookie is deleted
     assert "Max-Age=0" in session
     assert all(part in attempt for part in ("dpicl_session=", "HttpOnly", "SameSite=strict", "Path=/admin"))
     page = browser.get("/keys")
@@ -114,7 +114,7 @@ def test_the_role_is_the_greatest_that_the_claims_give(
     }[role]
 
 
-def test_whoever_has_no_role_is_told_so(browser: Browser, idp: Provider) -> None:
+def test_a_person_without_a_role_is_refused(browser: Browser, idp: Provider) -> None:
     for claims in ({"groups": []}, {"groups": ["others"]}, {"groups": 7}, {"groups": [["staff"]]}, {}):
         idp.person = {"sub": "1", **claims}
         assert "groups or boss" in refused(browser, begin(browser))
@@ -154,10 +154,10 @@ def test_a_signature_by_another_key_is_refused(browser: Browser, idp: Provider) 
     assert "not genuine (BadSignatureError)" in refused(browser, begin(browser))
 
 
-def test_what_the_provider_could_not_have_signed_is_refused(
+def test_a_token_that_the_provider_could_not_have_signed_is_refused(
     browser: Browser, idp: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither with the public key taken for a secret one, nor not at all, even if the provider says that it may be."""
+    """A token signed with the public key as a secret, or not at all, is refused even if the provider allows it."""
     for algorithm in ("HS256", "none"):
         monkeypatch.setattr(idp, "algorithm", algorithm)
         idp.described = {"id_token_signing_alg_values_supported": ["RS256", algorithm]}
@@ -168,13 +168,13 @@ def test_an_answer_is_for_the_browser_that_asked_and_once(browser: Browser, idp:
     stolen = begin(browser)
     kept = browser.client.cookies.get(ATTEMPT)
     browser.client.cookies.clear()
-    assert "another browser" in refused(browser, stolen)  # it was begun in the thief's
+    assert "another browser" in refused(browser, stolen)  # the thief's browser began it
     begin(browser)
     assert "another sign-in" in refused(browser, stolen)
     attempt = Attempt.read(kept)
     state = parse_qs(urlsplit(stolen).query)["state"][0]
     assert attempt.state == state
-    for changed in ("verifier", "nonce"):  # of somebody who has the code and the state alone
+    for changed in ("verifier", "nonce"):  # a thief has only the code and the state
         address = begin(browser)
         own = Attempt.read(browser.client.cookies.get(ATTEMPT))
         browser.client.cookies.clear()
@@ -184,7 +184,7 @@ def test_an_answer_is_for_the_browser_that_asked_and_once(browser: Browser, idp:
         browser.client.cookies.clear()
 
 
-def test_what_the_provider_refuses_is_said(browser: Browser, idp: Provider) -> None:
+def test_a_refusal_of_the_provider_is_shown(browser: Browser, idp: Provider) -> None:
     address = begin(browser)
     state = parse_qs(urlsplit(address).query)["state"][0]
     said = refused(browser, f"{CALLBACK}?error=access_denied&state={state}")
@@ -199,11 +199,12 @@ def test_a_provider_that_is_another_or_away_is_named(browser: Browser, idp: Prov
     page = browser.get("/sign-in/provider")
     assert page.status_code == 502
     assert "calls itself &#39;https://elsewhere.example&#39;" in page.text
-    idp.described = {"token_endpoint": idp.issuer.replace("127.0.0.1", "127.0.0.2") + "/token"}  # nobody listens there
+    # No server listens there.
+    idp.described = {"token_endpoint": idp.issuer.replace("127.0.0.1", "127.0.0.2") + "/token"}
     assert "cannot be reached" in refused(browser, begin(browser), 503)
     idp.described = {"jwks_uri": f"{idp.issuer}/nowhere"}
     assert "refused (404)" in refused(browser, begin(browser), 502)
-    idp.described = {"jwks_uri": f"{idp.issuer}/.well-known/openid-configuration"}  # which holds no keys
+    idp.described = {"jwks_uri": f"{idp.issuer}/.well-known/openid-configuration"}  # that document holds no keys
     assert "as one" in refused(browser, begin(browser), 503)
     idp.described = {"token_endpoint": None}
     assert browser.get("/sign-in/provider").status_code == 502
@@ -242,7 +243,7 @@ def test_a_replay_knows_who_signed_in(browser: Browser) -> None:
 
 
 def leave(browser: Browser) -> str:
-    """Sign out; where the page leads then, by itself and by its link."""
+    """Sign out; return the address to which the page leads, by itself and by its link."""
     page = browser.post("/sign-out")
     assert page.status_code == 200
     assert "signed out here" in page.text
@@ -262,7 +263,7 @@ def test_signing_out_ends_the_session_at_the_provider_too(browser: Browser, idp:
     ended = httpx.get(leave(browser))
     assert (ended.status_code, ended.headers["location"].partition("?")[0]) == (302, "http://testserver/admin/sign-in")
     assert idp.signed_out.pop() == "248289761001"
-    # An ID token that no cookie holds is not sent: then the provider asks whoever is there.
+    # An ID token that is too long for a cookie is not sent: then the provider asks the person.
     idp.person |= {"groups": ["staff", *(f"group-{number:04}" for number in range(400))]}
     browser.client.get(begin(browser))
     going = leave(browser)
@@ -300,7 +301,7 @@ def test_signing_out_stays_here_where_the_provider_knows_nothing_of_it(browser: 
         ({"oidc_roles": {"groups": {"staff": "analyst"}}}, "oidc_roles"),
     ],
 )
-def test_settings_that_would_let_nobody_in_or_anybody_are_refused(changed: dict, says: str) -> None:
+def test_settings_that_would_let_in_no_person_or_every_person_are_refused(changed: dict, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         Settings(**{"oidc_issuer": "https://idp.example", **KNOWN} | changed)
 
@@ -315,7 +316,7 @@ def test_the_secret_may_be_in_a_file(tmp_path: Path) -> None:
     assert settings.oidc_secret == SECRET
 
 
-def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path, monkeypatch) -> None:
+def test_certificates_that_cannot_be_read_are_reported_at_the_start(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(ValueError, match="SSL_CERT_FILE"):
         Browser(serving(tmp_path, oidc_issuer="https://idp.example", **KNOWN))

@@ -1,4 +1,4 @@
-"""The page on which an admin sees what becomes of a sentence."""
+"""The page on which an admin sees how a sentence is sanitised."""
 
 import html
 import math
@@ -63,7 +63,7 @@ def test_moving_epsilon(browser: Browser) -> None:
 
 
 def test_whole_texts(browser: Browser) -> None:
-    """At ε = 16 all public texts can come out, the nearest nearly always; at 0.5 few, and an attacker can but guess."""
+    """At ε = 16 any public text can come out, nearly always the nearest; at 0.5 few, and an attacker can only guess."""
     found = {}
     for epsilon in ("0.5", "16"):
         page = moved(browser, PUBLIC[7], epsilon, "whole_rr")

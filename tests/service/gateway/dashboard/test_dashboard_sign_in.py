@@ -1,4 +1,4 @@
-"""The dashboard's door: sessions, forms from elsewhere, and what browsers are told."""
+"""Signing in to the dashboard: sessions, forms from elsewhere, and the headers of responses."""
 
 import re
 import time
@@ -19,7 +19,7 @@ from tests.service.gateway.dashboard.dashboard_browser import OURS, Browser
 
 @pytest.fixture
 def no_time_passes(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine busy for six seconds would let in one more."""
+    """Stop the clock of the rate limits: if a machine is busy for six seconds, one more attempt is let in."""
     now = time.time()
     monkeypatch.setattr(services.records.rates, "_clock", lambda: now)
 
@@ -39,18 +39,18 @@ def test_an_admin_signs_in_and_out(stranger: Browser) -> None:
     noted = stranger.services.records.audit.events(by=[stranger.key.id])[1:]
     assert [event.kind for event in noted] == ["key.signed_in", "key.signed_out"]
     assert "signed out" in stranger.get("/sign-in").text
-    stranger.client.cookies.update(held)  # the cookie is worth nothing any more
+    stranger.client.cookies.update(held)  # the cookie is worthless now
     assert stranger.get("/").status_code == 303
 
 
-def test_the_cookie_is_for_https_alone_where_that_is_spoken(stranger: Browser) -> None:
+def test_the_cookie_is_for_https_alone_where_https_is_used(stranger: Browser) -> None:
     response = stranger.client.post(
         "/admin/sign-in", data={"key": stranger.token}, headers={"X-Forwarded-Proto": "https"}
     )
     assert "Secure" in response.headers["set-cookie"]
 
 
-def test_an_analyst_is_told_why_not(stranger: Browser) -> None:
+def test_an_analyst_is_refused_with_the_reason(stranger: Browser) -> None:
     _, token = stranger.services.records.keys.create("ana", "analyst")
     response = stranger.sign_in(token)
     assert response.status_code == 403
@@ -85,7 +85,7 @@ def test_a_session_ends_by_itself_and_leaves_nothing_readable(tmp_path: Path, da
         rows = connection.exec_driver_sql("SELECT * FROM admin_sessions").all()
     assert token not in str(rows)
     assert token.encode() not in rows[0].token_sha256
-    late.start(key)  # clears away what is over
+    late.start(key)  # deletes sessions that have ended
     with database.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM admin_sessions").scalar_one() == 1
     analyst, _ = records.keys.create("ana", "analyst")
@@ -101,8 +101,8 @@ def test_signing_in_leads_back_and_never_elsewhere(stranger: Browser) -> None:
         assert location.startswith("/admin/"), elsewhere
 
 
-def test_a_form_without_its_token_is_told_so(browser: Browser) -> None:
-    """That nothing is done, :mod:`tests.service.gateway.api.test_authorisation` shows of every form."""
+def test_a_form_without_its_token_is_refused(browser: Browser) -> None:
+    """For every form, :mod:`tests.service.gateway.api.test_authorisation` shows that nothing is done."""
     assert "open dashboard" in browser.post("/sign-out", {"csrf": ""}).text
 
 
@@ -115,7 +115,7 @@ def test_a_form_sent_too_late_leads_back_to_its_page(browser: Browser) -> None:
     assert (part.status_code, part.headers["HX-Redirect"]) == (204, "/admin/sign-in?next=%2Fkeys")
 
 
-def test_every_answer_is_guarded_and_kept_by_nobody(browser: Browser) -> None:
+def test_every_answer_is_guarded_and_never_cached(browser: Browser) -> None:
     pages = [browser.get(path) for path in ("/", "/sign-in", "/nowhere", "/static/x/y")]
     pages.append(browser.post("/sign-out", {"csrf": ""}))
     pages.append(browser.client.put("/admin/sign-in"))
@@ -143,7 +143,7 @@ def test_errors_are_pages_for_people(browser: Browser) -> None:
     assert "only takes forms" in odd.text
 
 
-def test_an_unexpected_error_says_nothing_of_itself(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_an_unexpected_error_shows_no_details(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Mock(side_effect=RuntimeError("canary-19c0 in an exemplar"))
     monkeypatch.setattr("service.operations.overview.summarise", broken)
     page = browser.get("/")
@@ -192,7 +192,8 @@ def test_a_network_of_ipv6_counts_as_one_address(services: Services) -> None:
     assert [attempt(address) for address in ("2001:db8:0:1::1", "192.0.2.1", "::ffff:192.0.2.2")] == [401] * 3
     rates = services.records.rates
     assert rates.take("sign-in 2001:db8::", 10, 10).wait_s
-    assert Browser(services).sign_in().status_code == 303  # and clears away what is as good as new, which this is not
+    # Signing in deletes rates that are full again, which this one is not.
+    assert Browser(services).sign_in().status_code == 303
     assert rates.take("sign-in 2001:db8::", 10, 10).wait_s
 
 

@@ -1,6 +1,6 @@
-"""Colours of marks stand out from what they touch, in light and dark: WCAG 2.2, 1.4.11, by the colours of the style.
+"""Colours of marks stand out from the colours they touch, in light and dark, as WCAG 2.2, 1.4.11 requires.
 
-That pages use them so is looked at in a browser, by :meth:`tests.e2e.browser.Window.check`.
+The colours are those of the style sheet. :meth:`tests.e2e.browser.Window.check` checks their use on pages in a browser.
 """
 
 import re
@@ -12,7 +12,7 @@ import service.gateway.dashboard
 
 STATIC = Path(service.gateway.dashboard.__file__).parent / "static"
 LEAST = 3.0
-"""Of two marks that touch, or a mark and its ground."""
+"""Least contrast of two marks that touch, or of a mark and its ground."""
 
 GROUNDS = ("page", "card", "sunk", "wash")
 NOTICES = ("sunk", "good-wash", "warn-wash", "bad-wash")
@@ -21,8 +21,8 @@ TOUCHING = [
     # A bar has a frame; what it holds stands side by side in any order, and ends in what is empty.
     *[(part, "card") for part in ("used", "promised", "asked")],
     *[("used", "promised"), ("asked", "promised")],
-    *[("accent", ground) for ground in (*GROUNDS, *NOTICES)],  # the ring around what has the focus; what is chosen
-    *[("edge", ground) for ground in (*GROUNDS, *NOTICES)],  # of what can be filled in or pressed
+    *[("accent", ground) for ground in (*GROUNDS, *NOTICES)],  # the ring around the focus, and the choice made
+    *[("edge", ground) for ground in (*GROUNDS, *NOTICES)],  # the edges of fields and buttons
     *[(mood, f"{mood}-wash") for mood in ("good", "warn", "bad")],
     *[("bad", ground) for ground in GROUNDS],
 ]
@@ -34,14 +34,14 @@ def colours() -> dict[str, tuple[str, str]]:
 
 
 def luminance(colour: str) -> float:
-    """Relative, 0 to 1, as WCAG defines it."""
+    """Relative luminance of a colour, from 0 to 1, as WCAG defines it."""
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, 1 to 21."""
+    """Contrast of two colours, from 1 to 21."""
     darker, lighter = sorted((luminance(one), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 

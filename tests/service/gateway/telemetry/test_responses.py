@@ -1,4 +1,4 @@
-"""Each replica counts its responses, and none that could tell of exemplars."""
+"""Each replica counts its responses, without those that could reveal something of exemplars."""
 
 from unittest.mock import Mock
 
@@ -12,7 +12,7 @@ from tests.service.conftest import MajorityEngine, client_of
 
 
 def counted(client: TestClient, services: Services) -> dict[tuple[str, int, str], int]:
-    """What the replica's metrics show of responses, without zeros."""
+    """Counts of responses in the replica's metrics, without zeros."""
     monitor = {"Authorization": f"Bearer {services.records.keys.create('monitor', 'viewer')[1]}"}
     shown = text_string_to_metric_families(client.get("/metrics", headers=monitor).text)
     samples = [sample for family in shown if family.name == "dpicl_http_responses" for sample in family.samples]
@@ -39,7 +39,7 @@ def test_what_is_counted_and_what_is_not(services: Services, toy_engine: Majorit
         client.get("/v1/nowhere", headers=may)
         client.get("/healthz")
         client.get("/metrics", headers=may)
-        # How these end depends on what is stored; the last, on the key alone.
+        # The results of these depend on the stored exemplars; that of the last, on the key alone.
         client.delete(f"{units}/u1", headers=decide)
         client.delete(f"{units}/nobody", headers=decide)
         client.delete(f"{units}/u1", headers=guess)
@@ -55,7 +55,7 @@ def test_what_is_counted_and_what_is_not(services: Services, toy_engine: Majorit
     }
 
 
-def test_what_the_application_did_not_expect_is_counted(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_counted(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(services.records.ledger.budgets), "statuses", Mock(side_effect=RuntimeError("a bug")))
     with client_of(services, "admin") as client:
         client.get("/v1/budgets")

@@ -1,4 +1,4 @@
-"""Traces, sent to a real OTLP/HTTP receiver: a span per request, with nothing of what was asked."""
+"""Traces, sent to a real OTLP/HTTP receiver: a span per request, with nothing of its question."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ def analyst(services: Services) -> str:
 
 
 def spans(receiver: TraceReceiver, services: Services, *requests: tuple[str, str, dict]) -> list[Span]:
-    """What comes of these requests, all of them sent when the application has stopped."""
+    """Spans of these requests, all of which are sent when the application has stopped."""
     with TestClient(create_app(services)) as client:
         for method, path, options in requests:
             client.request(method, path, **options)
@@ -58,7 +58,7 @@ def test_a_question_is_one_span(receiver: TraceReceiver, services: Services, ana
     assert resource == {"service.name": "dp-icl", "service.version": version("dp-icl")}
 
 
-def test_no_address_header_or_text_is_told(
+def test_no_address_header_or_text_is_in_a_span(
     receiver: TraceReceiver, services: Services, analyst: str, toy_engine: MajorityEngine
 ) -> None:
     toy_engine.down = True
@@ -86,8 +86,8 @@ def test_no_address_header_or_text_is_told(
     assert CANARY.encode() not in b"".join(request.SerializeToString() for request in receiver.requests)
 
 
-def test_uploads_and_deletions_are_not_told(receiver: TraceReceiver, services: Services) -> None:
-    """How they end, and how long they take, depends on what is stored."""
+def test_uploads_and_deletions_are_not_traced(receiver: TraceReceiver, services: Services) -> None:
+    """Their results and their durations depend on the stored exemplars."""
     admin = {"headers": bearer(services.records.keys.create("admin", "admin")[1])}
     told = spans(
         receiver,
@@ -107,14 +107,14 @@ def test_a_callers_trace_goes_on(receiver: TraceReceiver, services: Services, an
     assert [(span.trace_id.hex() == TRACE, span.parent_span_id.hex()) for span in told] == [(True, PARENT), (False, "")]
 
 
-def test_a_receiver_that_is_down_disturbs_nobody(services: Services, analyst: str, monkeypatch) -> None:
+def test_a_receiver_that_is_down_disturbs_no_request(services: Services, analyst: str, monkeypatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with TestClient(create_app(services)) as client:
         assert client.get("/v1/budgets", headers=bearer(analyst)).status_code == 200
 
 
-def test_without_the_variable_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_variable_there_are_no_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     assert open_tracing() is None

@@ -14,10 +14,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class TraceReceiver:
-    """What was sent so far.
+    """The requests that the receiver has got so far.
 
     Attributes:
-        url: what ``OTEL_EXPORTER_OTLP_ENDPOINT`` is to be set to.
+        url: value for ``OTEL_EXPORTER_OTLP_ENDPOINT``.
         requests: every request's message.
     """
 
@@ -66,5 +66,5 @@ def receiving() -> Iterator[TraceReceiver]:
 
 
 def attributes(span: Span) -> dict[str, str | int]:
-    """Of texts and whole numbers."""
+    """Attributes of a span, which are texts and whole numbers."""
     return {one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in span.attributes}

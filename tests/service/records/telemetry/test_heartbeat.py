@@ -59,7 +59,7 @@ def test_a_database_that_can_only_be_read_is_missed(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_being_written_to_is_alive(database: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long upload, say: how long it takes is not for everybody to see."""
+    """The duration of a long upload, for instance, is not for every caller to see."""
     monkeypatch.setattr(heartbeat, "_WRITE_EVERY_S", 0.0)
     with database.begin() as writer:
         writer.execute(sa.text("CREATE TABLE other (n INTEGER)"))

@@ -1,4 +1,4 @@
-"""The synthetic mode: real in everything but its data, which cannot be taken for real ones."""
+"""The synthetic mode: real except for its data, which cannot be mistaken for real data."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from examples.serving import use_database_in
 from exemplar_store import ExemplarStore, WrongKeyError
 from exemplar_store.errors import EncryptionKeyError
-from service.cli.serve import say_how_to_ask
+from service.cli.serve import print_how_to_ask
 from service.operations.services import Services, open_services
 from service.records.records import open_records
 from service.records.signed import read_signed
@@ -48,7 +48,7 @@ def client(services: Services) -> TestClient:
     return TestClient(create_app(services))
 
 
-def test_every_answer_says_that_the_data_are_made_up(client: TestClient, synthetic: Synthetic) -> None:
+def test_every_answer_notes_that_the_data_are_made_up(client: TestClient, synthetic: Synthetic) -> None:
     body = {"query": "Where is my parcel?"}
     answer = client.post("/v1/tasks/support.team/answers", json=body, headers=bearer(synthetic.analyst_token))
     assert answer.status_code == 200, answer.text
@@ -61,7 +61,7 @@ def test_every_answer_says_that_the_data_are_made_up(client: TestClient, synthet
     assert shown["engine"]["notice"].startswith(NOTICE)
 
 
-def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: Shell, monkeypatch) -> None:
+def test_budgets_note_it_too(client: TestClient, synthetic: Synthetic, dpicl: Shell, monkeypatch) -> None:
     with client:  # the engine is noted once the service starts
         deadline = time.monotonic() + 30
         told = {"engine": None}
@@ -76,7 +76,7 @@ def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: She
     assert NOTICE in " ".join(dpicl.ok("budget").split())
 
 
-def test_it_takes_nobodys_exemplars(client, services, synthetic, dpicl, monkeypatch, tmp_path: Path) -> None:
+def test_it_takes_no_exemplars_of_users(client, services, synthetic, dpicl, monkeypatch, tmp_path: Path) -> None:
     upload = {"content": json.dumps(TICKET), "headers": bearer(synthetic.admin_token)}
     upload["headers"]["Content-Type"] = "application/x-ndjson"
     refused = problem(client.post("/v1/knowledge-bases/support/exemplars", **upload), 403, "made-up-data")
@@ -96,7 +96,9 @@ def test_it_takes_nobodys_exemplars(client, services, synthetic, dpicl, monkeypa
         open_records(Settings()).store.ingest("support", iter(()), embed)
 
 
-def test_no_service_of_ones_own_opens_it_nor_it_a_real_one(synthetic: Synthetic, tmp_path, monkeypatch) -> None:
+def test_its_key_and_the_key_of_a_real_service_open_only_their_own_databases(
+    synthetic: Synthetic, tmp_path, monkeypatch
+) -> None:
     monkeypatch.delenv("DPICL_ENCRYPTION_KEY")
     with pytest.raises(WrongKeyError):
         open_records(Settings(database_url=synthetic.database_url, encryption_key="Q" * 43 + "="))
@@ -142,7 +144,7 @@ def test_it_holds_the_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -
     assert not (tmp_path / "witness.sqlite").exists()
 
 
-def test_a_demo_has_nothing_of_an_operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_demo_uses_no_database_of_an_operator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("DPICL_DATABASE_URL", "DPICL_ENCRYPTION_KEY", "DPICL_WITNESS_URL"):
         monkeypatch.setenv(name, "sqlite:///nowhere")
     use_database_in(tmp_path)
@@ -150,7 +152,7 @@ def test_a_demo_has_nothing_of_an_operators(monkeypatch: pytest.MonkeyPatch, tmp
     assert str(tmp_path) in os.environ["DPICL_DATABASE_URL"]
 
 
-def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_is_an_operators_or_is_about_answering(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {f"DPICL_{field.upper()}" for field in Settings.model_fields}
     for name in names:
         monkeypatch.setenv(name, "")
@@ -164,13 +166,13 @@ def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest
 
 
 def test_it_prints_where_the_witness_is(capsys, synthetic: Synthetic) -> None:
-    """All else that it prints is pasted by tests/service/cli/test_extras.py."""
-    say_how_to_ask(synthetic, "http://127.0.0.1:8080")
+    """The other commands that it prints are run by tests/service/cli/test_extras.py."""
+    print_how_to_ask(synthetic, "http://127.0.0.1:8080")
     witness = synthetic.database_url.replace("synthetic.sqlite", "synthetic.witness.sqlite")
     assert f"DPICL_WITNESS_URL={witness} " in capsys.readouterr().out
 
 
-def test_the_dashboard_says_so_on_every_page_and_that_exemplars_are_there(
+def test_every_page_of_the_dashboard_notes_it_and_the_audit_trail_has_the_upload(
     services: Services, synthetic: Synthetic
 ) -> None:
     browser = Browser(services)
