@@ -1,4 +1,4 @@
-"""Check the English that people read: docstrings, help of the command line, and documentation pages.
+"""Check the English that people read: docstrings, comments, names, errors, help of commands, and documentation pages.
 
     python .ci/english.py [PATH ...]
 
@@ -10,12 +10,15 @@ import ast
 import inspect
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 PATHS = [
     *("accounting", "aggregation", "exemplar_store", "sanitization", "service", "research"),
-    *("deploy", "docs", "examples", ".ci", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
+    *("tests", "chaos", "benchmarks"),
+    *("deploy", "docs", "docs_src", "examples", ".ci", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
+    *("pyproject.toml", "Makefile", ".github"),
 ]
 
 NO_NOUN = frozenset(
@@ -36,6 +39,9 @@ PHRASES = {
 }
 """Regular expressions of what is refused, and what to write instead."""
 
+TEXTS = ("help", "description", "short_help", "epilog", "comment")
+"""Names of arguments that hold prose."""
+
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):")
 ENTRY = re.compile(r"    (?P<name>\*{0,2}[\w.]+): (?P<text>.+)")
 POINTER = re.compile(r"See :\w+:`[^`]+`\.?")
@@ -50,30 +56,44 @@ def main() -> int:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """Python modules and pages in Markdown at a path, in order."""
-    yield from [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in (".py", ".md"))
+    """Python modules, pages in Markdown and files with comments at a path, in order."""
+    suffixes = (".py", ".md", ".yaml", ".yml", ".Dockerfile", ".sh")
+    yield from [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in suffixes)
 
 
 def findings(file: Path) -> Iterator[str]:
     """One line per finding in a file."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
-        for line, prose in prose_of(ast.parse(text)):
+        for line, prose in sorted([*prose_of(ast.parse(text)), *comments(file)]):
             yield from (f"{file}:{line + at}: {what}" for at, what in [*refused(prose), *nounless(prose)])
+        return
+    if file.suffix == ".md":
+        text = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S)
     else:
-        page = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S)
-        yield from (f"{file}:{at}: {what}" for at, what in refused(page, 1))
+        text = re.sub(r"^[^#\n]*", "", text, flags=re.M)  # all but comments
+    yield from (f"{file}:{at}: {what}" for at, what in refused(text, 1))
 
 
 def prose_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, strings below constants, and values of ``help=`` and ``description=``, each with its first line."""
+    """Docstrings, names, strings below constants, errors, and values of ``help=`` and the like, each with its line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.lineno, node.value.value
-        if isinstance(node, ast.keyword) and node.arg in ("help", "description", "short_help", "epilog"):
-            for part in ast.walk(node.value):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", node.name)
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.keyword) and node.arg in TEXTS):
+            for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     yield part.lineno, part.value
+
+
+def comments(file: Path) -> Iterator[tuple[int, str]]:
+    """Comments, each with its line."""
+    with tokenize.open(file) as lines:
+        for token in tokenize.generate_tokens(lines.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
 
 
 def refused(prose: str, first: int = 0) -> Iterator[tuple[int, str]]:

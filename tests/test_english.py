@@ -1,4 +1,4 @@
-"""The check of docstrings, option help and pages."""
+"""The check of docstrings, comments, names, errors, option help and pages."""
 
 import importlib.util
 from pathlib import Path
@@ -60,6 +60,31 @@ def test_a_phrase_is_found_on_its_line(tmp_path: Path, text: str) -> None:
 )
 def test_other_uses_and_code_pass(tmp_path: Path, text: str) -> None:
     assert found(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "value = 1  # nobody reads it",
+        "def nobody_reads_it(): ...",
+        "class NobodyReads: ...",
+        'raise ValueError(f"{value} is no number")',
+        'Column("name", comment="kept for ever")',
+        'Option(help="so many answers")',
+    ],
+)
+def test_it_is_found_wherever_code_holds_prose(tmp_path: Path, code: str) -> None:
+    (finding,) = found(tmp_path, f"import this\n\n{code}\n", ".py")
+    assert finding.startswith("3: ")
+
+
+def test_strings_that_are_data_pass(tmp_path: Path) -> None:
+    assert found(tmp_path, 'ask("Nobody answers, said the caller")\n', ".py") == []
+
+
+def test_only_comments_of_configurations_are_checked(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "text: nobody\nuser: nobody  # nobody else\n", ".yaml")
+    assert finding.startswith("2: ")
 
 
 def test_a_name_that_is_described_is_code(tmp_path: Path) -> None:
