@@ -8,6 +8,7 @@ with a noun phrase, not with a pronoun or a preposition. Some phrases are refuse
 
 import ast
 import inspect
+import io
 import re
 import sys
 import tokenize
@@ -65,7 +66,7 @@ def findings(file: Path) -> Iterator[str]:
     """One line per finding in a file."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
-        for line, prose in sorted([*prose_of(ast.parse(text)), *comments(file)]):
+        for line, prose in sorted([*prose_of(ast.parse(text)), *comments(text)]):
             yield from (f"{file}:{line + at}: {what}" for at, what in [*refused(prose), *nounless(prose)])
         return
     if file.suffix == ".md":
@@ -88,12 +89,11 @@ def prose_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield part.lineno, part.value
 
 
-def comments(file: Path) -> Iterator[tuple[int, str]]:
+def comments(code: str) -> Iterator[tuple[int, str]]:
     """Comments, each with its line."""
-    with tokenize.open(file) as lines:
-        for token in tokenize.generate_tokens(lines.readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def refused(prose: str, first: int = 0) -> Iterator[tuple[int, str]]:

@@ -200,24 +200,17 @@ def _attack_texts(
         print_json({"texts": len(texts.texts), "clean_accuracy": clean, "attacks": attacked})
         return
 
-    def percent(share: sanitised_texts.Share | None, scale: float = 100, digits: int = 0) -> str:
+    def shown(share: sanitised_texts.Share | None, scale: float = 100, digits: int = 0) -> str:
         return "" if share is None else f"{scale * share.value:.{digits}f} ± {scale * share.error:.{digits or 1}f}"
 
     print_table(
-        f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {percent(clean)} %" if clean else ""),
+        f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {shown(clean)} %" if clean else ""),
         ["ε", "mechanism", "cosine of texts", "accuracy, %", "Bayes, %", "Bayes with context, %"]
         + [f"{who}, % (answered)" for who in guessers],
         [
             (
-                *(
-                    f"{value:g}",
-                    name,
-                    percent(m.cosine, 1, 2),
-                    percent(m.accuracy),
-                    percent(m.bayes),
-                    percent(m.context),
-                ),
-                *(f"{percent(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
+                *(f"{value:g}", name, shown(m.cosine, 1, 2), shown(m.accuracy), shown(m.bayes), shown(m.context)),
+                *(f"{shown(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
             )
             for value, name, m in results
         ],
