@@ -304,7 +304,7 @@ def _write(
             transaction.rollback()
         else:
             row, keys = upload.keyring.open(connection, upload.name)
-            assign(connection, row, keys, upload.topics(connection), [*sorted(grown), *range(first_new, next_position)])
+            assign(connection, row, keys, upload.topics(connection), range(first_new, next_position))
             upload.before_commit(connection)
     if upload.replace and not upload.dry_run:
         empty_write_ahead_log(upload.database)

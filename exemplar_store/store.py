@@ -225,7 +225,8 @@ class ExemplarStore:
             replace: whether to delete, in the same transaction, what the units of this upload had before, as
                 :meth:`forget` does: the upload is all there is of them.
             dry_run: whether to do all but embed and commit.
-            topics: returns the topics of every task, as of this transaction: units that have none yet get theirs.
+            topics: returns the topics of every task, as of this transaction: units that arrive for the first time get
+                theirs.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.

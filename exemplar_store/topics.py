@@ -1,9 +1,10 @@
 """The topic of each unit, in each task that has topics: found once, and kept for life.
 
 A unit's topic is that of most of its exemplars (of equals, the one named first), a function of its own exemplars and of
-public things. It is found when the plan is signed, or when the unit arrives. From then on it stays, whatever becomes of
-the unit's exemplars: a unit that changed its topic could be drawn for the answers of two, and only those of one are
-paid for. A unit with no exemplar on any topic takes part in nothing, so that it may be given a topic later.
+public things. It is found once: when the plan is signed, for every unit that ever arrived, or when the unit first
+arrives. From then on it stays, whatever becomes of the unit's exemplars: a unit that changed its topic could be drawn
+for the answers of two, and only those of one are paid for. To be on no topic is for life, too. Else a unit could get
+one between the charge of an answer and its draw, in an upload that a restore loses unnoticed, and another one later.
 
 A unit has a position for life (:mod:`exemplar_store.tables`), so topics are kept as numbers by position, in pages that
 are encrypted whole: who reads the database learns neither a unit's topic nor how many units a topic has.
@@ -99,14 +100,14 @@ def keep(
     topics: TopicList,
     found: Mapping[int, int],
 ) -> None:
-    """Write down topics of units that had none.
+    """Write down the topics of units that these are first found of.
 
     Args:
         connection: connection in a transaction that has locked the knowledge base.
         row: row of the knowledge base.
         keys: the knowledge base's encryption keys.
         topics: topics of the task.
-        found: numbers of topics by position, from 1. Where there is one already, it stays.
+        found: numbers of topics by position, from 1; 0: none.
 
     Raises:
         TamperedError: the recorded topics were changed outside this program.
@@ -117,9 +118,7 @@ def keep(
             pages.setdefault(position // PAGE, {})[position % PAGE] = number
     for page, numbers in pages.items():
         known, written = _page(connection, row.id, keys, topics, page)
-        for place, number in numbers.items():
-            if known[place] == 0:
-                known[place] = number
+        known[list(numbers)] = list(numbers.values())
         sealed = keys.encrypt_topics(known.tobytes(), _place(topics.version, topics.task, page))
         here = {"kb_id": row.id, "version": topics.version, "task": topics.task, "page": page}
         if written:
@@ -136,23 +135,21 @@ def assign(
     lists: Iterable[TopicList],
     positions: Sequence[int],
 ) -> None:
-    """Find the topics of units that arrived or got exemplars, where they have none yet.
+    """Find the topics of units that arrive for the first time, and write them down.
 
     Args:
-        connection: connection in the transaction that stored these exemplars and has locked the knowledge base.
+        connection: connection in the transaction that stored these units and has locked the knowledge base.
         row: row of the knowledge base, its fields and embeddings as they are now.
         keys: the knowledge base's encryption keys.
         lists: the topics of every task that has some.
-        positions: positions of the units.
+        positions: positions of the units, none of which was there before.
 
     Raises:
         TamperedError: the recorded topics were changed outside this program.
     """
     for topics in lists:
-        known = {page: _page(connection, row.id, keys, topics, page)[0] for page in {at // PAGE for at in positions}}
-        without = np.array([at for at in positions if known[at // PAGE][at % PAGE] == 0], np.int64)
-        found = find(connection, row, keys, topics, without)
-        keep(connection, row, keys, topics, dict(zip(without.tolist(), found.tolist(), strict=True)))
+        found = find(connection, row, keys, topics, np.array(positions, np.int64))
+        keep(connection, row, keys, topics, dict(zip(positions, found.tolist(), strict=True)))
 
 
 def on_topic(

@@ -40,6 +40,7 @@ from exemplar_store.ingest import IngestOptions
 from exemplar_store.tables import exemplars, units
 from service.records import witness
 from service.records.records import open_records
+from service.settings import Settings
 from tests.accounting.books import wrong
 from tests.service.conftest import development
 
@@ -86,15 +87,16 @@ class Deployment:
         self._open()
 
     def _open(self) -> None:
-        beside = None if self.folder else "none"
-        settings = development(Path(), database_url=self.url, witness_url=beside)
-        self.records = records = open_records(settings, restored=True)
+        self.records = records = open_records(self._settings(), restored=True)
         self.database, self.store, self.ledger = records.database, records.store, records.ledger
         self.trail, self.witness = records.audit, records.witness
         # Before SQLite locks the database for a transaction that writes, and before that is committed.
         sa.event.listen(self.database, "begin", self._begins)
         sa.event.listen(self.database, "before_cursor_execute", self._executes)
         sa.event.listen(self.database, "commit", self._commits)
+
+    def _settings(self) -> Settings:
+        return development(Path(), database_url=self.url, witness_url=None if self.folder else "none")
 
     def _begins(self, connection: sa.Connection) -> None:
         if connection.dialect.name == "postgresql":
