@@ -86,7 +86,9 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
             start_new_session=True,  # a Ctrl-C reaches this process alone, which then stops the service
         )
     try:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as client:
+        with httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300, trust_env=False
+        ) as client:
             _wait_until_ready(client, server, log, timeout_s)
             print(f"  ready after {time.monotonic() - began:.0f} s", flush=True)
             yield client

@@ -64,7 +64,7 @@ def _upload(world: World) -> str:
     rows = "".join(row.replace("It flies", "x" * 10_000) + "\n" for row in toys.rows(range(500, 2500)).splitlines())
     headers = {"Authorization": f"Bearer {world.tokens['admin']}", "Content-Type": "application/x-ndjson"}
     address = f"{world.url}/v1/knowledge-bases/toys/exemplars"
-    response = httpx.post(address, content=rows, headers=headers, timeout=120)
+    response = httpx.post(address, content=rows, headers=headers, timeout=120, trust_env=False)
     world.load.look(f"the answer {response.status_code} to an upload", response.content)
     if response.status_code < 500 or "type" not in response.json():
         world.wrong.append(f"an upload that fits no disk was answered with {response.status_code}")

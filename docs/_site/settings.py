@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _site.tables import default, fields, kind, section, table
+from service.connections import ConnectionSettings
 from service.engines.remote.chat_endpoint import RemoteSecrets
 from service.serving.application import ApplicationArgs
 from service.settings import Settings
@@ -27,7 +28,7 @@ def page() -> str:
     """Every environment variable and every key of ``args``."""
     rows = [
         [f"`DPICL_{name.upper()}`", kind(of), default(of), of["description"]]
-        for model in (Settings, RemoteSecrets)
+        for model in (Settings, RemoteSecrets, ConnectionSettings)
         for name, of in model.model_json_schema()["properties"].items()
     ]
     schema = ApplicationArgs.model_json_schema()

@@ -80,7 +80,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         ledger: path of a :class:`sanitization.restore.ledger.RestoreLedger`.
         budget: ε that all questions in the ledger may cost together.
         mode: ``text`` puts a profile's spans back as text, ``steer`` steers the model.
-        http: HTTP client to use instead of one for ``url`` and ``key``.
+        http: HTTP client to use instead of one for ``url`` and ``key``, which uses no proxy.
 
     Raises:
         ValueError: ε is out of range.
@@ -101,7 +101,8 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         mechanism.check_epsilon(epsilon)
         self._address, self._epsilon, self._budget, self._mode = bundle, epsilon, budget, mode
         headers = {"Authorization": f"Bearer {key}"}
-        self._http = http or httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
+        # No proxy that the environment names: the text and its number go to the service alone.
+        self._http = http or httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
         self._ledger = RestoreLedger(Path(ledger))
 
     def __exit__(self, *_: object) -> None:

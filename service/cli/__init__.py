@@ -5,7 +5,7 @@ database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 
 from service.cli.lazy import SETTINGS, EveryCommand, MissingExtraError
 from service.cli.output import close_records
+from service.connections import leave_proxies
 from service.problem_kinds import RefusalError
 
 app = typer.Typer(
@@ -49,10 +50,12 @@ def _begin(
 
 def main() -> None:
     """Run the command line; an error that a user can mend becomes one line on standard error and exit status 1."""
+    left: list[str] = []
     try:
+        left = leave_proxies()
         app()
     except Exception as error:
-        message = _explain(error)
+        message = _explain(error, left)
         if message is None:
             raise
         from rich.console import Console
@@ -61,8 +64,13 @@ def main() -> None:
         sys.exit(1)
 
 
-def _explain(error: Exception) -> str | None:
-    """The message for the user; None: the error is not one that the user can mend."""
+def _explain(error: Exception, proxies: Sequence[str]) -> str | None:
+    """The message for the user; None: the error is not one that the user can mend.
+
+    Args:
+        error: the error.
+        proxies: variables that name proxies, which were not used.
+    """
     import httpx
     from pydantic import ValidationError
 
@@ -71,7 +79,8 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) not in _OURS:
         return str(MissingExtraError(f"this command needs {name}, which is not installed", _EXTRAS.get(name, "server")))
     if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
-        return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?"
+        unused = f" {proxies[0]} is not used: to go through a proxy, set DPICL_PROXY_URL." if proxies else ""
+        return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?{unused}"
     sqlalchemy = sys.modules.get("sqlalchemy.exc")
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
         cause = getattr(error, "orig", None) or error

@@ -16,6 +16,7 @@ from rich.progress import track
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, print_text, state_folder
 from service.cli.reading import TextFormat
+from service.connections import http_options
 from service.engines.retry_after import retry_after_s
 from service.sources.typed import read_fields
 
@@ -80,7 +81,8 @@ class RefusedError(ValueError):
 def connect(service: Service) -> httpx.Client:
     """A client of the service."""
     headers = {"Authorization": f"Bearer {service.checked_key()}"}
-    return httpx.Client(base_url=service.checked_url(), headers=headers, timeout=_TIMEOUT_S)
+    url = service.checked_url()
+    return httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, **http_options(url))
 
 
 def ask(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
-from service.cli.ask import Service
+from service.cli.ask import Service, connect
 from service.cli.gathering import Commands
 from service.cli.lazy import LazyGroup, Place
 from service.cli.output import Json, actor, create_database, print_json, print_text, records, state_folder
@@ -47,7 +47,7 @@ class RestoreQuestion(Service):
         from sanitization.restore.client import RestoreClient
 
         options = self.model_dump(exclude={"url", "key"}) | {"ledger": self.ledger or state_folder() / "restore.sqlite"}
-        return RestoreClient(self.checked_url(), self.checked_key(), mode=mode, **options)
+        return RestoreClient(self.checked_url(), self.checked_key(), mode=mode, http=connect(self), **options)
 
 
 Text = Annotated[str, typer.Argument(help="The text, with its sensitive spans.")]

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from service.connections import http_options
 from service.engines.configs import AnyEngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
@@ -56,7 +57,10 @@ def require_here(config: AnyEngineConfig) -> None:
 
     Raises:
         NotHereError: vLLM or the model is missing.
+        ValueError: the proxy or the certificates that the environment names cannot be used.
     """
+    if isinstance(config, OpenAiCompatibleConfig):
+        http_options(config.base_url)
     if not isinstance(config, VllmConfig):
         return
     if find_spec("vllm") is None:

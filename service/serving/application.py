@@ -28,7 +28,7 @@ from service.engines.private_threads import privately
 from service.engines.protocol import EngineInfo
 from service.records.telemetry.logs import configure_logs
 from service.serving.deployments import call, calling, deployment, or_refusal
-from service.serving.local_ray import keep_to_loopback, require_whole_messages
+from service.serving.local_ray import begin_replica, require_whole_messages
 from service.serving.restore_engine import RemoteSteerer, RestoreEngine
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
@@ -56,7 +56,7 @@ class EmbedderDeployment:
 
     def __init__(self, threads: int):
         configure_logs()
-        keep_to_loopback()
+        begin_replica()
         self._embedder = Embedder(threads=threads)
         self._answered = False  # since Serve last asked how it does
 
@@ -128,7 +128,7 @@ class EngineDeployment:
 
     def __init__(self, config: EngineConfig, embedder: DeploymentHandle[Any]):
         configure_logs()
-        keep_to_loopback()
+        begin_replica()
         self._engine = open_engine(config, RemoteEmbedder(embedder))
         self._language_model = config.is_llm
 
@@ -227,7 +227,7 @@ def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart
     from service.settings import Settings
 
     configure_logs()
-    keep_to_loopback()
+    begin_replica()
     require_whole_messages()
     return open_services(
         open_records(Settings()),

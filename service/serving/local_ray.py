@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from service.connections import leave_proxies, require_direct_calls
 from service.serving import ray_private
 
 SETTINGS: Mapping[str, str] = {
@@ -31,6 +32,8 @@ SETTINGS: Mapping[str, str] = {
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     # Left at 4 MiB, it would refuse a call or not by the length of the exemplars drawn.
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
+    # No proxy for them, whatever http_proxy names.
+    "grpc_proxy": "",
 }
 """Environment variables that a process of Ray should have before it imports Ray; the images set the same."""
 
@@ -124,10 +127,18 @@ def abandon() -> NoReturn:
         os._exit(1)
 
 
-def keep_to_loopback() -> None:
-    """In a replica's constructor, on a node at loopback: let Serve's port for calls between replicas be there, too."""
+def begin_replica() -> None:
+    """What each replica's constructor does first: see to its connections.
+
+    On a node at loopback, Serve's port for calls between replicas is there, too.
+
+    Raises:
+        service.connections.CallsThroughProxyError: the node's environment sends these calls to a proxy.
+    """
     import ray
 
+    require_direct_calls()
+    leave_proxies()
     node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     if ipaddress.ip_address(node).is_loopback:
         ray_private.listen_at(node)

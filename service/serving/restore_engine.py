@@ -11,7 +11,7 @@ from service.engines.errors import EngineUnavailableError
 from service.engines.task import TaskSpec
 from service.records.telemetry.logs import configure_logs
 from service.serving.deployments import call, deployment, or_refusal
-from service.serving.local_ray import keep_to_loopback
+from service.serving.local_ray import begin_replica
 
 
 @deployment
@@ -24,7 +24,7 @@ class RestoreEngine:
         from service.settings import Settings
 
         configure_logs()
-        keep_to_loopback()
+        begin_replica()
         root = Settings().restore_bundles
         if root is None:
             raise EngineUnavailableError("the config has restore, and DPICL_RESTORE_BUNDLES is not set")

@@ -9,12 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
 import fsspec
 
 from exemplar_store import BadRowError, Layout, Row
 from exemplar_store.errors import NotUtf8Error
 from exemplar_store.rows import MAX_LINE_CHARACTERS, SourceRecords, check_names, csv_records, json_records
+from service.connections import http_options
 from service.sources import compressed
 from service.sources.encodings import UTF8, as_utf8, check_marked, encoding_of, not_utf8
 from service.sources.folders import check_no_table, parquet_files, saved_dataset
@@ -128,7 +130,7 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
     if where == "-":
         raise ValueError("rows are read from a file, not from standard input: name one")
     try:
-        files, path = fsspec.url_to_fs(where)
+        files, path = fsspec.url_to_fs(where, **_connection(where))
         # A web server has no folders, and would be asked in vain.
         local = "http" not in files.protocol
         if local and files.isdir(path):
@@ -162,6 +164,15 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
         return Source(described, lambda: iter([part]))
     before = files.ukey(path)
     return Source(described, lambda: _unchanged(files, path, before, part))
+
+
+def _connection(where: str) -> dict[str, Any]:
+    """Options of fsspec for a web server's address. Other stores read the environment that is left."""
+    if urlsplit(where).scheme not in ("http", "https"):
+        return {}
+    options = http_options(where)
+    proxy = {"proxy": options["proxy"]} if options["proxy"] else {}
+    return {"client_kwargs": {"trust_env": False, **proxy}, "ssl": options["verify"]}
 
 
 def _text(

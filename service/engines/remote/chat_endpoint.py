@@ -22,6 +22,7 @@ import httpx
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.connections import http_options
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.errors import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
@@ -53,6 +54,7 @@ class ChatEndpoint:
 
     Raises:
         service.engines.errors.EngineUnavailableError: the key cannot be one.
+        ValueError: ``DPICL_PROXY_URL`` is not a proxy's, or certificates that the environment names cannot be read.
     """
 
     def __init__(self, config: OpenAiCompatibleConfig, *, with_key: bool = True):
@@ -67,6 +69,7 @@ class ChatEndpoint:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency),
             # None is kept: what a server sets in answer to one slot would come back with another's.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            **http_options(config.base_url),
         )
         self._places = asyncio.Semaphore(config.max_concurrency)
         self._loop: asyncio.AbstractEventLoop | None = None

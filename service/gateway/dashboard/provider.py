@@ -18,6 +18,7 @@ import httpx2
 from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOAuth2App
 from joserfc.errors import ClaimError, JoseError, MissingClaimError
 
+from service.connections import http_options, proxy_for
 from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
 from service.operations.roles import MAY
 from service.operations.sessions import Person
@@ -29,6 +30,7 @@ _LONGEST = 190
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")  # NUL and halves of surrogate pairs, which cannot be stored
 _ASYMMETRIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_ASKED = ("token_endpoint", "jwks_uri", "userinfo_endpoint")
 _METHODS = ("client_secret_basic", "client_secret_post")
 
 
@@ -39,7 +41,7 @@ class Provider:
         settings: settings with ``oidc_issuer``.
 
     Raises:
-        ValueError: the secret or the certificates of authorities cannot be read.
+        ValueError: the secret, the certificates of authorities or the proxy's URL cannot be read.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -47,10 +49,7 @@ class Provider:
         self._client_id = settings.oidc_client_id or ""
         self._secret = settings.oidc_secret
         self._roles = settings.oidc_roles
-        try:
-            self._certificates = httpx2.create_ssl_context()  # read once: a sign-in opens five clients
-        except OSError as error:
-            raise ValueError(f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from None
+        self._connection = http_options(self.issuer)  # certificates are read once: a sign-in opens five clients
 
     async def begin(self, redirect_uri: str, going: str) -> tuple[str, Attempt]:
         """Begin a sign-in.
@@ -126,7 +125,7 @@ class Provider:
                 "scope": "openid profile email",
                 "code_challenge_method": "S256",
                 "timeout": _TIMEOUT_S,
-                "verify": self._certificates,
+                **self._connection,
             },
         )
         described = await client.load_server_metadata()
@@ -138,6 +137,9 @@ class Provider:
             )
         if missing := [name for name in _ENDPOINTS if not described.get(name)]:
             raise SignInRefusedError(f"The provider’s description lacks {', '.join(missing)}.", 502)
+        asked = [str(described[name]) for name in _ASKED if described.get(name)]
+        if self._connection["proxy"] and any(proxy_for(address) is None for address in asked):
+            raise SignInRefusedError("The provider’s description names addresses on this machine.", 502)
         offered = described.get("token_endpoint_auth_methods_supported", _METHODS)
         ours = [method for method in _METHODS if method in offered] or _METHODS
         described["token_endpoint_auth_method"] = ours[0]

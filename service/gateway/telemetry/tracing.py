@@ -13,17 +13,19 @@ from __future__ import annotations
 import os
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.connections import check_certificates, proxy_for
 from service.gateway.telemetry.routes import concerns_exemplars, route_pattern
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_CERTIFICATES = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -123,8 +125,22 @@ def open_tracing() -> Tracing | None:
 
     ours = Resource({"service.name": "dp-icl", "service.version": version("dp-icl")})
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**_connection())))
     return Tracing(provider)
+
+
+def _connection() -> dict[str, Any]:
+    """How the exporter reaches its endpoint: by itself it would take a proxy from the environment."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    endpoint = next(os.environ[name] for name in reversed(ENDPOINTS) if os.environ.get(name))
+    if (proxy := proxy_for(endpoint)) is not None:
+        session.proxies = {"http": proxy, "https": proxy}
+    own = any(os.environ.get(name) for name in _CERTIFICATES)
+    bundle = next((where for name, where in check_certificates().items() if name != "SSL_CERT_DIR"), None)
+    return {"session": session, "certificate_file": None if own else bundle}
 
 
 def check_tracing() -> bool:
@@ -132,10 +148,12 @@ def check_tracing() -> bool:
 
     Raises:
         TracingNotInstalledError: traces are asked for, and OpenTelemetry is missing.
+        service.connections.CertificatesError: certificates that the environment names cannot be read.
     """
     asked = [name for name in ENDPOINTS if os.environ.get(name)]
     if not asked:
         return False
+    check_certificates(*_CERTIFICATES)
     try:
         import opentelemetry.exporter.otlp.proto.http.trace_exporter
         import opentelemetry.sdk.trace  # noqa: F401

@@ -244,7 +244,7 @@ print(torch.get_num_threads(), vectors.tobytes().hex())
 
 
 async def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(monkeypatch) -> None:
-    for of_its_process in ("configure_logs", "keep_to_loopback"):
+    for of_its_process in ("configure_logs", "begin_replica"):
         monkeypatch.setattr(application, of_its_process, lambda: None)
     deployment = application.EmbedderDeployment.func_or_class(threads=1)
     await deployment.check_health()  # idle: it is asked

@@ -21,6 +21,7 @@ from service.gateway.dashboard.attempt import Attempt
 from service.gateway.dashboard.sign_in import _ATTEMPT as ATTEMPT
 from service.operations.sessions import LASTS, Sessions
 from service.settings import Settings
+from tests.recording_proxy import recording_proxy
 from tests.service.conftest import serving
 from tests.service.gateway.dashboard.dashboard_browser import Browser
 from tests.service.gateway.dashboard.oidc_provider import CLIENT, SECRET, Provider, provider
@@ -320,3 +321,24 @@ def test_certificates_that_cannot_be_read_are_reported_at_the_start(tmp_path: Pa
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(ValueError, match="SSL_CERT_FILE"):
         Browser(serving(tmp_path, oidc_issuer="https://idp.example", **KNOWN))
+
+
+def test_a_provider_on_this_machine_is_never_asked_through_a_proxy(
+    browser: Browser, idp: Provider, monkeypatch
+) -> None:
+    with recording_proxy() as proxy, monkeypatch.context() as environment:
+        for name, value in proxy.environment().items():
+            environment.setenv(name, value)
+        begun = browser.get("/sign-in/provider", params={"next": "/"})
+        with httpx.Client(trust_env=False) as client:
+            back = client.get(begun.headers["location"]).headers["location"]
+        assert browser.client.get(back).status_code == 200
+        assert proxy.seen == []
+
+
+def test_a_provider_elsewhere_is_asked_through_the_proxy_of_the_setting(tmp_path: Path, monkeypatch) -> None:
+    with recording_proxy() as proxy:
+        monkeypatch.setenv("DPICL_PROXY_URL", proxy.url)
+        browser = Browser(serving(tmp_path, oidc_issuer="https://idp.example.org", **KNOWN))
+        assert browser.get("/sign-in/provider", params={"next": "/"}).status_code == 503
+        assert [seen.split(b"\r\n")[0] for seen in proxy.seen] == [b"CONNECT idp.example.org:443 HTTP/1.1"]

@@ -12,6 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from service.gateway.telemetry.tracing import open_tracing
 from service.operations.services import Services
 from service.serving.web import create_app
+from tests.recording_proxy import recording_proxy
 from tests.service.conftest import MajorityEngine, bearer
 from tests.service.gateway.telemetry.trace_receiver import TraceReceiver, attributes, receiving
 from tests.service.shell import Shell
@@ -126,3 +127,24 @@ def test_it_refuses_to_start_without_opentelemetry(dpicl: Shell, monkeypatch: py
     told = dpicl.fails("serve")
     assert "OTEL_EXPORTER_OTLP_ENDPOINT is set" in told
     assert "pip install 'dp-icl[otel]'" in told
+
+
+def test_spans_use_a_proxy_only_where_an_operator_names_one(
+    receiver: TraceReceiver, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recording_proxy() as proxy:
+        for name, value in proxy.environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("DPICL_PROXY_URL", proxy.url)
+        assert len(spans(receiver, services, ("GET", "/healthz", {}))) == 1
+        assert proxy.seen == []
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://192.0.2.1:4318")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        spans(receiver, services, ("GET", "/healthz", {}))
+        assert proxy.seen[0].startswith(b"POST http://192.0.2.1:4318/v1/traces HTTP/1.1")
+
+
+def test_certificates_of_traces_that_cannot_be_read_are_refused(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://traces.example.org")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/ca.pem")
+    assert dpicl.fails("serve").startswith("error: OTEL_EXPORTER_OTLP_CERTIFICATE: ")
