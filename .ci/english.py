@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PATHS = [
-    *("accounting", "aggregation", "exemplar_store", "sanitization", "service", "research"),
+    *("accounting", "aggregation", "exemplar_store", "sanitization", "service", "spelling", "research"),
     *("tests", "chaos", "benchmarks"),
     *("deploy", "docs", "docs_src", "examples", ".ci", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
     *("pyproject.toml", "Makefile", ".github"),

@@ -2,8 +2,8 @@
 
 The rules, in order:
 
-1. **Case and form**: Unicode NFKC with case folding and without invisible characters (soft hyphens, joiners, variation
-   selectors, tags), the standard's NFKC_Casefold. Typographic apostrophes become ``'``.
+1. **Case and form**: Unicode NFKC with case folding and without invisible characters, and one character for those that
+   are read as the same punctuation (:data:`spelling.lookalikes.KEYWORD`).
 2. **Segmentation**: the default word boundaries of Unicode (UAX #29). So apostrophes and full stops inside a word stay
    (``don't``, ``u.s.a``, ``3.50``), hyphens and slashes part (``e-mail``: ``e``, ``mail``), and texts written without
    spaces fall into characters or runs of one script.
@@ -19,11 +19,12 @@ The rules, in order:
 Words are not stemmed. Nothing depends on a locale. Whatever the text, no rule raises: the text may be private.
 """
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Set
 
 import regex
+
+from spelling.lookalikes import KEYWORD
 
 LONGEST_WORD = 64
 """Length in characters, after normalisation, edges included."""
@@ -43,21 +44,13 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 WordCounts = Counter[str]
 
-_INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
-_APOSTROPHES = str.maketrans("‘’ʼ＇", "''''")
 _WORD = regex.compile(r"\p{Nd}+(?:[-/:.,]\p{Nd}+)++|[\p{L}\p{N}_].*?\b", regex.WORD | regex.DOTALL)
 _EDGES = regex.compile(r"\A[^\p{L}\p{N}]+|(?:'s|[^\p{L}\p{N}\p{Mn}\p{Mc}])+\Z")
 
 
 def keywords(text: str) -> frozenset[str]:
     """The words of a text that carry its meaning, by the rules above."""
-    return frozenset(word for token in _WORD.findall(normalised(text)) if (word := _keyword(token)))
-
-
-def normalised(text: str) -> str:
-    """Rule 1 on a whole text."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", folded)).translate(_APOSTROPHES)
+    return frozenset(word for token in _WORD.findall(KEYWORD.fold(text)) if (word := _keyword(token)))
 
 
 def count_words(contributions: Iterable[Set[str] | None]) -> WordCounts:

@@ -264,7 +264,7 @@ class ExemplarStore:
             InvalidUnitIdError: no unit can have this id.
             UnknownUnitError: it does not hold this unit.
         """
-        if why := unit_ids.problem(unit_id):
+        if why := unit_ids.problem(unit_ids.canonical(unit_id)):
             raise InvalidUnitIdError(why)
         with self._database.begin() as connection:
             row, keys = self.keyring.open(connection, name, lock=True)

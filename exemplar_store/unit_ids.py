@@ -1,51 +1,45 @@
 """A unit's id as one text, whatever its type and spelling in the source that it came from.
 
 A person who is two texts is two units, and is promised less. So what databases, files and languages write in several
-ways is written in one: integers without zeros behind a point; UUIDs in small letters with hyphens; Unicode composed;
-full-width letters and digits, and half-width kana, in their ordinary width.
-Ids that only look alike, such as ``007`` and ``7``, stay apart. Ids that look the same do not: characters that are not
-shown are refused.
+ways is written in one: integers without zeros behind a point; UUIDs in small letters with hyphens; and what reads alike
+in one spelling (:data:`spelling.lookalikes.UNIT_ID`): hyphens, apostrophes, spaces, characters that are not shown.
+``7`` and ``007`` stay apart, and so do ``ann`` and ``Ann``.
+
+The folded id alone is hashed. So a spelling means the same unit in an upload, for its topic, block and cohort, and when
+it is forgotten or comes back.
 """
 
 import re
 from datetime import date, time
 from decimal import Decimal
-from unicodedata import normalize
 from uuid import UUID
 
-import regex
+from spelling.lookalikes import UNIT_ID
 
 MAX_CHARACTERS = 1000
 
 _INTEGER = re.compile(r"(-?[0-9]+)\.0+")
 _HEXADECIMAL = r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the former is what SQLite stores
-_OTHER_WIDTHS = re.compile("[\uff01-\uffee]+")
 _UUID = re.compile(rf"(?:urn:uuid:|\{{)?({_HEXADECIMAL})\}}?", re.IGNORECASE | re.ASCII)
-# Controls, format characters (zero-width spaces, soft hyphens, directions), variation selectors; and spaces that look
-# like the one of the keyboard.
-_NOT_SHOWN = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}")
 
 
 def problem(unit_id: str) -> str | None:
-    """Why a text cannot be an id, if it cannot: it is too long, or looks the same as another one."""
+    """Why a canonical text cannot be an id, if it cannot: it is too long, or nothing of it is shown."""
     if len(unit_id) > MAX_CHARACTERS:
         return f"has {len(unit_id):,} characters; at most {MAX_CHARACTERS:,} are allowed"
-    if unit_id != unit_id.strip():
-        return "has spaces around it, which would make it another unit than the same id without; remove them"
-    if found := _NOT_SHOWN.search(unit_id):
-        return (
-            f"contains the character U+{ord(found[0]):04X}, which looks like nothing or like a space and would make it "
-            "another unit than the same id without; remove it"
-        )
+    if not unit_id:
+        return "has no character that is shown; give the unit an id that can be read"
+    if any("\ud800" <= character <= "\udfff" for character in unit_id):
+        return "contains half of a surrogate pair, which is not a character; remove it"
     return None
 
 
 def canonical(text: str) -> str:
     """The one spelling of an id."""
-    composed = normalize("NFC", _OTHER_WIDTHS.sub(lambda match: normalize("NFKC", match[0]), text))
-    if match := _UUID.fullmatch(composed):
+    folded = UNIT_ID.fold(text)
+    if match := _UUID.fullmatch(folded):
         return str(UUID(match[1]))
-    return match[1] if (match := _INTEGER.fullmatch(composed)) else composed
+    return match[1] if (match := _INTEGER.fullmatch(folded)) else folded
 
 
 def as_text(value: object) -> object:

@@ -1,28 +1,23 @@
-"""Labels as they are compared: by what people read.
+"""Labels as they are compared: by what people read (:data:`spelling.lookalikes.LABEL`).
 
-Private exemplars come from many hands. ``Réclamation`` typed on a Mac has another letter é, and lists have ``billing``
-beside ``Billing``, with a space or a byte order mark around it. All of these are the plan's one label.
+Private exemplars come from many hands. ``Réclamation`` typed on a Mac has another letter é, a word processor writes
+``Can’t log in``, and lists have ``billing`` beside ``Billing``, with a space or a byte order mark around it. All of
+these are the plan's one label.
 """
 
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
-import regex
+from spelling.lookalikes import LABEL
 
 LONGEST_SPELLING = 1000
 """Characters. A label has at most 200, and how long a comparison takes must not depend on an exemplar's text."""
 
-_NOT_SHOWN = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cf}]+")
-
 
 def plain(label: str) -> str:
-    """A label without what makes no difference: case, Unicode form, width, and characters that are not shown.
-
-    White space counts as one space, and around it for nothing.
-    """
-    folded = unicodedata.normalize("NFKC", _NOT_SHOWN.sub("", label)).casefold()
-    return " ".join(unicodedata.normalize("NFKC", folded).split())
+    """The text that a label is compared by."""
+    return LABEL.fold(label)
 
 
 def check_distinct(key: str, labels: Iterable[str], each: str = "each") -> None:
@@ -44,7 +39,7 @@ def check_distinct(key: str, labels: Iterable[str], each: str = "each") -> None:
         if compared in seen:
             raise ValueError(
                 f"{key}: {each} may appear once, and {seen[compared]!r} and {label!r} are one, since they are compared "
-                "without regard to case, Unicode form and spaces; leave out one of them"
+                "without regard to case, spaces and characters that look alike; leave out one of them"
             )
         if label != unicodedata.normalize("NFC", label).strip():
             raise ValueError(f"{key}: {label!r} is not in Unicode NFC without surrounding white space")
@@ -58,12 +53,12 @@ class Spellings:
         labels: all different, as of :func:`check_distinct`.
 
     Attributes:
-        compared: the labels as :func:`plain` makes them.
+        compared: the labels as they are compared.
     """
 
     def __init__(self, labels: tuple[str, ...]):
         self._labels = labels
-        self.compared = tuple(plain(label) for label in labels)
+        self.compared = tuple(map(plain, labels))
         self._exact = {label: number for number, label in enumerate(labels)}
         self._plain = {label: number for number, label in enumerate(self.compared)}
 

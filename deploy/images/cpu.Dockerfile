@@ -20,6 +20,7 @@ COPY aggregation aggregation
 COPY exemplar_store exemplar_store
 COPY sanitization sanitization
 COPY service service
+COPY spelling spelling
 # Of what PyPI's build of PyTorch asks for, the lock leaves out what no CPU loads.
 RUN pip install --no-deps --no-build-isolation . \
     && { python -m compileall -qq -j 0 /opt/dp-icl/lib || true; } \

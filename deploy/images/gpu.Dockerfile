@@ -20,6 +20,7 @@ COPY aggregation aggregation
 COPY exemplar_store exemplar_store
 COPY sanitization sanitization
 COPY service service
+COPY spelling spelling
 RUN pip install --no-deps --no-build-isolation . && pip check
 
 # The packages of the environment, to look up later: docker run --rm IMAGE cat /opt/dp-icl/sbom.json

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "modules.md"
-PACKAGES = ("service", "accounting", "aggregation", "exemplar_store", "sanitization", "research")
+PACKAGES = ("service", "accounting", "aggregation", "exemplar_store", "sanitization", "spelling", "research")
 
 _HEAD = """# Modules
 

@@ -7,7 +7,11 @@ them share one placeholder, so the redacted text does not count them.
 A word boundary is wanted only where a script shows one: between two letters that have capitals (Latin, Greek,
 Cyrillic), which would make another word, and between two digits, which would make another number. Chinese, Japanese and
 Thai have no spaces between words, Korean and Arabic glue particles to names, and ``klein_k`` names Klein: there every
-occurrence counts. Characters that show nothing, such as a soft hyphen, hide no occurrence.
+occurrence counts.
+
+What reads alike is one span (:data:`spelling.lookalikes.SPAN`): apostrophes, hyphens, spaces, accents, letters of one
+shape, whatever the case; and here also a word with and without its apostrophe, parted by a hyphen, a space or the end
+of a line, ``ü`` and ``ue``, and a number of six digits or more however its digits are grouped.
 """
 
 import unicodedata
@@ -16,6 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import regex
+
+from spelling.lookalikes import SPAN
 
 PLACEHOLDER = "___"
 
@@ -26,12 +32,15 @@ Spans = Sequence[Offsets] | Sequence[str] | Callable[[str], Sequence[Offsets]]
 
 _FOLDED = regex.IGNORECASE | regex.FULLCASE
 _BETWEEN = regex.compile(r"[\s\p{P}]*")
-_SHOWS_NOTHING = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cf}]|(?!\s)\p{Cc}")
 # Without regard to case, \p{Lu} would be any letter that has one. "drKlein" has a boundary where its capital is.
 _BOUNDARY = r"(?-i:(?!(?<=\p{N})(?=\p{N})|(?<=[\p{Lu}\p{Ll}\p{Lt}])(?=[\p{Lu}\p{Ll}\p{Lt}])(?!(?<=\p{Ll})(?=\p{Lu}))))"
 _CAPITAL = r"(?-i:(?=[\p{Lu}\p{Lt}]))"
 _SHORTEST_STEM = 4
 """Letters. Shorter words begin too many others: "The" and "There"."""
+_LONG_NUMBER = 6
+"""Digits from which on it makes no difference how they are grouped: in telephone numbers, dates, accounts."""
+_IN_NUMBER = regex.compile(r"(?<=[0-9])[\s./()'-]{1,3}(?=[0-9])")
+_PARTS = regex.compile(r"([\s'-]+)")
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{M}]")
 """Scripts where a space, or the end of a line, may come within a name."""
 
@@ -87,8 +96,8 @@ def redact(text: str, spans: Spans, placeholder: str = PLACEHOLDER) -> Redacted:
     for span in redacted.spans:
         if any(_is_left(span, piece) for piece in kept):
             raise SpanLeftInTextError(
-                f"{span!r} occurs in the text once more, perhaps within a longer word, or with characters that are not "
-                "shown: mark that, too"
+                f"{span!r} occurs in the text once more, perhaps within a longer word or written in another way: mark "
+                "that, too"
             )
     return redacted
 
@@ -102,16 +111,27 @@ def find(text: str, strings: Iterable[str]) -> list[Offsets]:
         SpanNotFoundError: a string does not occur.
     """
     spans: list[Offsets] = []
-    shown = [at for at, character in enumerate(text) if not _SHOWS_NOTHING.match(character)]
-    seen = "".join(text[at] for at in shown)
-    wanted = {_SHOWS_NOTHING.sub("", unicodedata.normalize("NFC", string)).strip() for string in strings}
+    seen = SPAN.alignments(text)
+    wanted = {unicodedata.normalize("NFC", string).strip() for string in strings}
     for string in sorted(wanted, key=lambda string: (-len(string), string)):
-        found = regex.finditer(_BOUNDARY + _words(string) + _BOUNDARY, seen, _FOLDED) if string else ()
-        places = [(shown[match.start()], shown[match.end() - 1] + 1) for match in found]
+        places = [
+            (origin[match.start()], _end(origin, match.end(), len(text)))
+            for folded, origin in seen
+            if (pattern := _pattern(string))
+            for match in regex.finditer(_BOUNDARY + pattern + _BOUNDARY, folded, _FOLDED)
+        ]
         if not places:
             raise SpanNotFoundError(f"{string!r} does not occur in the text as a whole word")
-        spans += [(a, b) for a, b in places if not any(a < end and start < b for start, end in spans)]
+        for a, b in sorted(places, key=lambda place: (place[0], -place[1])):
+            if not any(a < end and start < b for start, end in spans):
+                spans.append((a, b))
     return sorted(spans)
+
+
+def _end(places: Sequence[int], end: int, characters: int) -> int:
+    """Where an occurrence ends in the text, with the accents and the characters not shown that follow it."""
+    following = places[end] if end < len(places) else characters
+    return max(following, places[end - 1] + 1)
 
 
 def put_back(text: str, strings: Sequence[str], placeholder: str = PLACEHOLDER) -> str:
@@ -128,8 +148,8 @@ def put_back(text: str, strings: Sequence[str], placeholder: str = PLACEHOLDER) 
 
 
 def normal_form(span: str) -> str:
-    """The visible text of a span, to be compared, without differences of case, width, accents' encoding and spaces."""
-    return " ".join(unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", span)).casefold().split())
+    """A span as it is compared with others, without differences of case, spaces and what reads alike."""
+    return " ".join(SPAN.fold(span).casefold().split())
 
 
 def _is_left(span: str, kept: str) -> bool:
@@ -137,26 +157,50 @@ def _is_left(span: str, kept: str) -> bool:
 
     It also notices the beginning of a longer word, if both begin with a capital: an inflected name.
     """
-    span, kept = (unicodedata.normalize("NFKC", _SHOWS_NOTHING.sub("", text)) for text in (span, kept))
-    words = _words(span)
-    if not words:  # nothing visible, so it reveals nothing
+    pattern = _pattern(span)
+    if not pattern:  # nothing visible, so it reveals nothing
         return False
-    pattern = _BOUNDARY + words + _BOUNDARY
-    if len(span) >= _SHORTEST_STEM and regex.match(_CAPITAL, span):
-        pattern += "|" + _BOUNDARY + _CAPITAL + words
-    return regex.search(pattern, kept, _FOLDED) is not None
+    whole = _BOUNDARY + pattern + _BOUNDARY
+    if len(span) >= _SHORTEST_STEM and regex.match(_CAPITAL, SPAN.fold(span)):
+        whole += "|" + _BOUNDARY + _CAPITAL + pattern
+    kept = unicodedata.normalize("NFC", kept)
+    return any(regex.search(whole, folded, _FOLDED) for folded, _ in SPAN.alignments(kept))
+
+
+def _pattern(string: str) -> str:
+    """A pattern of what reads like a string in a folded text; empty if nothing of the string is shown."""
+    spellings = {folded.strip() for folded, _ in SPAN.alignments(unicodedata.normalize("NFC", string))} - {""}
+    patterns = [_words(spelling) for spelling in sorted(spellings)]
+    return f"(?:{'|'.join(patterns)})" if patterns else ""
 
 
 def _words(string: str) -> str:
-    """A pattern of a string's words, whatever is white space between them."""
-    return r"\s+".join(map(_word, string.split()))
-
-
-def _word(word: str) -> str:
+    grouped = sum(map(str.isdecimal, string)) >= _LONG_NUMBER
     # Letters that have no case may be taken apart: full case folding compares several letters at once (ß and ss).
+    parts = [part for part in _PARTS.split(_IN_NUMBER.sub("", string) if grouped else string) if part]
+    return "".join(
+        _between(part) if 0 < number < len(parts) - 1 and _PARTS.fullmatch(part) else _word(part, grouped)
+        for number, part in enumerate(parts)
+    )
+
+
+def _between(mark: str) -> str:
+    """A pattern of what may stand for a space, a hyphen or an apostrophe within a span."""
+    return r"[\s'-]+" if mark.strip() != mark or not mark else r"[\s'-]{0,3}"
+
+
+def _word(word: str, grouped: bool) -> str:
     parts = [regex.escape(character) for character in word]
-    spaces = [r"\s*" if all(map(_UNSPACED.match, pair)) else "" for pair in pairwise(word)]
-    return "".join(part + space for part, space in zip(parts, [*spaces, ""], strict=True))
+    gaps = [_gap(one, other, grouped) for one, other in pairwise(word)]
+    return "".join(part + gap for part, gap in zip(parts, [*gaps, ""], strict=True))
+
+
+def _gap(one: str, other: str, grouped: bool) -> str:
+    if _UNSPACED.match(one) and _UNSPACED.match(other):
+        return r"\s*"
+    if one.isalpha() and other.isalpha():
+        return r"(?:-[^\S\n]*\n\s*)?"
+    return r"[\s./()'-]{0,3}" if grouped and one.isdecimal() and other.isdecimal() else ""
 
 
 def _checked(text: str, offsets: Sequence[Offsets]) -> list[Offsets]:

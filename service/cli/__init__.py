@@ -30,7 +30,7 @@ app = typer.Typer(
 
 _EXTRAS = {"matplotlib": "research", "psycopg": "postgres", "vllm": "vllm"}
 """The extra for each package that a command may find missing; all others come with the extra server."""
-_OURS = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service")
+_OURS = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service", "spelling")
 """The packages whose own errors have messages for users."""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aggregation.token_ensemble import TokenEnsemble
+from spelling.lookalikes import LABEL
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Writing:
         longest: most tokens of an answer.
         top_k: number of the likeliest tokens that one is drawn from.
         gate: a token that is at least as probable as this without exemplars is drawn without asking the slots.
-        banned: texts that no answer contains, case-folded, as answers are to be compared with them.
+        banned: texts that no answer contains, folded as labels are (:data:`spelling.lookalikes.LABEL`).
         regex: regular expression of whole answers; empty: any.
         json_schema: schema of whole answers, as JSON; empty: any.
     """
@@ -37,7 +38,7 @@ class Writing:
 
     def forbids(self, text: str) -> bool:
         """Whether a text contains a banned one."""
-        folded = text.casefold()
+        folded = LABEL.fold(text)
         return any(banned in folded for banned in self.banned)
 
 

@@ -61,7 +61,15 @@ def test_bases_are_pinned_and_the_same(image: Path):
 @each_image
 def test_copied_files_exist_and_are_not_ignored(image: Path):
     sources = [path for rest in all_of(image, "COPY") if "--from=" not in rest for path in rest.split()[:-1]]
-    assert {"pyproject.toml", "service", "accounting", "aggregation", "exemplar_store", "sanitization"} <= set(sources)
+    assert {
+        "pyproject.toml",
+        "service",
+        "accounting",
+        "aggregation",
+        "exemplar_store",
+        "sanitization",
+        "spelling",
+    } <= set(sources)
     for source in sources:
         assert (ROOT / source).exists(), source
         assert not ignored(source), source

@@ -17,6 +17,7 @@ from service.answering.mechanisms.adapter import Aggregator, Answer, Public, Tex
 from service.answering.mechanisms.keyword_ptr import TestedKeywords, keyword_ptr
 from service.answering.mechanisms.outlook import DEMANDING, RELIABLE, Outlook
 from service.engines.task import Sentence, Writing
+from spelling.lookalikes import LABEL
 
 _HEARD = 2.0  # nats: a token that is unlikely without exemplars becomes as likely as not
 
@@ -65,7 +66,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     def writing(self) -> Writing:
         m = self.written
         ensemble = TokenEnsemble(self.pull, m.reach(self.pull, self.task.ensemble), m.temperature)
-        banned = tuple(text.casefold() for text in m.banned)
+        banned = tuple(map(LABEL.fold, m.banned))
         schema = "" if m.json_schema is None else json.dumps(m.json_schema)
         return Writing(ensemble, m.tokens, m.longest, m.top_k, m.gate, banned, m.regex or "", schema)
 

@@ -9,9 +9,24 @@ from typing import Any
 from accounting.plans.labels import plain, spellings
 from service.engines.task import Prompt
 
-# Quotes, brackets and marks of emphasis that may come before a label, and what may end it.
-_OPENING = "\"'`*_([{<“‘«「 \t\r\n"
-_END = r"(?=$|\s|[\"'`*_)\]}>”’»」.,;:!?|<。、，：](?!\w))"
+# Quotes, brackets and marks of emphasis that may come around a label, as they are folded, with what may end it.
+_PAIRS = {
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    "<": ">",
+    "‘": "’",
+    "「": "」",
+    "『": "』",
+    "【": "】",
+    "'": "'",
+    "*": "*",
+    "_": "_",
+    "~": "~",
+}
+_OPENING, _CLOSING = "".join(_PAIRS), "".join(_PAIRS.values())
+_STOPS = ".,;:!?。、，："
+_END = rf"(?=$|\s|[{re.escape(_CLOSING + _STOPS)}|<](?!\w))"
 # Another label right behind the first, perhaps after a short word such as "or".
 _NEXT = r"\W*(?:\w{1,4}\W+)?"
 
@@ -19,10 +34,11 @@ _NEXT = r"\W*(?:\w{1,4}\W+)?"
 def match_label(reply: str, labels: Sequence[str], cut: bool = False) -> int | None:
     """The label that a reply begins with.
 
-    Upper and lower case, Unicode's ways of writing the same letter, and quotes or emphasis around the label make no
-    difference. The label must end where a word ends; of labels that begin with each other the longest counts. A reply
-    that then names another label, or fits two labels alike, means none; nor does one that was cut off where it could
-    still have become another label.
+    What reads alike is equal (:data:`spelling.lookalikes.LABEL`), and quotes, brackets or emphasis around the label
+    make no difference, unless the reply as a whole is a label with them. The label must end where a word ends; of
+    labels that begin with each other the longest counts, or the one that is emphasised as a whole. A reply that then
+    names another label, or fits two labels alike, means none; nor does one that was cut off where it could still have
+    become another label.
 
     Args:
         reply: reply of the model.
@@ -32,19 +48,45 @@ def match_label(reply: str, labels: Sequence[str], cut: bool = False) -> int | N
     Returns:
         The label's number, or None.
     """
-    text, known = plain(reply).lstrip(_OPENING), spellings(tuple(labels)).compared
-    matches = [(len(label), i) for i, label in enumerate(known) if label and re.match(re.escape(label) + _END, text)]
-    if not matches:
-        return None
-    length, number = max(matches)
+    whole, known = plain(reply), spellings(tuple(labels)).compared
+    text = whole.lstrip(_OPENING + " ")
+    around = whole[: len(whole) - len(text)].replace(" ", "")
+    forms = _forms(known)
+    if exact := [form for form in (whole, whole.rstrip(_STOPS)) if form and form in known]:
+        text, length, number = whole, len(exact[0]), known.index(exact[0])
+    else:
+        closing = "".join(_PAIRS[mark] for mark in reversed(around))
+        matches = [
+            (bool(closing) and _closes(text[len(form) :], closing), len(form), number)
+            for form, number in forms.items()
+            if re.match(re.escape(form) + _END, text)
+        ]
+        if not matches:
+            return None
+        _, length, number = max(matches)
     if known.count(known[number]) > 1:
         return None
-    if cut and any(len(label) > length and label.startswith(text) for label in known):
+    if cut and any(len(label) > length and label.startswith(text) for label in (*known, *forms)):
         return None
-    others = "|".join(re.escape(label) for label in known if label and label != known[number])
+    others = "|".join(re.escape(form) for form, other in forms.items() if other != number)
     if others and re.match(f"{_NEXT}(?:{others}){_END}", text[length:]):
         return None
     return number
+
+
+def _forms(known: Sequence[str]) -> dict[str, int]:
+    """The ways in which a reply may begin with each label, its marks left out in front, or in front and behind.
+
+    A form that two labels would share is left out, and so is a label of nothing but marks.
+    """
+    begun = [label.lstrip(_OPENING + " ") for label in known]
+    forms = {form: number for number, form in enumerate(begun) if form.strip(_CLOSING) and begun.count(form) == 1}
+    bare = [form.rstrip(_CLOSING + " ") for form in begun]
+    return {form: number for number, form in enumerate(bare) if form and bare.count(form) == 1} | forms
+
+
+def _closes(rest: str, closing: str) -> bool:
+    return rest.startswith(closing) and not rest[len(closing) :].startswith(tuple(_CLOSING))
 
 
 def read_label(reply: str, labels: Sequence[str]) -> int | None:
@@ -54,7 +96,7 @@ def read_label(reply: str, labels: Sequence[str]) -> int | None:
     except (ValueError, RecursionError):
         return None
     label = answer.get("label") if isinstance(answer, dict) else None
-    return labels.index(label) if isinstance(label, str) and label in labels else None
+    return spellings(tuple(labels)).number(label) if isinstance(label, str) else None
 
 
 def label_schema(labels: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tests.service.conftest import PLAN
 
 pytestmark = pytest.mark.lengthy
 
-PACKAGES = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service")
+PACKAGES = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service", "spelling")
 
 
 @dataclass

@@ -36,6 +36,17 @@ def test_a_reply_means_the_label_that_it_begins_with(reply: str, label: str | No
     [
         *(("us", ("US", "us", "them"), None), ("them", ("US", "us", "them"), 2)),
         *(("a.b (c)*", ("a.b (c)*", "aab"), 0), ("aab", ("a.b (c)*", "aab"), 1)),  # what a pattern would hold
+        *((reply, ("Can't log in", "Can"), 0) for reply in ("Can’t log in", "“can`t log in”.", "**Can't\xa0log in**")),
+        *(
+            (reply, ("(other)", "Billing"), 0)
+            for reply in ("(other)", "(Other).", "other", "**(other)**", '"other", as')
+        ),
+        *((reply, ("[none]", "none given"), 0) for reply in ("[none]", "none", "`[none]`")),
+        *(("none given", ("[none]", "none given"), 1), ("*", ("*", "Billing"), 0), ("*.", ("*", "Billing"), 0)),
+        *(("**Billing**", ("*", "Billing"), 1), ("_misc", ("_misc", "misc"), 0), ("misc!", ("_misc", "misc"), 1)),
+        *(("**misc** or so", ("_misc", "misc"), None), ("その他", ("「その他」", "請求"), 0)),
+        *(("A*", ("A", "A*"), 1), ("**A**", ("A", "A*"), 0), ("(A*)", ("A", "A*"), 1), ("A", ("A", "A*"), 0)),
+        *(("**A***", ("A", "A*"), 1), ("A, no doubt", ("A", "A*"), 0), ("A*, no doubt", ("A", "A*"), 1)),
     ],
 )
 def test_labels_that_are_alike_or_odd(reply: str, labels: tuple[str, ...], number: int | None) -> None:
@@ -49,13 +60,13 @@ def test_a_reply_that_was_cut_where_it_could_become_another_label_means_none(rep
     assert match_label(reply, LABELS, cut=True) == number
 
 
-OFF_THE_SCHEMA = ('{"label": "technical"}', '{"label": "Tech', '{"label": 7}', '{"label": ["Billing"]}', "{}", "null")
+OFF_THE_SCHEMA = ('{"label": "technically"}', '{"label": "Tech', '{"label": 7}', '{"label": ["Billing"]}', "{}", "null")
 
 
 @pytest.mark.parametrize(
     ("reply", "number"),
     [
-        *(('{"label": "Technical"}', 2), (' {"label":"C++"}\n', 4)),
+        *(('{"label": "Technical"}', 2), (' {"label":"C++"}\n', 4), ('{"label": "E\\u0301lan"}', 5)),
         *((reply, None) for reply in (*OFF_THE_SCHEMA, "Technical", "[" * 100_000)),
     ],
 )

@@ -20,7 +20,7 @@ def calls() -> list[tuple[Path, ast.Call]]:
     """Every call of a logger in the product."""
     return [
         (path, node)
-        for package in ("accounting", "aggregation", "exemplar_store", "sanitization", "service")
+        for package in ("accounting", "aggregation", "exemplar_store", "sanitization", "service", "spelling")
         for path in (ROOT / package).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
