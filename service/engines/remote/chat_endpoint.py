@@ -15,6 +15,7 @@ import json
 import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
@@ -26,12 +27,14 @@ from service.connections import http_options
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.errors import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
+from service.engines.remote.refusals import read_refusal
 from service.engines.retry_after import retry_after_s
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
 _LONGEST_RETRY_AFTER_S = 20.0
 _LARGEST_BODY = 4 * 1024 * 1024
+_LONGEST_EXPLANATION = 256 * 1024
 _HEALTH_TIMEOUT_S = 3.0
 _uniform = secrets.SystemRandom().uniform
 
@@ -101,14 +104,14 @@ class ChatEndpoint:
             "response_format": response_format,
             **self._config.extra_body,
         }
-        content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
-        reply = await self._try(content)
+        sent = {name: value for name, value in body.items() if value is not None}
+        reply = await self._try(sent)
         for attempt in range(1, self._config.max_attempts):
             if isinstance(reply, Reply) or not reply.passing:
                 break
             # Waits without its place: a slot in trouble holds up no other.
             await asyncio.sleep(_wait_s(attempt, reply.retry_after_s))
-            reply = await self._try(content)
+            reply = await self._try(sent)
         return reply
 
     async def check(self) -> Failure | None:
@@ -132,22 +135,22 @@ class ChatEndpoint:
         else:
             loop.run_until_complete(self._client.aclose())
 
-    async def _try(self, content: bytes) -> Reply | Failure:
+    async def _try(self, sent: Mapping[str, Any]) -> Reply | Failure:
         try:
             async with self._places, asyncio.timeout(self._config.request_timeout_s):
                 self._loop = asyncio.get_running_loop()
                 async with self._client.stream(
                     "POST",
                     f"{self._url}/chat/completions",
-                    content=content,
+                    content=json.dumps(sent).encode(),
                     headers={"Content-Type": "application/json"},
                 ) as response:
                     if not response.is_success:
-                        return Failure(
-                            response.status_code,
-                            retry_after_s(response.headers.get("retry-after", ""), _LONGEST_RETRY_AFTER_S),
-                        )
-                    return read_completion(await _read(response))
+                        status = response.status_code
+                        wait_s = retry_after_s(response.headers.get("retry-after", ""), _LONGEST_RETRY_AFTER_S)
+                        refusal = read_refusal(status, await _beginning(response), sent)
+                        return Failure(status, wait_s, refusal=refusal)
+                    return read_completion(await _read(response), sent)
         except Exception:  # whatever it is, it may quote the prompt
             return Failure()
 
@@ -170,6 +173,17 @@ def _wait_s(attempt: int, retry_after_s: float) -> float:
     """Twice as long after each try, by chance up to half of it less, on top of what the server asks for."""
     longest: float = min(_FIRST_WAIT_S * 2 ** (attempt - 1), _LONGEST_WAIT_S)
     return retry_after_s + _uniform(longest / 2, longest)
+
+
+async def _beginning(response: httpx.Response) -> bytes:
+    """The beginning of a body that explains an error, as far as it comes."""
+    body = bytearray()
+    with suppress(httpx.HTTPError):
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > _LONGEST_EXPLANATION:
+                break
+    return bytes(body[:_LONGEST_EXPLANATION])
 
 
 async def _read(response: httpx.Response) -> bytes:

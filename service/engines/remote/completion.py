@@ -6,9 +6,12 @@ that ended in time would predict nothing about the slots.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from service.engines.remote.refusals import Refusal, read_refusal
 
 _NO_THINKING = (
     "switch its thinking off by extra_body, such as {chat_template_kwargs: {enable_thinking: false}} or "
@@ -73,16 +76,18 @@ class Failure:
         status: status of HTTP; None if nothing came back, or a reply in order.
         retry_after_s: seconds for which the server asks not to be called.
         unusable: defect of a reply that came in order.
+        refusal: meaning of a refused request, if it is known.
     """
 
     status: int | None = None
     retry_after_s: float = 0.0
     unusable: Unusable | None = None
+    refusal: Refusal | None = None
 
     @property
     def passing(self) -> bool:
         """Whether another try may succeed."""
-        if self.unusable is not None:
+        if self.unusable is not None or self.refusal is not None:
             return False
         return self.status is None or self.status in (408, 409, 429) or self.status >= 500
 
@@ -90,8 +95,12 @@ class Failure:
 _THOUGHTS = re.compile(r"\s*(<think(ing)?>|\[THINK\]|<\|channel)|.*</think(ing)?>", re.IGNORECASE | re.DOTALL)
 
 
-def read_completion(body: bytes) -> Reply | Failure:
+def read_completion(body: bytes, sent: Mapping[str, Any]) -> Reply | Failure:
     """The reply, or the failure, in a server's response with status 200.
+
+    Args:
+        body: body of the response.
+        sent: request that was sent.
 
     Raises:
         ValueError: it is not JSON, or its text is not Unicode.
@@ -99,7 +108,7 @@ def read_completion(body: bytes) -> Reply | Failure:
     """
     document = json.loads(body)
     if (status := _status(document)) is not None:
-        return Failure(status)
+        return Failure(status, refusal=read_refusal(status, body, sent))
     try:
         if document["choices"] == []:
             return Failure(unusable=Unusable.NO_CHOICES)

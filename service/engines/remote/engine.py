@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,6 +26,7 @@ from service.engines.protocol import Engine, EngineInfo
 from service.engines.remote.chat_endpoint import ChatEndpoint
 from service.engines.remote.completion import Failure, Reply, Unusable
 from service.engines.remote.label_replies import label_schema, match_label, naming, read_label
+from service.engines.remote.refusals import Reason, Refusal
 from service.engines.task import Output, Prompt, SanitizedQuery, Sentence, TaskSpec, ZeroShot
 
 if TYPE_CHECKING:
@@ -43,11 +44,18 @@ _SENT = {
 }
 """Notices, by whether questions are sanitised, and where exemplars are shown."""
 _ADVICE = {
-    400: "the query is too long for the model, or the model does not take a member of extra_body",
+    400: "the query is too long for the model, or the server does not take a parameter: see extra_body",
     401: "check DPICL_REMOTE_API_KEY",
     403: "check DPICL_REMOTE_API_KEY",
     404: "check base_url and model",
 }
+
+
+_REMEDIES = {
+    "max_tokens": "lower max_answer_tokens, or set extra_body: {max_tokens: null, max_completion_tokens: 1000}",
+    "response_format": "set constrain_labels: false",
+}
+"""What to do about a parameter that a server does not take."""
 
 
 class OpenAiCompatibleEngine(Engine):
@@ -225,6 +233,8 @@ def _check(task: TaskSpec, failure: Failure) -> None:
         raise EngineBusyError("the remote endpoint takes no more requests now")
     if unusable is not None:
         log.warning("remote_reply_unusable", task=task.name, reply=unusable.said, advice=unusable.advice)
+    elif failure.refusal is not None:
+        _refuse(task, failure.refusal, failure.status)
     else:
         log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
     if unusable is Unusable.REFUSED:
@@ -233,9 +243,36 @@ def _check(task: TaskSpec, failure: Failure) -> None:
         raise UnusableReplyError(f"the remote language model {unusable.said}: {unusable.advice}")
     if failure.status in (400, 413, 422):
         raise UnanswerableQueryError(
-            "the remote language model refuses this query, most likely as too long: ask with a shorter text"
+            "the remote language model refuses this question, for a reason that it does not give: if it answers "
+            "others, ask with a shorter text; if it answers none, an operator must correct the engine's settings"
         )
     raise EngineUnavailableError(f"the remote endpoint {_in_words(failure)}")
+
+
+def _refuse(task: TaskSpec, refusal: Refusal, status: int | None) -> NoReturn:
+    """Refuse a question for the server's reason, with what the caller or an operator can change."""
+    name = refusal.parameter
+    match refusal.reason:
+        case Reason.LENGTH:
+            said, advice = "finds this question too long", "ask with a shorter text"
+        case Reason.CONTENT:
+            said, advice = Unusable.REFUSED.said, Unusable.REFUSED.advice
+        case Reason.MODEL:
+            said, advice = "is not at the remote endpoint", "an operator must correct model, or base_url"
+        case Reason.PARAMETER:
+            said = f"does not take the parameter {name} as it is sent" if name else "does not take a parameter"
+            remedy = f"set extra_body: {{{name}: null}}, or another value there" if name else "correct extra_body"
+            advice = f"an operator must {_REMEDIES.get(name, remedy)}"
+    log.warning(
+        "remote_request_refused",
+        task=task.name,
+        status=status,
+        reason=refusal.reason.name.lower(),
+        parameter=name,
+        advice=advice,
+    )
+    kind = UnanswerableQueryError if refusal.reason in (Reason.LENGTH, Reason.CONTENT) else UnusableReplyError
+    raise kind(f"the remote language model {said}: {advice}")
 
 
 def _in_words(failure: Failure) -> str:
