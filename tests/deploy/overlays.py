@@ -4,7 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -47,12 +47,30 @@ def parse(manifests: str) -> Objects:
     return named
 
 
-def with_components(folder: Path, overlay: str, *components: str) -> Objects:
-    """An overlay with components, as an operator would write it beside the repository's own."""
+def with_components(
+    folder: Path, overlay: str, *components: str, variables: Mapping[str, str] | None = None
+) -> Objects:
+    """An overlay with components, as an operator would write it beside the repository's own.
+
+    Args:
+        folder: folder that gets a copy of ``deploy``.
+        overlay: overlay to build on.
+        components: names of the components.
+        variables: changed variables of the network; the component ``network`` needs some.
+    """
     shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
     mine = folder / "deploy" / "overlays" / "mine"
     mine.mkdir(exist_ok=True)
-    wanted = {"kind": "Kustomization", "resources": [f"../{overlay}"], "components": [f"../../{c}" for c in components]}
+    wanted: dict[str, Any] = {
+        "kind": "Kustomization",
+        "resources": [f"../{overlay}"],
+        "components": [f"../../{c}" for c in components],
+    }
+    if variables is not None:
+        defaults = yaml.safe_load((ROOT / "deploy" / "network" / "variables.yaml").read_text())
+        assert variables.keys() <= defaults["data"].keys()
+        mine.joinpath("network.yaml").write_text(yaml.safe_dump({**defaults, "data": defaults["data"] | variables}))
+        wanted["resources"] = [*wanted["resources"], "network.yaml"]
     mine.joinpath("kustomization.yaml").write_text(yaml.safe_dump(wanted))
     return parse(_kustomized(mine))
 

@@ -29,8 +29,10 @@ def commands(page: str = "kubernetes.md") -> list[str]:
 
 def test_the_blocks_for_here_run_as_written(tmp_path: Path):
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    first, texts = blocks(DOCS / "kubernetes.md", "bash")
+    first, texts, network = blocks(DOCS / "kubernetes.md", "bash")
     run(first, tmp_path)
+    alone = tmp_path / "deploy" / "overlays" / "mine" / "kustomization.yaml"
+    without_components = alone.read_text()
     before = parse((tmp_path / "mine.yaml").read_text())
     images = {
         container["image"]
@@ -40,6 +42,13 @@ def test_the_blocks_for_here_run_as_written(tmp_path: Path):
     assert images == {"registry.example.org/dp-icl:0.1.0", "registry.example.org/dp-icl-gpu:0.1.0"}
     run(texts, tmp_path)
     brings_public_texts(before, parse((tmp_path / "mine.yaml").read_text()), tmp_path)
+    alone.write_text(without_components)
+    run(network, tmp_path)
+    after = parse((tmp_path / "mine.yaml").read_text())
+    policies = {name for kind, name in after.keys() - before.keys() if kind == "NetworkPolicy"}
+    assert policies == {"dp-icl-remote-model", "dp-icl-traces"}
+    assert {key for key in before if before[key] != after[key]} == {("NetworkPolicy", "dp-icl-database")}
+    assert after["NetworkPolicy", "dp-icl-database"]["spec"]["egress"][0]["ports"][0]["port"] == 6432
 
 
 def brings_public_texts(before: Objects, after: Objects, folder: Path) -> None:

@@ -1,8 +1,27 @@
 """Which pods reach which: network policies, the Service, TLS and Ray's token."""
 
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
-from tests.deploy.overlays import component, each_overlay, groups, pods, ray_service, rendered, serve_config
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.deploy.overlays import (
+    ROOT,
+    Objects,
+    component,
+    each_overlay,
+    groups,
+    pods,
+    ray_service,
+    rendered,
+    serve_config,
+    with_components,
+)
+from tests.deploy.test_schemas import KUBERNETES
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -84,3 +103,105 @@ def test_the_service_finds_service_pods_alone(overlay: str):
     assert spec.get("type", "ClusterIP") == "ClusterIP"
     chosen = [name for name in pods(overlay) if spec["selector"].items() <= labels_of(overlay, name).items()]
     assert chosen == (["head"] if overlay == "local" else ["service"])
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod elsewhere in the cluster."""
+
+    namespace: str
+    labels: dict[str, str]
+
+
+PROTOCOLS = ("UDP", "TCP")
+KUBE_DNS = Pod("kube-system", {"k8s-app": "kube-dns"})
+OPENSHIFT_DNS = Pod("openshift-dns", {"dns.operator.openshift.io/daemonset-dns": "default"})
+NODE_LOCAL_DNS = "169.254.20.10"
+ELSEWHERE = "192.0.2.7"
+COMPONENTS = ("head", "service", "engine", "migration")
+
+
+def reaches(objects: Objects, kind: str, peer: Pod | str, port: int, protocol: str = "TCP") -> bool:
+    """Whether a pod with this component's label may send to a pod elsewhere, or to an address outside the cluster."""
+    own = {"app.kubernetes.io/part-of": "dp-icl", "app.kubernetes.io/component": kind}
+    specs = [one["spec"] for (name, _), one in objects.items() if name == "NetworkPolicy"]
+    rules = [rule for spec in specs if selects(spec["podSelector"], own) for rule in spec.get("egress", [])]
+    return any(
+        ({"port": port, "protocol": protocol} in rule.get("ports", []) or "ports" not in rule)
+        and ("to" not in rule or any(_is(peer, one) for one in rule["to"]))
+        for rule in rules
+    )
+
+
+def _is(peer: Pod | str, selector: dict[str, Any]) -> bool:
+    if isinstance(peer, str):
+        block = selector.get("ipBlock")
+        return block is not None and ip_address(peer) in ip_network(block["cidr"])
+    if "ipBlock" in selector:
+        return False
+    namespace = {"kubernetes.io/metadata.name": peer.namespace}
+    here = selector.get("namespaceSelector", {"matchLabels": {"kubernetes.io/metadata.name": "dp-icl"}})
+    return selects(here, namespace) and selects(selector.get("podSelector", {}), peer.labels)
+
+
+@each_overlay
+@pytest.mark.parametrize(
+    ("server", "port"), [(KUBE_DNS, 53), (NODE_LOCAL_DNS, 53), (OPENSHIFT_DNS, 5353)], ids=["kube", "node", "openshift"]
+)
+def test_usual_name_servers_are_reached_and_nothing_else_of_theirs(overlay: str, server: Pod | str, port: int) -> None:
+    for kind in {component(template) for template in pods(overlay).values()}:
+        for protocol in PROTOCOLS:
+            assert reaches(rendered(overlay), kind, server, port, protocol)
+        assert not reaches(rendered(overlay), kind, server, 9153)
+        assert not reaches(rendered(overlay), kind, Pod("default", {"k8s-app": "kube-dns"}), port)
+
+
+@pytest.mark.parametrize("overlay", ["gpu", "production"])
+def test_databases_are_reached_by_service_pods_and_migrations_alone(overlay: str) -> None:
+    reached = {kind for kind in COMPONENTS if reaches(rendered(overlay), kind, ELSEWHERE, 5432)}
+    assert reached == {"service", "migration"}
+    assert not any(reaches(rendered(overlay), kind, ELSEWHERE, 6432) for kind in COMPONENTS)
+
+
+OTHERS = {
+    "database-port": "6432", "witness-port": "25060", "dns-namespace": "dns", "dns-app": "coredns", "dns-port": "1053",
+    "dns-address": "10.96.0.10/32", "dns-address-port": "5300", "sign-in-port": "8443", "remote-model-port": "8001",
+    "traces-port": "4319",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("overlay", ["local", "gpu", "production"])
+def test_variables_of_an_overlay_open_other_ports_and_name_servers(tmp_path: Path, overlay: str) -> None:
+    sign_in = ("sign-in",) if overlay != "local" else ()
+    components = (*sign_in, "remote-model", "traces")
+    changed = with_components(tmp_path, overlay, *components, "network", variables=OTHERS)
+    for (kind, name), one in changed.items():
+        if kind == "NetworkPolicy":
+            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+            assert one["metadata"]["namespace"] == "dp-icl", name
+    assert ("ConfigMap", "dp-icl-network") not in changed
+
+    def reached(port: int) -> set[str]:
+        return {kind for kind in COMPONENTS if reaches(changed, kind, ELSEWHERE, port)}
+
+    ledger = {"service", "migration"} if overlay != "local" else set()
+    assert reached(6432) == reached(25060) == ledger
+    assert reached(8001) == {"service", "engine"}
+    assert reached(4319) == {"service"}
+    assert reached(8443) == ({"service"} if sign_in else set())
+    assert not reached(5432)
+    assert not reached(4318)
+    for kind in COMPONENTS:
+        for protocol in PROTOCOLS:
+            assert reaches(changed, kind, Pod("dns", {"k8s-app": "coredns"}), 1053, protocol)
+            assert reaches(changed, kind, "10.96.0.10", 5300, protocol)
+            assert reaches(changed, kind, OPENSHIFT_DNS, 5353, protocol)
+            assert not reaches(changed, kind, KUBE_DNS, 53, protocol)
+
+
+def test_variables_left_alone_change_nothing(tmp_path: Path) -> None:
+    assert with_components(tmp_path, "production", "network", variables={}) == rendered("production")
+
+
+def test_every_variable_is_one_of_the_tests() -> None:
+    assert yaml.safe_load((ROOT / "deploy" / "network" / "variables.yaml").read_text())["data"].keys() == OTHERS.keys()

@@ -3,8 +3,8 @@
 Refusals have the shapes of OpenAI, Azure, vLLM, SGLang, Ollama, llama.cpp, LiteLLM, text-generation-inference, Mistral
 and Gemini.
 
-A server may quote the prompt. So nothing of its text is kept: a refusal is one of a few kinds, and the parameter that it
-names is one that was sent.
+A server may quote the prompt. So nothing of its text is kept: a refusal is one of a few kinds, and the parameter that
+it names is one that was sent.
 """
 
 import json
