@@ -86,7 +86,12 @@ class Bundles(BaseModel):
 
 @command(Right.ASK)
 async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> RestoredAnswer:
-    """Answer a redacted text as if the spans that were taken out had been those of the profile."""
+    """Answer a redacted text as if the spans that were taken out had been those of the profile.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: the actor may only ask some tasks.
+    """
+    actor.require_no_scope()
     said = await restoring.answer(RedactedQuery(**wanted.model_dump()), actor.id)
     return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
 

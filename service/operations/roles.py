@@ -53,7 +53,7 @@ class NotAllowedError(RefusalError):
 
 
 class OutOfScopeError(RefusalError):
-    """The actor may ask questions, but not of this task."""
+    """The actor may ask questions, but not of this task, or only of tasks."""
 
     kind = ProblemKind.OUT_OF_SCOPE
 
@@ -98,3 +98,12 @@ class Actor:
         """
         if not in_scope(self.scope, task):
             raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, not for {task}")
+
+    def require_no_scope(self) -> None:
+        """Check that the actor may do more than ask some tasks.
+
+        Raises:
+            OutOfScopeError: they have a scope.
+        """
+        if self.scope:
+            raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, and sanitises and restores no other texts")

@@ -79,7 +79,12 @@ class SanitizedTexts(BaseModel):
 
 @command(Right.ASK)
 def sanitize(actor: Actor, sanitizers: Sanitizers, texts: TextLedger, wanted: TextsToSanitize) -> SanitizedTexts:
-    """Sanitise texts, all or none: the same text of the same actor always becomes the same, and is charged once."""
+    """Sanitise texts, all or none: the same text of the same actor always becomes the same, and is charged once.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: the actor may only ask some tasks.
+    """
+    actor.require_no_scope()
     if not STEP <= wanted.epsilon <= LARGEST_EPSILON:
         raise EpsilonNotAttainableError(wanted.epsilon, STEP)
     sanitizer = sanitizers.open(wanted.mechanism, STEP * (wanted.epsilon // STEP), wanted.keep)

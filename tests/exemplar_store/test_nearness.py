@@ -20,14 +20,23 @@ def directions(count: int, seed: int, dimension: int = DIMENSION) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("dimension", [8, 384, 1040, 1536])
+@pytest.mark.parametrize("dimension", [8, 384, 1040, 1041, 1042, 1536, 3072, 4096])
 def test_products_are_whole_numbers_that_are_exact(dimension: int) -> None:
+    """Also the largest, of which a float32 holds no odd one beyond 1,040 dimensions."""
     vectors = rounded(directions(200, 1, dimension))
-    question = np.full(dimension, LEVELS, np.int8)  # as large as a product can be
-    vectors[0] = LEVELS
-    near = cosines(vectors, question)
-    exact = [sum(int(a) * LEVELS for a in row) / np.sqrt(sum(int(a) ** 2 for a in row)) for row in vectors]
-    assert near.tolist() == exact
+    vectors[:100] = np.random.default_rng(2).integers(LEVELS - 1, LEVELS + 1, (100, dimension))
+    vectors[100] = LEVELS
+    for question in (vectors[100], vectors[0], vectors[101]):
+        whole = vectors.astype(int)
+        products, squares = whole @ question.astype(int), (whole * whole).sum(axis=1)
+        assert cosines(vectors, question).tolist() == [p / np.sqrt(s) for p, s in zip(products, squares, strict=True)]
+
+
+def test_embeddings_become_whole_numbers_each_by_itself() -> None:
+    embeddings = np.array([[0.5, -0.25, 0.1], [-8.0, 4.0, 0.03], [0.0, 0.0, 1e-6]], np.float32)
+    expected = [[127, -64, 25], [-127, 64, 0], [0, 0, 127]]
+    assert rounded(embeddings).tolist() == expected
+    assert [rounded(one).tolist() for one in embeddings] == expected
 
 
 def test_rounding_keeps_what_is_near() -> None:
@@ -37,9 +46,10 @@ def test_rounding_keeps_what_is_near() -> None:
     assert true[order[:20]].min() > np.sort(true)[-25]
 
 
-def bits_depend_on_others(near: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> bool:
+def bits_depend_on_others(near: Callable[[np.ndarray, np.ndarray], np.ndarray], dimension: int = DIMENSION) -> bool:
     """Whether an exemplar's cosine has other bits among other exemplars."""
-    vectors, (question,) = rounded(directions(257, 4)), rounded(directions(1, 5))
+    vectors, (question,) = rounded(directions(257, 4, dimension)), rounded(directions(1, 5, dimension))
+    vectors[::3] = question  # as large as products can be
     alone = np.concatenate([near(vectors[i : i + 1], question) for i in range(len(vectors))])
     return any(
         near(vectors[first:end], question).tobytes() != alone[first:end].tobytes()
@@ -48,8 +58,9 @@ def bits_depend_on_others(near: Callable[[np.ndarray, np.ndarray], np.ndarray]) 
     )
 
 
-def test_a_cosine_has_the_same_bits_among_any_exemplars() -> None:
-    assert not bits_depend_on_others(cosines)
+@pytest.mark.parametrize("dimension", [DIMENSION, 1041, 3072])
+def test_a_cosine_has_the_same_bits_among_any_exemplars(dimension: int) -> None:
+    assert not bits_depend_on_others(cosines, dimension)
 
 
 def test_a_product_of_floating_point_matrices_would_be_noticed() -> None:
@@ -90,6 +101,9 @@ def test_exemplars_at_hand_are_ranked_alike() -> None:
     order = np.argsort(-(vectors @ question))[:4]
     assert [int(one.fields["text"]) for one in shown(slot, Nearest(question, 4))] == order[::-1].tolist()
     assert shown((), Nearest(question, 4)) == ()
+    twins = tuple(Exemplar({"text": str(number)}, vectors[number % 3]) for number in range(9))
+    near = [int(one.fields["text"]) for one in shown(twins, Nearest(vectors[1], 3))]
+    assert near == [7, 4, 1]  # of equals the first, and the nearest last
 
 
 ENSEMBLE = 6
@@ -115,6 +129,25 @@ def coins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give every unit a slot and a priority of its own, whatever other units there are."""
     monkeypatch.setattr("exemplar_store.sampling.below", lambda bound, count: np.arange(count) % bound)
     monkeypatch.setattr("exemplar_store.sampling.words", lambda count: np.arange(count, dtype=np.uint64))
+
+
+def test_whole_numbers_depend_on_no_other_exemplar_of_the_upload(store, engine) -> None:
+    """One exemplar with a coordinate of 1, which the others' coordinates are far from, makes them no coarser."""
+    vectors = directions(64, 8)
+    embedded = {
+        str(number): vector for number, vector in enumerate([np.eye(1, DIMENSION, dtype=np.float32)[0], *vectors])
+    }
+    with engine.begin() as connection:
+        store.create(connection, "near", public_size=100, fields=["text"], embedded_field="text")
+    rows = [Row(1, f"u{text}", {"text": text}) for text in embedded]
+    store.ingest("near", rows, lambda texts: np.stack([embedded[text] for text in texts]))
+    (question,) = directions(1, 9)
+    (slot,) = store.sample_slots(
+        "near", probability=1, ensemble=1, max_exemplars=99, nearest=Nearest(question, 99), embeddings=False
+    )
+    stored = rounded(np.stack([*embedded.values()]).astype(np.float16).astype(np.float32))  # in half precision
+    order = np.argsort(cosines(stored, rounded(question)))
+    assert [exemplar.fields["text"] for exemplar in slot] == [str(number) for number in order]
 
 
 def drawn(store: ExemplarStore, most: int = 2) -> list[list[str]]:

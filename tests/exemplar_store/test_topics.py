@@ -1,4 +1,4 @@
-"""Every unit is on its own topic, whoever is before and behind it, and is drawn as if there were no topics.
+"""Every unit is on its own topic, whatever other units there are, and is drawn as if there were no topics.
 
 There are more units than a page of topics holds, or are read at once, so each place where they are counted is passed.
 """
@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import Exemplar, ExemplarStore, KnowledgeBase, Nearest, OnTopic, Row, Slot, TopicList
+from exemplar_store.ingest import WRITE_BATCH
 from exemplar_store.topics import PAGE
 
 NAME = "tickets"
@@ -167,3 +168,39 @@ def test_a_unit_moves_no_other_whatever_its_topic(
     changed = [after - old for old, after in zip(before, slots(), strict=True) if after != old]
     own = {"90 0", "90 1", "90 2"}
     assert changed == ([] if "topic" in WAYS[way] and newcomer != "kettle" else [own])
+
+
+def test_a_slot_shows_the_nearest_of_its_exemplars_on_the_topic(
+    store: ExemplarStore, engine: sa.Engine, tickets: KnowledgeBase
+) -> None:
+    """Nearer exemplars on another topic take no places."""
+    angles = {"kettle": (0.3, 0.1, 0.2, 0.4), "lamp": (0.05, 0.15, 0.25)}
+    upload(
+        store, [Row(1, "u", {"text": f"{at}", "label": name}) for name in angles for at in angles[name]], embed=by_angle
+    )
+    sign(store, engine, FIRST)
+    near = Nearest(np.array([1.0, 0.0]), 3)
+    (slot,) = store.sample_slots(
+        NAME, probability=1, ensemble=1, max_exemplars=99, topic=OnTopic(FIRST, 0), nearest=near, embeddings=False
+    )
+    assert [exemplar.fields["text"] for exemplar in slot] == ["0.3", "0.2", "0.1"]
+
+
+def by_angle(texts: Sequence[str]) -> np.ndarray:
+    angles = np.array([float(text) for text in texts])
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def test_whole_numbers_are_kept_for_each_exemplar_of_a_large_upload(
+    store: ExemplarStore, engine: sa.Engine, tickets: KnowledgeBase
+) -> None:
+    """They are made in batches: each is of its own embedding, as if it was uploaded alone."""
+    count = 2 * WRITE_BATCH + 100
+    angles = {unit: (zlib.crc32(b"angle %d" % unit) % 6000) / 1000 for unit in range(count)}
+    some = [Row(1, f"u{unit}", {"text": f"{angle}", "label": "kettle"}) for unit, angle in angles.items()]
+    upload(store, some, embed=by_angle)
+    for target in (0.5, 2.0, 4.0, 5.5):
+        near = Nearest(by_angle([str(target)])[0], 5)
+        (slot,) = store.sample_slots(NAME, probability=1, ensemble=1, max_exemplars=count, nearest=near)
+        assert len(slot) == 5
+        assert max(abs(float(exemplar.fields["text"]) - target) for exemplar in slot) < 0.03

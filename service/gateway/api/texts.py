@@ -24,6 +24,7 @@ router = APIRouter(prefix="/v1", tags=["texts"], route_class=OnceRoute)
     summary="Sanitise texts",
     responses=may_meet(
         ProblemKind.WRONG_ROLE,
+        ProblemKind.OUT_OF_SCOPE,
         ProblemKind.TEXT_BUDGET_EXHAUSTED,
         ProblemKind.EPSILON_NOT_ATTAINABLE,
         ProblemKind.SANITIZER_UNAVAILABLE,
@@ -44,6 +45,7 @@ async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> Sanitized
     summary="Answer a redacted text",
     responses=may_meet(
         ProblemKind.WRONG_ROLE,
+        ProblemKind.OUT_OF_SCOPE,
         ProblemKind.UNKNOWN_BUNDLE,
         ProblemKind.BUNDLE_DIFFERS,
         ProblemKind.STEERING_NOT_SERVED,
