@@ -13,11 +13,13 @@ from tests.service.conftest import PLAN
 from tests.service.gateway.api.test_api import Api
 from tests.service.gateway.test_mcp import call, connected, refused
 
+# The names of one begin with those of others.
 SCOPES = {
-    "a task": (["toys.shade"], {"toys.shade@2"}),
-    "a knowledge base": (["games"], {"games.colour@1"}),
-    "two": (["games", "toys.colour"], {"games.colour@1", "toys.colour@1"}),
-    "everything": ([], {"games.colour@1", "toys.colour@1", "toys.shade@2"}),
+    "a task": (["toys.colour2"], {"toys.colour2@2"}),
+    "a knowledge base": (["toys2"], {"toys2.colour@1"}),
+    "another": (["toys"], {"toys.colour@1", "toys.colour2@2"}),
+    "two": (["toys2", "toys.colour"], {"toys2.colour@1", "toys.colour@1"}),
+    "everything": ([], {"toys2.colour@1", "toys.colour@1", "toys.colour2@2"}),
 }
 EVERY = SCOPES["everything"][1]
 
@@ -26,10 +28,10 @@ EVERY = SCOPES["everything"][1]
 def api(services: Services) -> Api:
     """Of two knowledge bases one has a plan, and the other two."""
     records, api = services.records, Api(services)
-    api.sign("colour:", "shade:")
+    api.sign("colour:", "colour2:")
     new = {"epsilon": 8, "delta": 2e-4, "public_size": 60, "fields": ["text", "label"], "embedded_field": "text"}
-    records.create_knowledge_base("games", **new)
-    sign(records, calibrate_plan(load_plan(PLAN.replace("toys", "games")), public_size=60), "test")
+    records.create_knowledge_base("toys2", **new)
+    sign(records, calibrate_plan(load_plan(PLAN.replace("toys", "toys2")), public_size=60), "test")
     for name, (scope, _may) in SCOPES.items():
         api.make_key(name, scope=scope)
     return api
