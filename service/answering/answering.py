@@ -21,7 +21,8 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,7 +40,7 @@ from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.answering.conversations import Conversation, Rewriting
 from service.answering.draw import draw_signed
 from service.answering.kept_blocks import KeptBlocks
-from service.answering.latency import Departure, Grains, Measured
+from service.answering.latency import Departure, Grains, Measured, on_grain
 from service.answering.mechanisms.adapter import score_of, scores_of
 from service.answering.once.made import FromOneRelease
 from service.answering.once.making import NotMadeError, settle
@@ -145,7 +146,7 @@ class _Question:
         prior: label scores from a one-time release, to be used instead of zero-shot's probabilities; None: the latter.
         measured: the work of the task's largest slots, and its grain.
         vector: embedding of the query, if its topic was found by similarity.
-        departure: set if the query was embedded: a refusal then leaves on the grain, too.
+        departure: set if the query was embedded: whatever becomes of it leaves on the grain then.
     """
 
     signed: SignedTask
@@ -246,7 +247,9 @@ class Answering:
                 answer = await self._from_one_release(signed, fields, key_id)
             else:
                 question = await self._checked(signed, fields, key_id)
-                answer = await self._realigned(question, await self._answer(question, key_id, idempotency_key))
+                async with _departing(question.departure):
+                    answer = await self._answer(question, key_id, idempotency_key)
+                answer = await self._realigned(question, answer)
             return replace(answer, question=rewritten).shown(abstain_below)
         except EngineUnavailableError as error:
             # Before the charge, or its charge is void: nothing that follows the sample raises this.
@@ -256,8 +259,16 @@ class Answering:
 
     async def _rewritten(self, signed: SignedTask, conversation: Conversation, key_id: str) -> str:
         task, _ = read_task(signed)
+
+        async def check_left() -> None:
+            if task.once or getattr(task, "when_spent", REFUSE) != REFUSE:
+                return
+            if await asyncio.to_thread(self.ledger.answers_left, signed) <= 0:
+                await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
+                raise AnswersExhaustedError(signed)
+
         try:
-            return await self._rewriting.question(signed.address, task, conversation, asker=key_id)
+            return await self._rewriting.question(signed.address, task, conversation, asker=key_id, before=check_left)
         except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
             raise refusal(error)[1] from error
 
@@ -266,7 +277,9 @@ class Answering:
         text = answer.release.answer.get("text")
         if self.realign is None or text is None:
             return answer
-        return replace(answer, realigned=await self.realign(render(question.spec.prompt, question.fields), text))
+        async with on_grain(self.public_grain_s), self.stages.turn():
+            realigned = await self.realign(render(question.spec.prompt, question.fields), text)
+        return replace(answer, realigned=realigned)
 
     async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
         deadline = time.monotonic() + self.stages.timeout_s
@@ -344,8 +357,8 @@ class Answering:
                 f"{engine.name} cannot write {task.mechanism.type} answers: an admin must {_WRITES}"
             )
         measured = await self.grains.of(signed)
-        if self.blocks.turns.wait_s(measured) > self.stages.timeout_s:
-            raise BusyError("too many questions wait for the language model; come back in a second")
+        if await self.stages.turns.wait_s() > self.stages.timeout_s:
+            raise BusyError("too many questions wait for the engine; come back in a second")
         spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
@@ -360,32 +373,40 @@ class Answering:
         takes as long as others keep the machine busy.
         """
         signed, task, fields = question.signed, question.task, question.fields
-        centres = read_signed(signed.document).centres.get(signed.name, ())
-        vector = departure = topic = None
-        if not isinstance(task.topics, TopicsByField):
-            topic = await asyncio.to_thread(self.ledger.topic_of_stored, signed, question.digest)
-            if topic is None:
-                departure = Departure(question.spec.latency_grain_s)
-                try:
-                    vector = await self.stages.embed(question.spec, fields)
-                except Exception as error:
-                    departure.fix()
-                    await departure.wait()
-                    raise EngineUnavailableError("the question could not be embedded, to find its topic") from error
+        if isinstance(task.topics, TopicsByField):
+            topic = self._topic(question, None)
+            # Spelt otherwise, it is the same question.
+            question = replace(question, fields={**fields, task.topics.field: topic})
+            return await self._charged_to(question, topic)
+        stored = await asyncio.to_thread(self.ledger.topic_of_stored, signed, question.digest)
+        if stored is not None:
+            return await self._charged_to(question, stored)
+        departure = Departure(question.spec.latency_grain_s)
         try:
-            topic = topic or check_named(task, topic_of(task, centres, fields, vector))
+            async with self.stages.turn():
+                vector = await self.stages.embed(question.spec, fields)
+            embedded = replace(question, vector=vector, departure=departure)
+            return await self._charged_to(embedded, self._topic(question, vector))
+        except InvalidQueryError:
+            await departure.wait_for_refusal()
+            raise
+        except Exception as error:
+            await departure.wait_for_refusal()
+            raise EngineUnavailableError("the question could not be embedded, to find its topic") from error
+
+    def _topic(self, question: _Question, vector: np.ndarray | None) -> str:
+        centres = read_signed(question.signed.document).centres.get(question.signed.name, ())
+        try:
+            return check_named(question.task, topic_of(question.task, centres, question.fields, vector))
         except LookupError as error:
             raise InvalidQueryError(f"{error}; nothing was charged") from None
-        if isinstance(task.topics, TopicsByField):  # spelt otherwise, it is the same question
-            fields = {**fields, task.topics.field: topic}
+
+    async def _charged_to(self, question: _Question, topic: str) -> _Question:
         return replace(
             question,
-            signed=await asyncio.to_thread(self.ledger.budgets.on_topic, signed, topic),
+            signed=await asyncio.to_thread(self.ledger.budgets.on_topic, question.signed, topic),
             noise=question.noise.on(topic),
-            fields=fields,
-            digest=self._digest(fields),
-            vector=vector,
-            departure=departure,
+            digest=self._digest(question.fields),
         )
 
     async def _charge_and_answer(
@@ -414,13 +435,11 @@ class Answering:
                 lease_s=7 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
             )
         except AnswersExhaustedError:
-            await _on_the_grain(question)
             if (answer := await self._instead(question, key_id)) is not None:
                 return answer
             await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
             raise
         except QuotaExhaustedError:
-            await _on_the_grain(question)
             await self._refused(signed, key_id, ProblemKind.QUOTA_EXHAUSTED)
             raise
         match outcome:
@@ -436,16 +455,17 @@ class Answering:
 
     async def _spend(self, charge: Charged, question: _Question) -> Release:
         """From a durable charge to a stored release."""
-        spec, fields = question.spec, question.fields
-        departure = Departure(spec.latency_grain_s)
+        spec, fields, measured = question.spec, question.fields, question.measured
+        departure = question.departure or Departure(spec.latency_grain_s)
         try:
-            ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
-            vector = question.vector
-            if vector is None and question.task.order == "nearest":
-                vector = await self.stages.embed(spec, fields)
-            times = question.measured.times(ready.zero_shot.tokens)
-            await asyncio.sleep(self.blocks.turns.take(question.measured, times))
-            ready = await ready.in_turn(times * question.measured.work_s)
+            async with self.stages.turn(measured.work_s) as turn:
+                ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
+                vector = question.vector
+                if vector is None and question.task.order == "nearest":
+                    vector = await self.stages.embed(spec, fields)
+                times = measured.times(ready.zero_shot.tokens)
+                ready = await ready.in_turn(times * measured.work_s)
+                await turn.end(times * measured.work_s)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.
@@ -526,11 +546,14 @@ def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
         )
 
 
-async def _on_the_grain(question: _Question) -> None:
-    """Wait until a refusal may leave: at once, unless the question was embedded for it."""
-    if question.departure is not None:
-        question.departure.fix()
-        await question.departure.wait()
+@asynccontextmanager
+async def _departing(departure: Departure | None) -> AsyncIterator[None]:
+    """Let everything leave on the grain, if the question was embedded: how long that took is not to be seen."""
+    try:
+        yield
+    finally:
+        if departure is not None:
+            await departure.wait_for_refusal()
 
 
 def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -> dict[str, str]:

@@ -4,10 +4,10 @@ A language model is asked without exemplars, at temperature 0. It sees a fixed i
 so its text depends on nothing private. That text is then a question like any other: checked, charged, and answered from
 its stored release if it was asked before.
 
-The engine may be busy with private samples, so the rewritten question is there after a whole number of grains.
+Rewriting takes a turn (:mod:`.turns`): nothing private is computed meanwhile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -66,7 +66,13 @@ class Rewriting:
     _known: dict[tuple[str, str, Conversation], str] = field(default_factory=dict, init=False)
 
     async def question(
-        self, address: str, task: ClassifyTask | GenerateTask, conversation: Conversation, *, asker: str
+        self,
+        address: str,
+        task: ClassifyTask | GenerateTask,
+        conversation: Conversation,
+        *,
+        asker: str,
+        before: Callable[[], Awaitable[None]],
     ) -> str:
         """The question of a conversation. The newest are remembered, for requests that are sent again.
 
@@ -75,6 +81,7 @@ class Rewriting:
             task: task that the question is for.
             conversation: turns of the caller.
             asker: see :class:`service.engines.task.TaskSpec`.
+            before: called before a conversation is rewritten; raises if its question would be refused anyway.
 
         Raises:
             ContextNotSupportedError: the task's plan does not allow it, or the engine cannot write.
@@ -99,7 +106,8 @@ class Rewriting:
         conversation = _checked(conversation)
         key = asker, address, conversation
         if key not in self._known:
-            async with on_grain(self.grain_s):
+            await before()
+            async with on_grain(self.grain_s), self.stages.turn():
                 question = await self._rewritten(address, conversation, asker)
             while len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]

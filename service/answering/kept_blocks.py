@@ -8,7 +8,7 @@ timed:
 - *Reading ahead* takes a time that depends on private lengths. So questions go on after a whole number of grains, from
   what reading as many made-up blocks took, as large as any can be. If units were only forgotten since, as many blocks
   are counted as units were forgotten: each unit is in one.
-- It begins when each answer that was charged before has left, and takes a turn (:class:`Turns`). So it slows no private
+- It begins when each answer that was charged before has left, and takes a turn (:mod:`.turns`). So it slows no private
   part, and none slows it. When it begins and what it holds up is public.
 - *A block that changed* after it was read, and before it is drawn, abstains: reading it now would show. It is at most
   one for each unit that was forgotten or replaced meanwhile. Whether a block was read depends on its own exemplars
@@ -29,9 +29,10 @@ from accounting.ledger.events import UnitForgotten, UploadEnded
 from accounting.ledger.trail import AuditTrail
 from exemplar_store import ExemplarStore
 from service.answering.draw import draw_signed
-from service.answering.latency import SMALLEST_S, Measured, Turns, on_grain
+from service.answering.latency import SMALLEST_S, Measured, on_grain
 from service.answering.queries import described_spec
 from service.answering.stages import Stages
+from service.answering.turns import turn
 from service.engines.errors import EngineBusyError, EngineUnavailableError
 from service.engines.private_threads import privately
 from service.engines.protocol import KeepsBlocks
@@ -77,8 +78,6 @@ class KeptBlocks:
         self._store = store
         self._audit = audit
         self._states: dict[tuple[int, str, str], _State] = {}
-        self.turns = Turns()
-        """Turns for all private work that the engine does."""
 
     @asynccontextmanager
     async def held(self, task: SignedTask, measured: Measured) -> AsyncIterator[Held]:
@@ -138,9 +137,8 @@ class KeptBlocks:
                 await state.left.wait()
             changed = await asyncio.to_thread(self._changed, task, measured, state)
             grain_s = max(SMALLEST_S, _ROOMY * (measured.rows_s + changed * measured.block_s))
-            await asyncio.sleep(self.turns.read(grain_s))
             held = None
-            async with on_grain(grain_s):
+            async with turn(self._stages.turns, about_s=grain_s), on_grain(grain_s):
                 with suppress(Exception):
                     async with asyncio.timeout(4 * grain_s + self._stages.timeout_s):
                         read_to, held = await self._keep(task)

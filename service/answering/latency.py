@@ -16,8 +16,10 @@ from service.problem_kinds import ProblemKind, RefusalError
 
 UNPADDED = "Latency is not padded here: how long an answer takes can reveal private exemplars."
 
-SMALLEST_S = 0.1
+SMALLEST_S = 0.2
 """The shortest grain that is chosen where none is set."""
+
+_ROOMY = 1.5  # times what the largest slots took when they were measured: a busy machine is slower
 
 _TWICE_AS_LONG = 4096  # tokens before it with which a token takes no more than twice as long, in models of any size
 
@@ -57,7 +59,7 @@ class Measured(Work):
         problem: why the task cannot be served with this grain; empty if it can.
         unusable: whether that is because the language model replies with nothing to use.
         beside: tokens of exemplars that were computed in each prompt with the question.
-        alone: whether that holds for one question at a time, so questions must take turns.
+        chosen: whether the grain was chosen, as the smallest that suffices.
         blocks: number of blocks that the engine is to keep (:mod:`service.answering.kept_blocks`); 0: it keeps none.
         rows_s: seconds to read the rows of all blocks.
     """
@@ -67,7 +69,7 @@ class Measured(Work):
     problem: str = ""
     unusable: bool = False
     beside: int = 0
-    alone: bool = False
+    chosen: bool = False
     blocks: int = 0
     rows_s: float = 0.0
 
@@ -83,16 +85,20 @@ class Measured(Work):
 
 
 class Departure:
-    """When one answer leaves. Made when its charge is durable.
+    """When one answer leaves. Made when its charge is durable, or before if its question is embedded before.
 
     Args:
         grain_s: seconds; 0 does not wait.
+
+    Attributes:
+        over: whether it has left.
     """
 
     def __init__(self, grain_s: float) -> None:
         self._grain_s = grain_s
         self._charged = asyncio.get_running_loop().time()
         self._grains = 1
+        self.over = False
 
     def fix(self, times: float = 1.0) -> None:
         """Fix the number of grains, once the public part is over: what comes now has at least half of one.
@@ -110,6 +116,7 @@ class Departure:
         Returns:
             By how many grains it comes late, since its work took longer than it had; 0 if the promise holds.
         """
+        self.over = True
         if self._grain_s <= 0:
             return 0
         loop = asyncio.get_running_loop()
@@ -117,43 +124,11 @@ class Departure:
         await asyncio.sleep(self._charged + (self._grains + late) * self._grain_s - loop.time())
         return late
 
-
-class Turns:
-    """When private parts begin that must not slow each other: one after the other, by public times alone."""
-
-    def __init__(self) -> None:
-        self._free = 0.0
-        self._read = 0.0
-        self._done = 0.0
-
-    def wait_s(self, measured: Measured) -> float:
-        """Seconds until the task's next turn. Questions that may be answered side by side wait for reading alone."""
-        return max(0.0, (self._free if measured.alone else self._read) - asyncio.get_running_loop().time())
-
-    def take(self, measured: Measured, times: float) -> float:
-        """Take the next turn, which lasts as long as the largest slots can: the seconds until it begins.
-
-        Args:
-            measured: measured work of the task.
-            times: factor of the work, for a question that is longer than the measured one.
-        """
-        wait_s = self.wait_s(measured)
-        begins = asyncio.get_running_loop().time() + wait_s
-        if measured.alone:
-            self._free = begins + times * measured.work_s
-        self._done = max(self._done, begins + times * max(measured.work_s, measured.grain_s / 2))
-        return wait_s
-
-    def read(self, takes_s: float) -> float:
-        """Take a turn to read exemplars ahead, after all questions that have theirs: the seconds until it begins.
-
-        Args:
-            takes_s: seconds that reading takes.
-        """
-        now = asyncio.get_running_loop().time()
-        begins = max(now, self._free, self._read, self._done)
-        self._free = self._read = begins + takes_s
-        return begins - now
+    async def wait_for_refusal(self) -> None:
+        """Wait until what nothing private was drawn for may leave, unless the answer has left."""
+        if not self.over:
+            self.fix()
+            await self.wait()
 
 
 @asynccontextmanager
@@ -195,7 +170,11 @@ class Grains:
 
 
 def smallest_grain_s(work_s: float) -> float:
-    """The smallest grain of two significant digits that is at least twice the work; both in seconds."""
-    wanted = max(2 * work_s, SMALLEST_S)
+    """The smallest grain of two significant digits that is chosen: half of it is one and a half times the work.
+
+    Args:
+        work_s: seconds of work that it is to hide.
+    """
+    wanted = max(2 * _ROOMY * work_s, SMALLEST_S)
     digit = 10.0 ** (math.floor(math.log10(wanted) + 1e-9) - 1)
     return round(math.ceil(wanted / digit - 1e-9) * digit, 9)

@@ -31,6 +31,7 @@ from service.answering.latency import Grains, GrainTooSmallError, Measured, Work
 from service.answering.mechanisms.adapter import Author, Outputs, answer_adapter_of
 from service.answering.queries import InvalidQueryError, described_spec
 from service.answering.stages import Ready, Stages, written_so
+from service.answering.turns import turn
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.private_threads import privately
 from service.engines.protocol import EngineInfo, KeepsBlocks, SetsRoomAside
@@ -77,8 +78,7 @@ class MeasuredGrains(Grains):
         store: exemplar store, which reads the exemplars.
         ledger: ledger with the tasks.
         blocks: blocks that the engine reads ahead.
-        grain_s: grain of every task, in seconds; None chooses the smallest for each. It is measured with one
-            question, so questions to a language model then take turns.
+        grain_s: grain of every task, in seconds; None chooses the smallest for each.
     """
 
     def __init__(
@@ -111,7 +111,8 @@ class MeasuredGrains(Grains):
         if (known := self._known(task)) is None:
             async with self._turn:
                 if (known := self._known(task)) is None:
-                    known = await self._measure(task)
+                    async with turn(self._stages.turns):
+                        known = await self._measure(task)
                     self._measured[identity(task)] = asyncio.get_running_loop().time(), known
         return known
 
@@ -166,7 +167,7 @@ class MeasuredGrains(Grains):
             grain_s,
             _problem(signed.whole, work.work_s, grain_s),
             beside=0 if blocks else spec.slot_tokens,
-            alone=self._grain_s is None and (await self._stages.engine.describe()).is_llm,
+            chosen=self._grain_s is None,
             blocks=blocks,
             rows_s=read_s * blocks / task.most_slots,
             **asdict(work),

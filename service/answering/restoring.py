@@ -17,6 +17,7 @@ from sanitization.restore.spans import put_back
 from service.answering.answering import BusyError, refusal
 from service.answering.latency import on_grain
 from service.answering.queries import InvalidQueryError
+from service.answering.turns import NoTurns, Turns, turn
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from service.engines.protocol import Engine, Steerer
 from service.engines.task import Prompt, TaskSpec
@@ -74,6 +75,7 @@ class Restoring:
         max_in_flight: answers at once; more are refused.
         grain_s: latency grain: the engine's answers leave after a whole number of these, as the engine answers private
             questions, too; 0 does not wait.
+        turns: turns to ask that engine.
     """
 
     root: Path | None
@@ -82,6 +84,7 @@ class Restoring:
     timeout_s: float = field(kw_only=True)
     max_in_flight: int = field(kw_only=True)
     grain_s: float = field(default=0.0, kw_only=True)
+    turns: Turns = field(default_factory=NoTurns, kw_only=True)
     _known: dict[str, Bundle] = field(default_factory=dict, init=False)
     _in_flight: int = field(default=0, init=False)
 
@@ -153,7 +156,7 @@ class Restoring:
         if steerer is None or bundle.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
                 raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
-            async with on_grain(self.grain_s):
+            async with on_grain(self.grain_s), turn(self.turns, patience_s=self.timeout_s):
                 return (await self.engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
         if asked.mode == "text":
             return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)

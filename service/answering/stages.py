@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, cast
 
@@ -20,6 +21,7 @@ from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 from service.answering.quoting import quotes
+from service.answering.turns import NoTurns, Turn, Turns, turn
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.errors import EngineBusyError, EngineUnavailableError
 from service.engines.private_threads import privately
@@ -40,11 +42,24 @@ class Stages:
         engine: answers per slot.
         embedder: sentence embeddings, for mechanisms that compare answers.
         timeout_s: slots not answered by then abstain.
+        turns: turns to ask the engine or the embedder.
     """
 
     engine: Engine
     embedder: TextEmbedder
     timeout_s: float
+    turns: Turns = field(default_factory=NoTurns)
+
+    def turn(self, about_s: float = 0.0) -> AbstractAsyncContextManager[Turn]:
+        """A turn to ask the engine or the embedder: every call to them is made in one (:mod:`.turns`).
+
+        Args:
+            about_s: seconds that it is likely to last.
+
+        Raises:
+            service.engines.errors.EngineBusyError: too many others have theirs first.
+        """
+        return turn(self.turns, about_s=about_s, patience_s=self.timeout_s)
 
     async def probe(
         self,

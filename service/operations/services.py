@@ -17,6 +17,7 @@ from service.answering.restoring import Restoring
 from service.answering.sanitizing_engine import SanitizingEngine
 from service.answering.stages import Stages
 from service.answering.trials.trials import Trials
+from service.answering.turns import NoTurns, Turns
 from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.embedding.sanitizers import Sanitizers, setting_for
@@ -113,7 +114,8 @@ def open_services(
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = WithNotice(engine, " ".join(notices))
-    stages = Stages(engine, embedder, settings.query_timeout_s)
+    turns = NoTurns() if settings.latency_unpadded else Turns()
+    stages = Stages(engine, embedder, settings.query_timeout_s, turns)
     blocks = KeptBlocks(stages, records.store, records.audit)
     grains = Grains()
     public_grain_s = 0.0
@@ -139,6 +141,7 @@ def open_services(
         timeout_s=settings.query_timeout_s,
         max_in_flight=settings.max_queries_in_flight,
         grain_s=public_grain_s,
+        turns=turns,
     )
     return Services(
         records=records,

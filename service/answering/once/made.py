@@ -1,25 +1,22 @@
 """Answers from a one-time release: any number of them reads nothing private and costs nothing.
 
-Where the engine is asked, it may be busy with the private samples of other questions, and the answer waits for them. So
-it leaves after a whole number of grains.
+The question is embedded, or the engine asked, in a turn (:mod:`service.answering.turns`), so that nothing private is
+computed meanwhile; and the answer leaves after a whole number of grains.
 """
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger, Release
-from exemplar_store import ExemplarStore, Slot
+from exemplar_store import ExemplarStore
 from service.answering.latency import on_grain
 from service.answering.mechanisms.adapter import Reader, once_adapter_of
 from service.answering.once.making import ONE_RELEASE, NotMadeError
 from service.answering.queries import described_spec
 from service.answering.stages import Stages
 from service.engines.errors import EngineUnavailableError
-from service.engines.task import TaskSpec
 from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
@@ -32,7 +29,7 @@ class FromOneRelease:
         ledger: ledger that stores the releases.
         store: exemplar store, which knows by which field questions are compared.
         stages: stages that answer private queries, too.
-        grain_s: an answer of the engine's leaves after a whole number of these; 0 does not wait.
+        grain_s: an answer leaves after a whole number of these seconds; 0 does not wait.
     """
 
     ledger: Ledger
@@ -59,8 +56,9 @@ class FromOneRelease:
             TimeoutError: the engine took too long.
         """
         try:
-            release, reader = await asyncio.to_thread(self._opened, signed)
-            return replace(release, answer=await reader.answer(query, asker))
+            async with on_grain(self.grain_s), self.stages.turn():
+                release, reader = await asyncio.to_thread(self._opened, signed)
+                return replace(release, answer=await reader.answer(query, asker))
         except (EngineUnavailableError, TextBudgetExhaustedError):
             raise
         except RuntimeError as error:
@@ -80,10 +78,6 @@ class FromOneRelease:
         task, noise = read_task(signed)
         described = self.store.get(signed.knowledge_base)
         spec = described_spec(signed.address, task, described, asker="", latency_grain_s=self.grain_s)
-        reader = once_adapter_of(task, noise).open(stored.answer, spec, self.stages.embedder, self._show)
+        reader = once_adapter_of(task, noise).open(stored.answer, spec, self.stages.embedder, self.stages.show)
         self._read[which] = stored, reader
         return stored, reader
-
-    async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
-        async with on_grain(self.grain_s):
-            return await self.stages.show(spec, query, exemplars)

@@ -32,6 +32,7 @@ from service.answering.measured_grains import largest_work
 from service.answering.mechanisms.adapter import Answer, Write, once_adapter_of
 from service.answering.queries import described_spec
 from service.answering.stages import Ready, Stages
+from service.answering.turns import turn
 from service.engines.embedding.embedder import Embed
 from service.engines.errors import EngineUnavailableError
 from service.engines.private_threads import on_the_loop
@@ -160,12 +161,15 @@ async def writer(
     unshared = f"texts {os.urandom(8).hex()} of {described.name}"  # no cache is shared with queries
     spec = described_spec(signed.address, each, described, asker="", cached_for=unshared)
     field, topics = task.topic_field, task.mechanism.topics
-    ready = {topic: await stages.probe(each, noise, spec, {field: topic}) for topic in topics}
-    work = await largest_work(stages, each, noise, spec, described) if measured else Work()
+    async with turn(stages.turns):
+        ready = {topic: await stages.probe(each, noise, spec, {field: topic}) for topic in topics}
+        work = await largest_work(stages, each, noise, spec, described) if measured else Work()
 
     async def one(asked: Ready, slots: Sequence[Slot]) -> Answer:
-        with suppress(EngineUnavailableError):  # charged already: what cannot be written is the zero-shot answer
-            asked = await asked.in_turn(work.work_s, patient=True)
+        async with turn(stages.turns, about_s=work.work_s) as taken:
+            with suppress(EngineUnavailableError):  # charged already: what cannot be written is the zero-shot answer
+                asked = await asked.in_turn(work.work_s, patient=True)
+            await taken.end(work.work_s)
         ends = asyncio.get_running_loop().time() + work.work_s
         answer = await asked.answer(slots)
         await asyncio.sleep(ends - asyncio.get_running_loop().time())  # when the next text begins is public

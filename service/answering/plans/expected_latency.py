@@ -51,7 +51,7 @@ def expected_latency(
         if alike:
             times, latency = min(alike, key=lambda pair: abs(math.log(pair[0])))
             typical_s, largest_s = times * latency.typical_s, times * latency.work_s
-            grain_s = smallest_grain_s(largest_s) if latency.alone else latency.grain_s  # else the operator has set it
+            grain_s = smallest_grain_s(largest_s) if latency.chosen else latency.grain_s  # else the operator has set it
             expected[name] = LatencyEstimate(
                 like=latency.task, typical_s=typical_s, largest_s=largest_s, grain_s=grain_s
             )

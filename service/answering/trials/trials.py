@@ -6,7 +6,7 @@ noise leaves that standing, and how often the answer falls back.
 
 **A trial must not be a window on private queries** that the same engine answers at the same time. Its prompts are those
 of a knowledge base of its own, so that an engine's prefix cache shares nothing with private ones (else a guess at an
-exemplar would be answered sooner if it were there); and its latency is padded as an answer's is.
+exemplar would be answered sooner if it were there); and it takes a turn (:mod:`service.answering.turns`).
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from service.answering.stages import Ready, Stages
 from service.answering.trials.consensus import Consensus, consensus, likeliest
 from service.engines.embedding.embedder import Embed
 from service.engines.embedding.memory import EmbeddingMemory
+from service.engines.errors import EngineBusyError
 from service.engines.protocol import EngineInfo
 from service.engines.task import Sentence, TaskSpec
 from service.records.topics import check_named, topic_list, topic_of
@@ -156,8 +157,10 @@ class Trials:
             raise BusyError(f"{_MOST_AT_ONCE} tasks are being tried; come back in a second")
         self._in_flight += 1
         try:
-            async with on_grain(self._grain_s):
+            async with on_grain(self._grain_s), self._stages.turn():
                 return await self._try(calibrated, name, spec, fields, rows, repeats)
+        except EngineBusyError as error:
+            raise refusal(error)[1] from error
         finally:
             self._in_flight -= 1
 

@@ -19,10 +19,11 @@ from accounting.plans.plan import calibrate_plan, load_plan
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import WrongKeyError
 from service.answering.answering import BusyError, StillAnsweringError
-from service.answering.latency import Departure, Measured, Turns
+from service.answering.latency import Departure, Measured
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError, check_query
 from service.answering.stages import Ready
+from service.answering.turns import Turns
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from service.engines.task import ZeroShot
 from service.operations.services import Services, open_services
@@ -341,26 +342,27 @@ def test_queries_are_hashed_under_the_secret(services: Services) -> None:
     assert len(digests) == 2
 
 
-async def test_the_grains_are_fixed_when_the_turn_has_come_and_by_how_long_the_question_is(
+async def test_the_grains_are_fixed_in_turn_and_by_how_long_the_question_is(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sample is drawn when the turn begins; the turn lasts as long as this question's largest slots can take."""
+    """The engine is asked in a turn, which lasts as long as this question's largest slots can take."""
 
     class Measures(FixedGrain):
         async def of(self, task):
             return measured
 
-    measured = Measured("toys.colour@1", 0.1, work_s=0.05, tokens=10, alone=True)
-    probe, fix, take, sample = toy_engine.zero_shot, Departure.fix, Turns.take, services.records.store.sample_slots
+    measured = Measured("toys.colour@1", 0.1, work_s=0.05, tokens=10)
+    probe, fix, end, sample = toy_engine.zero_shot, Departure.fix, Turns.end, services.records.store.sample_slots
     order: list[tuple[str, float, tuple[object, ...]]] = []
 
     async def long_question(*asked):
+        order.append(("probe", time.monotonic(), ()))
         return replace(await probe(*asked), tokens=40)
 
     def noted(name, function):
-        def calls(owner, *given):
+        def calls(_owner, *given):
             order.append((name, time.monotonic(), given))
-            return function(owner, *given)
+            return function(_owner, *given)
 
         return calls
 
@@ -370,19 +372,21 @@ async def test_the_grains_are_fixed_when_the_turn_has_come_and_by_how_long_the_q
 
     monkeypatch.setattr(toy_engine, "zero_shot", long_question)
     monkeypatch.setattr(Departure, "fix", noted("fix", fix))
-    monkeypatch.setattr(Turns, "take", noted("take", take))
     monkeypatch.setattr(Ready, "in_turn", noted("places", Ready.in_turn))
     monkeypatch.setattr(services.records.store, "sample_slots", draw)
+    turns = Turns()
     padded = answering(services, grains=Measures(0.1))
-    padded.blocks.turns._free = begins = asyncio.get_running_loop().time() + 0.3
+    padded.stages = replace(padded.stages, turns=turns)
+    number = await turns.begin(0.3, 60.0)
+    begins = time.monotonic() + 0.3
+    await turns.end(number, 0.3)
+    monkeypatch.setattr(Turns, "end", noted("end", end))
     await padded.answer("toys.colour", "q", key_id="k")
     times = measured.times(40)
     assert times > 4
-    turn, places = ("take", (measured, times)), ("places", (times * 0.05,))
-    assert [(name, given) for name, _, given in order] == [turn, places, ("fix", (times,)), ("draw", ())]
-    taken, *later = (at for _, at, _ in order)
-    assert taken < begins <= min(later)
-    assert padded.blocks.turns._free == pytest.approx(begins + times * 0.05)
+    expected = [("probe", ()), ("places", (times * 0.05,)), ("end", (number + 1, times * 0.05)), ("fix", (times,))]
+    assert [(name, given) for name, _, given in order] == [*expected, ("draw", ())]
+    assert begins <= order[0][1] + 0.01
 
 
 def test_an_answer_that_overran_its_grain_is_reported_to_the_operator(services: Services, capsys) -> None:

@@ -125,6 +125,11 @@ async def test_questions_go_on_after_a_public_time_however_long_reading_takes(se
         yield
         assert not engine.shown  # no question before it is over
 
+    @asynccontextmanager
+    async def noted(_turns, *, about_s: float) -> AsyncIterator[None]:
+        grains.append(about_s)
+        yield
+
     def forget(unit: str):
         return lambda: services.records.forget("toys", unit, by="t")
 
@@ -132,7 +137,7 @@ async def test_questions_go_on_after_a_public_time_however_long_reading_takes(se
     largest = Measured("t", 0.2, work_s=0.1, tokens=15, blocks=8, block_s=2.0, rows_s=0.5)
     monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, largest))
     monkeypatch.setattr(kept_blocks, "on_grain", grain)
-    monkeypatch.setattr(kept_blocks.Turns, "read", lambda _turns, takes_s: grains.append(takes_s) or 0.0)
+    monkeypatch.setattr(kept_blocks, "turn", noted)
     changes = [
         [lambda: more(services, 1)],
         [forget("u1")],

@@ -1,4 +1,4 @@
-"""Time: answers take whole grains, questions take turns, and what is in flight reveals nothing of a sample."""
+"""Time: answers take whole grains, and what is in flight reveals nothing of a sample."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.answering.latency import Departure, Measured, Turns, smallest_grain_s
+from service.answering.latency import Departure, Measured, smallest_grain_s
 from service.engines.errors import EngineBusyError
 from service.engines.fan_out import Admission
 from service.engines.task import Prompt, TaskSpec
@@ -70,7 +70,7 @@ def test_without_a_grain_nothing_waits() -> None:
 
 @pytest.mark.parametrize(
     ("work_s", "grain_s"),
-    [(0.0, 0.1), (0.05, 0.1), (0.051, 0.11), (0.1, 0.2), (0.1001, 0.21), (0.499, 1.0), (15.15, 31.0), (49.9, 100.0)],
+    [(0.0, 0.2), (0.06, 0.2), (0.07, 0.21), (0.1, 0.3), (0.1001, 0.31), (0.333, 1.0), (15.15, 46.0), (33.3, 100.0)],
 )
 def test_the_grain_that_is_chosen_is_the_smallest_of_two_digits(work_s: float, grain_s: float) -> None:
     assert smallest_grain_s(work_s) == pytest.approx(grain_s)
@@ -136,14 +136,13 @@ def test_a_failed_probe_leaves_nothing_in_flight() -> None:
     assert run(test()) == 0
 
 
-ALONE = Measured("t", work_s=2.0, typical_s=0.5, grain_s=5.0, tokens=100, beside=300, alone=True)
-BESIDE = replace(ALONE, alone=False)
+LONG = Measured("t", work_s=2.0, typical_s=0.5, grain_s=5.0, tokens=100, beside=300)
 
 
 def test_longer_questions_than_were_measured_have_more_time() -> None:
-    assert [ALONE.times(tokens) for tokens in (0, 99, 100)] == [1.0, 1.0, 1.0]
+    assert [LONG.times(tokens) for tokens in (0, 99, 100)] == [1.0, 1.0, 1.0]
     assert Measured("t", 5.0, work_s=2.0).times(400) == 1.0  # the engine counts none
-    for measured, beside in ((ALONE, 300), (replace(ALONE, beside=0), 0)):
+    for measured, beside in ((LONG, 300), (replace(LONG, beside=0), 0)):
         for tokens in (101, 150, 400, 3000):
             # A calibrated slot: the question in one prompt, and in eight others that do not grow with it.
             ratio = (tokens + beside + 8 * 60) / (100 + beside + 8 * 60)
@@ -161,34 +160,6 @@ def test_longer_questions_than_were_measured_have_more_time() -> None:
         *(1, 2, 3),
         *(2, 3),
     ]
-
-
-def test_questions_take_turns_as_long_as_the_largest_slots_take() -> None:
-    """When the next question begins is public: the time that the slots really take does not matter."""
-
-    async def waits() -> list[float]:
-        turns = Turns()
-        begun = [turns.take(ALONE, 1.0), turns.take(ALONE, 2.5), turns.take(ALONE, 1.0)]
-        await asyncio.sleep(4.0)
-        begun += [turns.wait_s(ALONE), turns.take(BESIDE, 1.0), turns.take(ALONE, 1.0)]
-        await asyncio.sleep(100.0)
-        return [*begun, turns.take(ALONE, 1.0)]
-
-    assert run(waits()) == [0.0, 2.0, 7.0, 5.0, 0.0, 5.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("measured", "free"),
-    [(ALONE, 2.5), (BESIDE, 2.5), (replace(ALONE, grain_s=1.0), 2.0), (replace(BESIDE, grain_s=1.0), 2.0)],
-)
-def test_reading_ahead_begins_when_questions_must_be_done_and_they_wait_for_it(measured: Measured, free: float) -> None:
-    """Reading begins after the half grain for a question's private part, since the real end of that part is private."""
-
-    async def waits() -> list[float]:
-        turns = Turns()
-        return [turns.take(measured, 1.0), turns.read(7.0), turns.take(ALONE, 1.0), turns.take(BESIDE, 1.0)]
-
-    assert run(waits()) == [0.0, free, free + 7.0, free + 7.0]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from exemplar_store.reading import read_listed
 from exemplar_store.tables import exemplars
 from service.answering import measured_grains
 from service.answering.answering import BusyError
-from service.answering.latency import GrainTooSmallError, Measured, Turns, smallest_grain_s
+from service.answering.latency import GrainTooSmallError, Measured, smallest_grain_s
 from service.answering.plans.signing import sign
 from service.engines.errors import EngineUnavailableError
 from service.engines.lock_step import UnansweredError
@@ -274,12 +274,12 @@ class LanguageModel(SlowEngine):
         return [None if i < self.silent else output for i, output in enumerate(outputs)]
 
 
-def test_questions_to_a_language_model_take_turns_unless_the_operator_sets_the_grain(tmp_path, calibrated) -> None:
+def test_a_language_model_is_measured_with_an_ordinary_question(tmp_path, calibrated) -> None:
     measured = measure(padded(tmp_path, calibrated, LanguageModel(0.05)))
-    assert measured.alone
+    assert measured.chosen
     assert (measured.tokens, measured.beside) == (15, 1024)  # the made-up question's, and what a slot may show
     (tmp_path / "b").mkdir()
-    assert not measure(padded(tmp_path / "b", calibrated, LanguageModel(), latency_grain_ms=5000)).alone
+    assert not measure(padded(tmp_path / "b", calibrated, LanguageModel(), latency_grain_ms=5000)).chosen
 
 
 def test_a_language_model_is_measured_with_a_question_like_the_public_texts(tmp_path, calibrated) -> None:
@@ -303,7 +303,7 @@ def test_what_ordinary_slots_take_is_measured_and_no_promise_rests_on_it(tmp_pat
             return await super().contributions(task, query, slots, zero_shot)
 
     measured = measure(padded(tmp_path, calibrated, Reads(0.0)))
-    assert (measured.typical_s, measured.work_s, measured.grain_s) == (1.0, 4.0, 8.0)
+    assert (measured.typical_s, measured.work_s, measured.grain_s) == (1.0, 4.0, 12.0)
     (tmp_path / "b").mkdir()
     services = padded(tmp_path / "b", calibrated, Reads(0.0), latency_grain_ms=3000)
     assert "a latency grain of 3000 ms" in measure(services).problem
@@ -316,19 +316,17 @@ async def test_a_first_run_that_may_have_loaded_something_does_not_count() -> No
         assert await measured_grains.median_s(runs, EngineInfo("a model", "", True, ""), about_s) == median
 
 
-@pytest.mark.slow
 async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_they_are_charged(
-    tmp_path: Path, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, calibrated: CalibratedPlan
 ) -> None:
     services = padded(tmp_path, calibrated, LanguageModel(0.0), query_timeout_s=5.0)
-    begun: list[float] = []
-    take = Turns.take
-    monkeypatch.setattr(Turns, "take", lambda turns, *of: begun.append(take(turns, *of)) or begun[-1])
     await services.grains.all()
-    services.answering.blocks.turns._free = asyncio.get_running_loop().time() + 4.0
+    turns = services.answering.stages.turns
+    await turns.end(await turns.begin(0.0, 60.0), 0.5)
+    began = time.monotonic()
     await services.answering.answer("toys.colour", "first", key_id="k")
-    assert 0.0 < begun[0] <= 4.0
-    services.answering.blocks.turns._free = asyncio.get_running_loop().time() + 60.0
+    assert time.monotonic() - began >= 0.5
+    await turns.end(await turns.begin(0.0, 60.0), 60.0)
     with pytest.raises(BusyError):
         await services.answering.answer("toys.colour", "q", key_id="k")
     assert states(services) == {"released": 1}

@@ -110,7 +110,7 @@ def test_latency_is_estimated_from_a_comparable_task_that_was_measured(records: 
     measured = Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5)
     same, tokens = previewed(SMALL, measured)
     assert same == LatencyEstimate(like="toys.colour@1", typical_s=9.5, largest_s=12.0, grain_s=25.0)
-    larger, more = previewed(SMALL.replace("ensemble: 10", "ensemble: 15"), replace(measured, alone=True))
+    larger, more = previewed(SMALL.replace("ensemble: 10", "ensemble: 15"), replace(measured, chosen=True))
     times = more / tokens
     assert times > 1.3
     assert larger is not None
