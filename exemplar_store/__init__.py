@@ -23,7 +23,7 @@ from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, 
 from exemplar_store.ingest import IngestReport
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import KnowledgeBase, default_response_field
-from exemplar_store.made_up import made_up_slots
+from exemplar_store.made_up import LargestSample, made_up_slots
 from exemplar_store.nearness import Nearest
 from exemplar_store.packed_slots import PackedSlots
 from exemplar_store.rows import Layout, Row, read_csv, read_json_lines

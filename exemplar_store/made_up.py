@@ -4,18 +4,24 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import sqlalchemy as sa
 
 from exemplar_store.dialects import reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys, place
-from exemplar_store.exemplar import Slot, content, pack
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot, content, pack
 from exemplar_store.nearness import Nearest
-from exemplar_store.reading import fill, list_exemplars, read_listed, read_nearest
+from exemplar_store.reading import fill
+from exemplar_store.slots import SlotRule, read_slots
 from exemplar_store.tables import exemplars as private
+from exemplar_store.tables import unit_topics
+from exemplar_store.topics import PAGE, OnTopic, TopicList, keep_pages, on_topic
 
 _READS = 5
+_MOST_ROWS, _MOST_PAGES = 8192, 1024
+_ROWS_AT_ONCE = 256
 _RANKED_BYTES = 1024
 
 
@@ -39,43 +45,91 @@ def made_up_slots(
     return lambda: fill(keys, names, dimension, stored, kept, response=response)
 
 
-def reading_s(database: sa.Engine, rows: int, size: int, *, ranked: int = 0, dimension: int = 0) -> float:
-    """Seconds to find and read made-up rows, the median of a few times.
+@dataclass(frozen=True, eq=False)
+class LargestSample:
+    """A sample than which none is larger.
 
-    They are in a temporary table, which goes when the transaction ends.
+    Attributes:
+        slots: number of slots.
+        kept: number of exemplars that each keeps.
+        shown: number of these that each shows.
+        fields: content of each exemplar, which is filled up to the largest size.
+        dimension: length of the exemplars' embeddings, 0 for none.
+        response: whether they also have an embedding of their response.
+        topics: topics of the task, found with as much work as any exemplar's can take, of which the first is that of
+            every exemplar; None: there are none.
+        pages: pages on which the units' topics are.
+    """
+
+    slots: int
+    kept: int
+    shown: int
+    fields: Mapping[str, str]
+    dimension: int
+    response: bool
+    topics: TopicList | None = None
+    pages: int = 0
+
+
+def reading_s(database: sa.Engine, sample: LargestSample) -> float:
+    """Seconds to find and read made-up rows by the code of a draw, the median of a few times.
+
+    They are in temporary tables, which go when the transaction ends.
 
     Args:
         database: database that private rows are read from.
-        rows: number of rows.
-        size: bytes of each row's payload.
-        ranked: number of further rows whose embeddings are read and ranked first.
-        dimension: length of these embeddings.
+        sample: sample to read. Of more than a few thousand rows, or pages, some are read and the others get time in
+            proportion.
     """
-    columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in private.c)
-    made_up, payload = sa.Table(private.name, sa.MetaData(), *columns), os.urandom(size)
+    slots = max(1, min(sample.slots, _MOST_ROWS // sample.kept))
+    units, topics = slots * sample.kept, sample.topics
+    pages = max(-(-units // PAGE), min(sample.pages, _MOST_PAGES)) if topics else 0
+    nearest = Nearest(np.ones(sample.dimension), sample.shown) if sample.shown < sample.kept else None
+    rule = SlotRule(slots, sample.kept, OnTopic(topics, 0) if topics else None, nearest)
     # On SQLite rows that lie all over a large file take twice as long, on PostgreSQL no longer (measured).
     temporary, scattered = ("temp", 2) if database.dialect.name == "sqlite" else ("pg_temp", 1)
-    took = []
-    # The schema is named, so that no statement can mean the real table.
+    found_s, read_s = [], []
+    # The schema is named, so that no statement can mean the real tables.
     with reading(database).execution_options(schema_translate_map={None: temporary}) as connection:
-        made_up.create(connection, checkfirst=False)
         keys = KnowledgeBaseKeys(os.urandom(32), os.urandom(SALT_BYTES))
-        near, far = (level.to_bytes(1, signed=True) * dimension for level in (1, -1))
-        new = []
-        for row in range(rows + ranked):
-            tag = os.urandom(TAG_BYTES)
-            sealed = keys.encrypt_vector(near if row < rows else far, place(row, tag)) if ranked else None
-            # Of what is only ranked, the payload is not read.
-            held = payload if row < rows else payload[:_RANKED_BYTES]
-            new.append({"kb_id": 0, "position": row, "content_tag": tag, "vector": sealed, "payload": held})
-        connection.execute(sa.insert(made_up), new)
+        rows = _created(connection, private)
+        for first in range(0, units, _ROWS_AT_ONCE):
+            some = range(first, min(first + _ROWS_AT_ONCE, units))
+            connection.execute(sa.insert(rows), [_row(sample, keys, slots, number) for number in some])
+        if topics:
+            keep_pages(connection, _created(connection, unit_topics), keys, topics, units, pages)
         for _ in range(_READS):
-            started = time.monotonic()
-            listed = list_exemplars(connection, 0, np.arange(rows + ranked))
-            kept = [np.arange(rows + ranked)]
-            if ranked:
-                wanted = Nearest(np.ones(dimension, np.float32), rows)
-                kept = read_nearest(connection, 0, keys, listed, kept, wanted)
-            read_listed(connection, 0, listed, kept)
-            took.append(time.monotonic() - started)
-    return scattered * statistics.median(took)
+            started, positions = time.monotonic(), np.arange(units)
+            if rule.topic:
+                positions = on_topic(connection, 0, keys, rule.topic, [(0, units)])
+            found = time.monotonic()
+            _, shown = read_slots(connection, 0, keys, [*sample.fields], positions, positions % slots, rule)
+            found_s.append(found - started)
+            read_s.append(time.monotonic() - found)
+            if [len(numbers) for numbers in shown] != [sample.shown] * slots:
+                raise AssertionError("made-up exemplars are not shown as drawn ones are")
+    every_page = max(1.0, sample.pages / pages) if pages else 1.0
+    every_slot = sample.slots / slots
+    return scattered * (statistics.median(found_s) * every_page + statistics.median(read_s) * every_slot)
+
+
+def _created(connection: sa.Connection, like: sa.Table) -> sa.Table:
+    columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in like.c)
+    made_up = sa.Table(like.name, sa.MetaData(), *columns)
+    made_up.create(connection, checkfirst=False)
+    return made_up
+
+
+def _row(sample: LargestSample, keys: KnowledgeBaseKeys, slots: int, number: int) -> dict[str, object]:
+    """A made-up unit's one exemplar. Of equally near ones a slot shows those with the first tags, and reads them."""
+    by, is_shown = sample.topics and sample.topics.by, number // slots < sample.shown
+    tag = bytes([not is_shown]) + os.urandom(TAG_BYTES - 1)
+    at = place(number, tag)
+    vector = by[0] if isinstance(by, np.ndarray) else np.ones(sample.dimension, np.int8)
+    payload = os.urandom(_RANKED_BYTES)  # of one that is only ranked, this is not read
+    if is_shown or (sample.topics and not isinstance(by, np.ndarray)):
+        halves = [np.zeros(sample.dimension)] * (1 + sample.response) if sample.dimension else []
+        packed = content(sample.fields, [*sample.fields]).ljust(MAX_EXEMPLAR_BYTES)  # still JSON
+        payload = keys.encrypt(pack(packed, *halves), at)
+    sealed = keys.encrypt_vector(vector.tobytes(), at) if sample.dimension else None
+    return {"kb_id": 0, "position": number, "content_tag": tag, "vector": sealed, "payload": payload}

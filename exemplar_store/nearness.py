@@ -20,6 +20,7 @@ from exemplar_store.exemplar import Slot
 
 LEVELS = 127
 _EXACT_IN_FLOAT32 = 2**24 // LEVELS**2
+_VECTORS_AT_ONCE = 1024  # compared with up to a thousand centres
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +58,34 @@ def cosines(vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
         vectors: int8 (n, d), from :func:`rounded`.
         question: int8 (d,), likewise.
     """
-    exact = "float32" if vectors.shape[1] <= _EXACT_IN_FLOAT32 else "float64"
-    wide = vectors.astype(exact)
-    products = (wide @ question.astype(exact)).astype(np.float64)
-    squares = (wide * wide).sum(axis=1).astype(np.float64)
-    return products / np.sqrt(squares)
+    return _products(vectors, question) / _norms(vectors)
+
+
+def closest(centres: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The number of the centre that each vector is most similar to, of equals the first: int64 (n,).
+
+    An entry depends on its vector and the centres alone.
+
+    Args:
+        centres: int8 (k, d), from :func:`rounded`.
+        vectors: int8 (n, d), likewise.
+    """
+    norms = _norms(centres)
+    parts = [vectors[first : first + _VECTORS_AT_ONCE] for first in range(0, len(vectors), _VECTORS_AT_ONCE)]
+    found = [np.argmax(_products(part, centres.T) / norms, axis=1) for part in parts]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def _products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The exact product of two int8 matrices, or of one and a vector, as float64."""
+    exact = "float32" if left.shape[1] <= _EXACT_IN_FLOAT32 else "float64"
+    return (left.astype(exact) @ right.astype(exact)).astype(np.float64)
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """Norms of int8 vectors (n, d), each of an exact square: float64 (n,)."""
+    wide = vectors.astype(np.int64)
+    return np.sqrt((wide * wide).sum(axis=1).astype(np.float64))
 
 
 def shown(slot: Slot, wanted: Nearest) -> Slot:
@@ -81,7 +105,7 @@ def nearest(
     Args:
         kept: numbers of the exemplars that each slot has drawn: int arrays.
         tags: content tags by number, bytes (n,): they decide where cosines are equal.
-        vectors: rounded embeddings by number, as bytes. An exemplar without one is not shown.
+        vectors: rounded embeddings by number, as bytes. An exemplar without one of the question's length is not shown.
         wanted: the question, and the number of exemplars to show.
 
     Returns:
@@ -90,7 +114,7 @@ def nearest(
     question = rounded(wanted.question)
     slots = np.repeat(np.arange(len(kept)), [len(numbers) for numbers in kept])
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).astype(np.int64)
-    here = np.array([number in vectors for number in numbers.tolist()], bool)
+    here = np.array([len(vectors.get(number, b"")) == len(question) for number in numbers.tolist()], bool)
     slots, numbers = slots[here], numbers[here]
     packed = b"".join(vectors[number] for number in numbers.tolist())
     near = cosines(np.frombuffer(packed, np.int8).reshape(len(numbers), len(question)), question)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import sqlalchemy as sa
@@ -11,20 +12,22 @@ from exemplar_store.dialects import NUMBERS, among, hexadecimal, numbered
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Slot, unpack
-from exemplar_store.nearness import Nearest, nearest
 from exemplar_store.tables import exemplars
 
 Stored = tuple[int, bytes, bytes]
 """An exemplar as it is stored: its unit's position, content tag, payload."""
 
 
-def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray) -> list[Stored]:
+def read_exemplars(
+    connection: sa.Connection, kb_id: int, positions: np.ndarray, column: sa.Column[bytes] = exemplars.c.payload
+) -> list[Stored]:
     """All exemplars of the units at some positions, and no other rows.
 
     Args:
         connection: connection to the database.
         kb_id: id of the knowledge base.
         positions: int array (units,).
+        column: column to read; rows without a value in it are left out.
     """
     drawn = among(connection.dialect.name, exemplars.c.position, sa.literal(positions.tolist(), NUMBERS))
     rows = connection.execute(
@@ -32,10 +35,10 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
             exemplars.c.position,
             # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
             sa.cast(exemplars.c.content_tag, sa.LargeBinary),
-            sa.cast(exemplars.c.payload, sa.LargeBinary),
+            sa.cast(column, sa.LargeBinary),
         ).where(exemplars.c.kb_id == kb_id, drawn)
     )
-    return [(position, content_tag, payload) for position, content_tag, payload in rows]
+    return [(position, content_tag, value) for position, content_tag, value in rows if value is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +122,22 @@ def _reading(dialect: str, column: str) -> sa.Select[int, int, bytes]:
     return sa.select(number, position, payload.scalar_subquery())
 
 
-def read_nearest(
-    connection: sa.Connection,
-    kb_id: int,
-    keys: KnowledgeBaseKeys,
-    listed: Listed,
-    kept: Sequence[np.ndarray],
-    wanted: Nearest,
-) -> list[np.ndarray]:
-    """The exemplars that each slot shows of those it keeps: embeddings are read for that, and no texts.
+Number = TypeVar("Number")
 
-    Arguments as of :func:`read_listed` and :func:`exemplar_store.nearness.nearest`. An exemplar whose embedding does
-    not open is not shown.
-    """
-    sealed = read_listed(connection, kb_id, listed, kept, exemplars.c.vector)
-    size = len(wanted.question)
-    opened = {
-        number: vector
-        for number, (at, tag, stored) in sealed.items()
-        if (vector := keys.decrypt_vector(stored, place(at, tag))) is not None and len(vector) == size
-    }
-    return nearest(kept, np.frombuffer(listed.content_tags, f"S{TAG_BYTES}"), opened, wanted)
+
+def open_vectors(keys: KnowledgeBaseKeys, sealed: Mapping[Number, Stored]) -> dict[Number, bytes]:
+    """Rounded embeddings, each by the number of its row; those that do not open are left out, in silence."""
+    found = ((number, keys.decrypt_vector(value, place(at, tag))) for number, (at, tag, value) in sealed.items())
+    return {number: vector for number, vector in found if vector is not None}
+
+
+def open_fields(
+    keys: KnowledgeBaseKeys, names: Sequence[str], stored: Mapping[Number, Stored]
+) -> dict[Number, Mapping[str, str]]:
+    """Exemplars' fields, each by the number of its row; those that do not open are left out, in silence."""
+    packed = _decrypted(keys, stored)
+    fields = (exemplar.fields for exemplar in unpack([*packed.values()], names, 0, response=False))
+    return dict(zip(packed, fields, strict=True))
 
 
 def fill(
@@ -161,10 +159,14 @@ def fill(
         kept: numbers of the exemplars that each slot keeps, in order: int arrays.
         response: whether responses' embeddings are stored.
     """
-    decrypted = {i: packed for i, stored in found.items() if (packed := _decrypt(keys, *stored)) is not None}
+    decrypted = _decrypted(keys, found)
     unpacked = unpack([*decrypted.values()], names, dimension, response=response)
     opened = dict(zip(decrypted, unpacked, strict=True))
     return [tuple(opened[i] for i in numbers.tolist() if i in opened) for numbers in kept]
+
+
+def _decrypted(keys: KnowledgeBaseKeys, stored: Mapping[Number, Stored]) -> dict[Number, bytes]:
+    return {number: packed for number, row in stored.items() if (packed := _decrypt(keys, *row)) is not None}
 
 
 def _decrypt(keys: KnowledgeBaseKeys, position: int, content_tag: bytes, payload: bytes) -> bytes | None:

@@ -20,15 +20,16 @@ from exemplar_store.errors import (
     UnknownUnitError,
     UnrecognisedUnitsError,
 )
-from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot, overhead
+from exemplar_store.exemplar import Slot
 from exemplar_store.ingest import Embed, IngestOptions, IngestReport, ingest
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
-from exemplar_store.made_up import reading_s
-from exemplar_store.nearness import Nearest, shown
-from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed, read_nearest
+from exemplar_store.made_up import LargestSample, reading_s
+from exemplar_store.nearness import Nearest
+from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed
 from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
+from exemplar_store.slots import SlotRule, read_slots
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from exemplar_store.topics import OnTopic, TopicList, assign, find, keep, on_topic
 
@@ -317,11 +318,12 @@ class ExemplarStore:
         Each unit is drawn independently with ``probability``; each drawn unit, with all its exemplars, goes to a
         slot chosen uniformly and independently of the others; a slot keeps at most ``max_exemplars``, chosen and
         ordered by independent random priorities. So adding or removing a unit changes the content of one slot.
-        See :mod:`exemplar_store.sampling`. Of the drawn units' exemplars only those kept are read.
+        See :mod:`exemplar_store.sampling`. Of the drawn units' exemplars only those kept are read
+        (:mod:`exemplar_store.slots`).
         How long that takes depends on the drawn units' sizes, which ingest bounds (:mod:`exemplar_store.exemplar`).
 
         With ``nearest``, a slot shows some of those that it keeps: the nearest to a question, which is a function of
-        what this slot keeps and of the question (:mod:`exemplar_store.nearness`). Of the others no text is read.
+        what this slot keeps and of the question (:mod:`exemplar_store.nearness`).
 
         An exemplar that does not open (its row was changed or moved outside this program) is left out of its slot,
         in silence: an error or a log line would show which units were drawn, and would let one unit's row decide
@@ -338,7 +340,7 @@ class ExemplarStore:
             embeddings: whether exemplars come with theirs, which takes longer.
             nearest: the question, and the number that a slot shows; None: all that it keeps.
             topic: draw the units that are on it and no others, and leave out their exemplars on other topics; None:
-                there are no topics. Then all that slots keep is read, since an exemplar's topic depends on it.
+                there are no topics.
 
         Returns:
             ``ensemble`` slots; a slot to which no unit was sent is the empty tuple.
@@ -358,17 +360,9 @@ class ExemplarStore:
                 on_it = on_topic(connection, row.id, keys, topic, ranges)
                 positions = on_it[sampling.poisson_sample(on_it.size, probability)]
             slots = sampling.below(ensemble, positions.size)
-            listed = list_exemplars(connection, row.id, positions)
-            holder = slots[positions.searchsorted(listed.positions)]
-            kept = sampling.deal(holder, sampling.words(holder.size), ensemble, max_exemplars)
-            if nearest is not None and topic is None:
-                kept = read_nearest(connection, row.id, keys, listed, kept, nearest)
-            stored = read_listed(connection, row.id, listed, kept)
-        filled = _fill(row, keys, stored, kept, embeddings=embeddings or topic is not None)
-        if topic is None:
-            return filled
-        about = [topic.shown(slot) for slot in filled]
-        return about if nearest is None else [shown(slot, nearest) for slot in about]
+            rule = SlotRule(ensemble, max_exemplars, topic, nearest)
+            stored, kept = read_slots(connection, row.id, keys, row.fields, positions, slots, rule)
+        return _fill(row, keys, stored, kept, embeddings=embeddings)
 
     def topics_of(self, name: str, topics: TopicList) -> np.ndarray:
         """The topic of every unit that has arrived, by its exemplars as they are: int64 (units,), from 1; 0: none.
@@ -463,17 +457,9 @@ class ExemplarStore:
             stored = read_listed(connection, row.id, listed, kept)
         return _fill(row, keys, stored, kept, embeddings=embeddings)
 
-    def reading_s(self, rows: int, dimension: int, *, response: bool, ranked: int = 0) -> float:
-        """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
-
-        Args:
-            rows: number of rows.
-            dimension: length of their embeddings, 0 for none.
-            response: whether they also have an embedding of their response.
-            ranked: number of others that are ranked by their embeddings to find these.
-        """
-        size = MAX_EXEMPLAR_BYTES + overhead(dimension, response=response)
-        return reading_s(self._database, rows, size, ranked=ranked, dimension=dimension)
+    def reading_s(self, sample: LargestSample) -> float:
+        """Seconds to find and read the rows of the largest sample, which are made up; no private one is read."""
+        return reading_s(self._database, sample)
 
     def every_unit(self, name: str, cohorts: Sequence[int] = FIRST, *, arrived: int | None = None) -> Iterator[Slot]:
         """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.

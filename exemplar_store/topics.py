@@ -21,11 +21,13 @@ from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Exemplar
 from exemplar_store.knowledge_base import KnowledgeBaseRow
-from exemplar_store.reading import fill, read_exemplars
+from exemplar_store.nearness import closest, rounded
+from exemplar_store.reading import Stored, open_fields, open_vectors, read_exemplars
+from exemplar_store.tables import exemplars as exemplars_table
 from exemplar_store.tables import unit_topics
 
-TopicOf = Callable[[Exemplar], int | None]
-"""An exemplar's topic by its number, from 0, a function of this exemplar and of public things; None: it has none."""
+NumberOf = Callable[[Mapping[str, str]], int | None]
+"""The number of an exemplar's topic by its fields, from 0, which depends on them and on public things; None: none."""
 
 PAGE = 4096
 """Positions of a page."""
@@ -33,26 +35,56 @@ _NUMBER = np.dtype("<u2")
 _UNITS_AT_ONCE = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TopicList:
-    """The topics of a task.
+    """The topics of a task. An exemplar's topic depends on this exemplar and on public things.
 
     Attributes:
         version: version of the signed plan.
         task: name of the task.
         count: number of topics.
-        of: function that finds an exemplar's topic.
+        by: function of an exemplar's fields; or the topics' centres, int8 (topics, d), of which the one most similar
+            to the rounded embedding is the exemplar's.
     """
 
     version: int
     task: str
     count: int
-    of: TopicOf
+    by: NumberOf | np.ndarray
 
-    def of_unit(self, exemplars: Sequence[Exemplar]) -> int | None:
-        """The number of the topic that most of a unit's exemplars are on; of equals the first; None: of none."""
-        found = [number for number in map(self.of, exemplars) if number is not None]
-        return int(np.bincount(found, minlength=self.count).argmax()) if found else None
+    @property
+    def column(self) -> sa.Column[bytes]:
+        """The column that an exemplar's topic is found by."""
+        return exemplars_table.c.vector if isinstance(self.by, np.ndarray) else exemplars_table.c.payload
+
+    def of_rows(self, keys: KnowledgeBaseKeys, names: Sequence[str], rows: Sequence[Stored]) -> np.ndarray:
+        """The topics of some exemplars, from 1; 0: none, or it does not open. int64 (rows,).
+
+        Args:
+            keys: the knowledge base's encryption keys.
+            names: names of its fields.
+            rows: exemplars with the value of :attr:`column`.
+        """
+        numbered = dict(enumerate(rows))
+        found = np.zeros(len(rows), np.int64)
+        if isinstance(self.by, np.ndarray):
+            vectors = open_vectors(keys, numbered)
+            here = [number for number, vector in vectors.items() if len(vector) == self.by.shape[1]]
+            packed = np.frombuffer(b"".join(vectors[number] for number in here), np.int8)
+            found[here] = 1 + closest(self.by, packed.reshape(len(here), self.by.shape[1]))
+        else:
+            for number, fields in open_fields(keys, names, numbered).items():
+                topic = self.by(fields)
+                found[number] = 0 if topic is None else 1 + topic
+        return found
+
+    def of_unit(self, found: np.ndarray) -> int:
+        """The topic of a unit, that most of its exemplars are on; of equals the first; from 1; 0: none of them is.
+
+        Args:
+            found: the exemplars' topics, from :meth:`of_rows`.
+        """
+        return 1 + int(np.bincount(found[found > 0] - 1, minlength=self.count).argmax()) if found.any() else 0
 
 
 @dataclass(frozen=True)
@@ -68,8 +100,17 @@ class OnTopic:
     number: int
 
     def shown(self, exemplars: Iterable[Exemplar]) -> tuple[Exemplar, ...]:
-        """The exemplars that are on the topic, of those given."""
-        return tuple(exemplar for exemplar in exemplars if self.topics.of(exemplar) == self.number)
+        """The exemplars that are on the topic, of those given, with their embeddings if these decide."""
+        return tuple(exemplar for exemplar in exemplars if self._is_of(exemplar))
+
+    def _is_of(self, exemplar: Exemplar) -> bool:
+        by = self.topics.by
+        if not isinstance(by, np.ndarray):
+            return by(exemplar.fields) == self.number
+        vector = exemplar.embedding
+        return (
+            vector is not None and len(vector) == by.shape[1] and closest(by, rounded(vector)[None])[0] == self.number
+        )
 
 
 def find(
@@ -80,16 +121,12 @@ def find(
     The time this takes reveals how many exemplars there are.
     """
     found = np.zeros(positions.size, np.int64)
-    response = row.response_field is not None
     for start in range(0, positions.size, _UNITS_AT_ONCE):
         some = positions[start : start + _UNITS_AT_ONCE]
-        stored = read_exemplars(connection, row.id, some)
-        owners = np.array([position for position, _tag, _payload in stored], np.int64)
-        kept = [np.flatnonzero(owners == position) for position in some]
-        opened = fill(keys, row.fields, row.embedding_dimension or 0, dict(enumerate(stored)), kept, response=response)
-        for number, exemplars in enumerate(opened, start):
-            topic = topics.of_unit(exemplars)
-            found[number] = 0 if topic is None else topic + 1
+        stored = read_exemplars(connection, row.id, some, topics.column)
+        owners = np.array([position for position, _tag, _value in stored], np.int64)
+        each = topics.of_rows(keys, row.fields, stored)
+        found[start : start + _UNITS_AT_ONCE] = [topics.of_unit(each[owners == position]) for position in some]
     return found
 
 
@@ -167,18 +204,37 @@ def on_topic(
         spans: positions of the units that may be drawn.
     """
     topics = topic.topics
-    here = (unit_topics.c.kb_id == kb_id, unit_topics.c.version == topics.version, unit_topics.c.task == topics.task)
-    rows = connection.execute(sa.select(unit_topics.c.page, unit_topics.c.sealed).where(*here)).all()
-    found = [np.empty(0, np.int64)]
-    for page, sealed in sorted(rows, key=lambda row: row.page):
-        opened = keys.decrypt_topics(bytes(sealed), _place(topics.version, topics.task, page))
-        numbers = np.frombuffer(opened or b"", _NUMBER)
-        found.append(np.flatnonzero(numbers == topic.number + 1) + page * PAGE)
-    positions = np.concatenate(found)
+    of_task = (unit_topics.c.kb_id == kb_id, unit_topics.c.version == topics.version, unit_topics.c.task == topics.task)
+    pages = sa.select(unit_topics.c.page, unit_topics.c.sealed).where(*of_task)
+    rows = sorted(connection.execute(pages).all(), key=lambda row: row.page)
+    opened = (keys.decrypt_topics(bytes(row.sealed), _place(topics.version, topics.task, row.page)) for row in rows)
+    whole = b"".join(page or bytes(PAGE * _NUMBER.itemsize) for page in opened)
+    here = np.flatnonzero(np.frombuffer(whole, _NUMBER) == topic.number + 1)
+    positions = np.array([row.page for row in rows], np.int64)[here // PAGE] * PAGE + here % PAGE
     may = np.zeros(positions.size, bool)
     for first, end in spans:
         may |= (positions >= first) & (positions < end)
     return positions[may]
+
+
+def keep_pages(
+    connection: sa.Connection, table: sa.Table, keys: KnowledgeBaseKeys, topics: TopicList, units: int, pages: int
+) -> None:
+    """Write pages on which the first units are on the first topic and no others on any; they are made up.
+
+    Args:
+        connection: connection to the database.
+        table: table like the one of units' topics.
+        keys: keys to encrypt them.
+        topics: topics of the task.
+        units: number of units.
+        pages: number of pages.
+    """
+    numbers = np.zeros((pages, PAGE), _NUMBER)
+    numbers.reshape(-1)[:units] = 1
+    here = {"kb_id": 0, "version": topics.version, "task": topics.task}
+    sealed = (keys.encrypt_topics(n.tobytes(), _place(topics.version, topics.task, i)) for i, n in enumerate(numbers))
+    connection.execute(sa.insert(table), [{**here, "page": page, "sealed": of} for page, of in enumerate(sealed)])
 
 
 def reencrypt_pages(connection: sa.Connection, kb_id: int, before: KnowledgeBaseKeys, after: KnowledgeBaseKeys) -> None:

@@ -1,11 +1,12 @@
 """Latency grains that hold: what a task's largest possible slots take is measured before its first charge.
 
-Made-up exemplars fill every slot to the size that ingest and the plan allow. As many rows are read from a temporary
-table of the same database, and the slots are decrypted, asked and aggregated as private ones are. A language model
-leaves out what does not fit its prompt, so that the largest exemplars would cost it least: here it cuts them, reads as
-many tokens as a prompt can have, and writes as many as an answer. Outputs that all agree are aggregated, too: some
-mechanisms take longer for these. So no private slots take longer on the machine as it is, unless the database waits for
-a disk. A grain below twice that is refused, and so is a task whose made-up slots are not all answered.
+Made-up exemplars fill every slot to the size that ingest and the plan allow. As many rows are read from temporary
+tables of the same database, by the code of the draw, and the slots are decrypted, asked and aggregated as private ones
+are. A language model leaves out what does not fit its prompt, so that the largest exemplars would cost it least: here
+it cuts them, reads as many tokens as a prompt can have, and writes as many as an answer. Outputs that all agree are
+aggregated, too: some mechanisms take longer for these. So no private slots take longer on the machine as it is, unless
+the database waits for a disk. A grain below twice that is refused, and so is a task whose made-up slots are not all
+answered.
 """
 
 import asyncio
@@ -19,13 +20,15 @@ from itertools import chain, islice, product
 from string import ascii_lowercase
 from typing import cast
 
+import numpy as np
 import structlog
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger
 from accounting.plans.plan import TaskNoise
 from accounting.plans.tasks import ClassifyTask, GenerateTask
-from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
+from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, LargestSample, Slot, made_up_slots
+from exemplar_store.topics import PAGE
 from service.answering.kept_blocks import KeptBlocks
 from service.answering.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s
 from service.answering.mechanisms.adapter import Author, Outputs, answer_adapter_of
@@ -37,6 +40,7 @@ from service.engines.private_threads import privately
 from service.engines.protocol import EngineInfo, KeepsBlocks, SetsRoomAside
 from service.engines.task import TaskSpec
 from service.records.signed import identity, read_signed, read_task
+from service.records.topics import most_work
 
 log = structlog.get_logger()
 
@@ -151,7 +155,7 @@ class MeasuredGrains(Grains):
         knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
         unshared = f"measurements of {signed.knowledge_base}"
         spec = described_spec(signed.whole, task, knowledge_base, asker="", cached_for=unshared)
-        read_s = await largest_read_s(self._store, task, knowledge_base)
+        read_s = await largest_read_s(self._store, signed, knowledge_base)
         blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:
             work = await largest_work(self._stages, task, noise, spec, knowledge_base, blocks)
@@ -336,23 +340,30 @@ def check_answered(outputs: Outputs, engine: EngineInfo) -> None:
         raise NotMeasuredError(f"{missing} of {len(outputs)} of the largest slots were not answered")
 
 
-async def largest_read_s(
-    store: ExemplarStore, task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase
-) -> float:
+async def largest_read_s(store: ExemplarStore, signed: SignedTask, knowledge_base: KnowledgeBase) -> float:
     """Seconds to find and read the rows of the largest sample.
 
     Args:
         store: exemplar store with the exemplars.
-        task: number and size of slots.
-        knowledge_base: fields and embeddings of the exemplars.
+        signed: number and size of slots, and topics.
+        knowledge_base: fields and embeddings of the exemplars, and its public size.
     """
-    most, count = task.most_slots, measured_slots(task)
-    dimension, response = _dimension(knowledge_base), knowledge_base.response_field is not None
-    # An exemplar's topic depends on all of it, so that of a task with topics all that slots keep is read.
-    read = task.slot_cap if task.topics is not None else task.slot_shown
-    shown, ranked = count * read, count * (task.slot_cap - read)
-    took = await privately(lambda: store.reading_s(shown, dimension, response=response, ranked=ranked))
-    return took * most / count
+    task, topics = read_task(signed)[0], most_work(signed)
+    dimension = _dimension(knowledge_base)
+    if topics is not None and isinstance(topics.by, np.ndarray):
+        dimension = topics.by.shape[1]
+    (fields,) = largest_contents(task, knowledge_base, 1)
+    sample = LargestSample(
+        slots=task.most_slots,
+        kept=task.slot_cap,
+        shown=task.slot_shown,
+        fields=fields,
+        dimension=dimension,
+        response=knowledge_base.response_field is not None,
+        topics=topics,
+        pages=1 + knowledge_base.public_size // PAGE,  # a unit has at least one exemplar
+    )
+    return await privately(lambda: store.reading_s(sample))
 
 
 def measured_slots(task: ClassifyTask | GenerateTask, *, local: bool = False) -> int:

@@ -6,6 +6,8 @@ means the same for as long as the plan answers, even if the embedding model chan
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import sqlalchemy as sa
@@ -15,12 +17,14 @@ from accounting.ledger.promised import plans_of
 from accounting.plans.labels import spellings
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.plans.topics import TopicsByField, TopicsBySimilarity, TopicsByTexts
-from exemplar_store import Exemplar, OnTopic, TopicList
-from exemplar_store.nearness import cosines, rounded
-from exemplar_store.topics import TopicOf
+from exemplar_store import OnTopic, TopicList
+from exemplar_store.nearness import closest, rounded
+from exemplar_store.topics import NumberOf
 from service.records.signed import read_signed
 
 _NAMED = 100  # topics, in a refusal
+_SPACES = 20  # characters that a topic's spelling may have beside its letters, each in up to three parts
+_SLOWEST = "\ufdfa"  # the character of the longest compatibility form, 18 letters
 Task = ClassifyTask | GenerateTask
 
 
@@ -33,7 +37,7 @@ def topic_list(task: Task, centres: Sequence[str], version: int, name: str) -> T
         version: version of its plan.
         name: name of the task.
     """
-    return TopicList(version, name, len(_topics(task).all), _topic_of(task, centres))
+    return TopicList(version, name, len(_topics(task).all), _topics_by(task, centres))
 
 
 def lists_of(connection: sa.Connection, knowledge_base: str) -> list[TopicList]:
@@ -51,10 +55,34 @@ def on_topic(signed: SignedTask) -> OnTopic | None:
     """The units that an answer draws from if it is charged to a topic; None: the task has no topics."""
     if signed.topic is None:
         return None
-    calibrated = read_signed(signed.document)
-    task = calibrated.plan.tasks[signed.name]
-    topics = topic_list(task, calibrated.centres.get(signed.name, ()), signed.version, signed.name)
-    return OnTopic(topics, _topics(task).all.index(signed.topic))
+    topics = _signed_topics(signed.document, signed.version, signed.name)
+    return OnTopic(topics, _topics(read_signed(signed.document).plan.tasks[signed.name]).all.index(signed.topic))
+
+
+@lru_cache(maxsize=256)
+def _signed_topics(document: str, version: int, name: str) -> TopicList:
+    calibrated = read_signed(document)
+    return topic_list(calibrated.plan.tasks[name], calibrated.centres.get(name, ()), version, name)
+
+
+def most_work(signed: SignedTask) -> TopicList | None:
+    """A task's topics, found with as much work as any exemplar's can take, which are the first for made-up exemplars.
+
+    Not every spelling takes as long as another to compare. None: the task has no topics.
+    """
+    task = read_signed(signed.document).plan.tasks[signed.name]
+    if task.topics is None:
+        return None
+    topics = _signed_topics(signed.document, signed.version, signed.name)
+    if not isinstance(task.topics, TopicsByField):
+        return topics
+    named = _number_of(task.topics)
+    longest = {task.topics.field: _SLOWEST * _longest(task.topics)}
+
+    def first(fields: Mapping[str, str]) -> int:
+        return (named(fields), named(longest), 0)[-1]
+
+    return replace(topics, by=first)
 
 
 def topic_of(
@@ -74,11 +102,11 @@ def topic_of(
     """
     topics = _topics(task)
     if isinstance(topics, TopicsByField):
-        number = spellings(topics.names).number(query[topics.field])
+        number = _number_of(topics)(query)
         return None if number is None else topics.names[number]
     if embedding is None:
         raise TypeError("the question was not embedded, and no field names its topic")
-    return topics.all[_nearest(opened(centres), embedding)]
+    return topics.all[int(closest(opened(centres), rounded(embedding)[None])[0])]
 
 
 def check_named(task: Task, topic: str | None) -> str:
@@ -111,19 +139,21 @@ def opened(centres: Sequence[str]) -> np.ndarray:
     return np.stack([np.frombuffer(base64.b64decode(centre), np.int8) for centre in centres])
 
 
-def _nearest(centres: np.ndarray, embedding: np.ndarray) -> int:
-    return int(np.argmax(cosines(centres, rounded(embedding))))
+def _topics_by(task: Task, written: Sequence[str]) -> NumberOf | np.ndarray:
+    topics = task.topics
+    return _number_of(topics) if isinstance(topics, TopicsByField) else opened(written)
 
 
-def _topic_of(task: Task, written: Sequence[str]) -> TopicOf:
-    if isinstance(task.topics, TopicsByField):
-        field, named = task.topics.field, spellings(task.topics.names)
-        return lambda exemplar: named.number(exemplar.fields.get(field))
-    centres = opened(written)
+def _number_of(topics: TopicsByField) -> NumberOf:
+    named, longest = spellings(topics.names), _longest(topics)
 
-    def nearest(exemplar: Exemplar) -> int | None:
-        if exemplar.embedding is None or len(exemplar.embedding) != centres.shape[1]:
-            return None
-        return _nearest(centres, exemplar.embedding)
+    def number_of(fields: Mapping[str, str]) -> int | None:
+        text = fields.get(topics.field)
+        return None if text is None or len(text) > longest else named.number(text)
 
-    return nearest
+    return number_of
+
+
+def _longest(topics: TopicsByField) -> int:
+    """Characters of the longest text that is compared with the names: no exemplar may take long after it was drawn."""
+    return 3 * max(map(len, topics.names)) + _SPACES

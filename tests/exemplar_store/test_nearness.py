@@ -180,7 +180,7 @@ def test_ranking_all_that_was_drawn_would_be_noticed(compared, monkeypatch) -> N
         (best,) = nearest([everybody], tags, vectors, Nearest(wanted.question, wanted.shown * len(kept)))
         return [best[slot :: len(kept)] for slot in range(len(kept))]
 
-    monkeypatch.setattr("exemplar_store.reading.nearest", of_all)
+    monkeypatch.setattr("exemplar_store.slots.nearest", of_all)
     assert slots_that_differ(compared, monkeypatch) > 1
 
 

@@ -118,9 +118,9 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
     services = padded(tmp_path, calibrated, SlowEngine(0.0), database_url, witness_url="none")
     sizes: list[list[int]] = []
 
-    def read(connection, kb_id, listed, kept):
+    def read(*asked):
         work.now += 3.0
-        found = read_listed(connection, kb_id, listed, kept)
+        connection, found = asked[0], read_listed(*asked)
         sizes.append([len(payload) for _, _, payload in found.values()])
         assert {kb_id for (kb_id,) in connection.execute(sa.select(exemplars.c.kb_id))} == {0}
         with services.records.database.begin():  # no writer has to wait
@@ -130,7 +130,7 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
         with services.records.database.connect() as connection:
             return [tuple(row) for row in connection.execute(sa.select(exemplars).order_by(exemplars.c.content_tag))]
 
-    monkeypatch.setattr(made_up, "read_listed", read)
+    monkeypatch.setattr("exemplar_store.slots.read_listed", read)
     before = stored()
     assert measure(services).work_s == pytest.approx(6.0 if database_url.startswith("sqlite") else 3.0)
     assert {len(read) for read in sizes} == {10 * 4}  # the task's ensemble, and the most that its slots keep

@@ -184,9 +184,9 @@ def test_the_test_sees_topics_that_are_balanced(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "beside").mkdir()
     honest, given = TopicList.of_unit, [0]
 
-    def balanced(topics: TopicList, exemplars: Any) -> int | None:
-        given[0] += honest(topics, exemplars) is not None
-        return None if honest(topics, exemplars) is None else given[0] % topics.count
+    def balanced(topics: TopicList, found: Any) -> int:
+        given[0] += honest(topics, found) > 0
+        return 1 + given[0] % topics.count if honest(topics, found) else 0
 
     monkeypatch.setattr(TopicList, "of_unit", balanced)
     with pytest.raises(AssertionError):
