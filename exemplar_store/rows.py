@@ -1,17 +1,19 @@
 """Rows of an upload, and reading them from JSON Lines and CSV, with errors that name the row, the field and what to do.
 
-Nothing of a row's text is repeated in an error message: those end up in logs and terminals.
+Nothing of a row's text is repeated in an error message: those end up in logs and terminals. Columns that are not needed
+never decide: what cannot be read in them is :class:`Unreadable`, which is an error only where it is needed.
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, time
+from datetime import date, time, timedelta
 from decimal import Decimal
-from functools import partial
+from types import MappingProxyType
 from typing import BinaryIO
 from uuid import UUID
 
@@ -41,15 +43,77 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that cannot be read."""
+
+    problem: str
+    """What is wrong with it, and what to do."""
+    error: BadRowError | None = None
+    """The error to raise where the value is needed; None: one of the problem."""
+
+    def needed(self, number: int, name: str) -> BadRowError:
+        """The error of a row that needs the value in a column of this name."""
+        return self.error or BadRowError(number, name, self.problem)
+
+
+NAMED_TWICE = Unreadable("is named twice; rename or remove one of the columns")
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRecords:
     """The records of a source, before it is known which columns are needed."""
 
     numbered: Iterator[tuple[int, Mapping[str, object]]]
-    """Each record with its number in the source, as an editor counts lines."""
+    """Each record with its number in the source, as an editor counts lines. Columns that share a name are
+    :data:`NAMED_TWICE`."""
     names: Sequence[str] | None = None
     """All columns, where the source names them apart from its records."""
     header: int = 1
     """The line that names them."""
+    typed: bool = True
+    """Whether the names are known to be names, as a table's are: the first line of a text may be a row."""
+    not_utf8: BadRowError | None = None
+    """The error of that line, if it is not UTF-8."""
+
+    def check(self, needed: Collection[str], advice: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Check that each needed column is there, and there once.
+
+        Args:
+            needed: names of the columns.
+            advice: advice where a column is missing, by name.
+
+        Raises:
+            BadRowError: one is not.
+        """
+        if self.names is None:
+            return
+        for name in needed:
+            if name not in self.names:
+                if self.not_utf8 is not None:
+                    raise self.not_utf8
+                raise BadRowError(self.header, name, f"{self._where(needed)}{advice.get(name, '')}")
+            if self.names.count(name) > 1:
+                raise NAMED_TWICE.needed(self.header, name)
+
+    def _where(self, needed: Collection[str]) -> str:
+        names = self.names or ()
+        known = {name.strip().casefold() for name in names}
+        if self.typed or any(name.strip().casefold() in known for name in needed):
+            return f"is not among the columns, which are {', '.join(map(repr, names))}"
+        return f"is not among the {len(names)} cells of the first line, which must name the columns"
+
+    def texts(
+        self, needed: Collection[str], *, numbers_as_text: bool = False
+    ) -> Iterator[tuple[int, dict[str, object]]]:
+        """The records with their numbers. Needed columns hold text; the others are as they were read.
+
+        Raises:
+            BadRowError: a needed column is missing, or at the first row where it holds no text.
+        """
+        self.check(needed)
+        for number, record in self.numbered:
+            texts = {name: text(number, name, record.get(name), numbers_as_text=numbers_as_text) for name in needed}
+            yield number, {**record, **texts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +144,7 @@ class Layout:
         Raises:
             BadRowError: a column is missing, or at the first row that is not valid.
         """
-        if records.names is not None:
-            check_names(records.header, records.names)
-            for name in self.needed:
-                if name not in records.names:
-                    known = ", ".join(map(repr, records.names))
-                    advice = (
-                        "; set unit_id (--unit-id) to the one that names the person" if name == self.unit_id else ""
-                    )
-                    raise BadRowError(records.header, name, f"is not among the columns, which are {known}{advice}")
+        records.check(self.needed, {self.unit_id: "; set unit_id (--unit-id) to the one that names the person"})
         for number, record in records.numbered:
             yield self.row(number, record)
 
@@ -96,8 +152,7 @@ class Layout:
         """Check a record and take from it what the knowledge base keeps.
 
         Raises:
-            BadRowError: a column is missing, empty, not text, or holds or is named what cannot be stored as
-            text.
+            BadRowError: a column is missing, empty, or holds no text that can be stored.
         """
         try:
             unit = unit_ids.as_text(record.get(self.unit_id))
@@ -110,23 +165,39 @@ class Layout:
         fields = {name: self._text(number, column, record.get(column)) for name, column in columns.items()}
         row_content(number, fields, self.fields)
         used = {self.unit_id, *columns.values()}
-        ignored = tuple(name for name in record if name not in used)
-        for name in ignored:  # they are reported
-            _check_name(number, name)
+        ignored = tuple(printed(name) for name in record if name not in used)
         return Row(number, unit_id, fields, ignored)
 
     def _text(self, number: int, name: str, value: object) -> str:
-        if value is None or value != value:
-            raise BadRowError(number, name, "is missing; every row needs it")
-        if self.numbers_as_text and isinstance(value, _PRINTED) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str):
-            raise BadRowError(number, name, f"must be a string, not {_TYPES.get(type(value), 'a number')}")
-        if not value.strip():
-            raise BadRowError(number, name, "is empty; give it a value or leave the row out")
-        if problem := _not_text(value):
-            raise BadRowError(number, name, problem)
-        return value
+        return text(number, name, value, numbers_as_text=self.numbers_as_text)
+
+
+def text(number: int, name: str, value: object, *, numbers_as_text: bool = False) -> str:
+    """The text in a needed column of a record.
+
+    Args:
+        number: number of the record.
+        name: name of the column.
+        value: value in it; None: it is missing.
+        numbers_as_text: whether numbers, dates and times are taken as the text that they print as.
+
+    Raises:
+        BadRowError: it is missing, empty, not text, or cannot be stored as text.
+    """
+    if isinstance(value, Unreadable):
+        raise value.needed(number, name)
+    if value is None or unit_ids.is_nan(value):
+        raise BadRowError(number, name, "is missing; every row needs it")
+    if numbers_as_text and _is_printed(value):
+        value = str(value)
+    if not isinstance(value, str):
+        advice = "; `kb ingest` and `batch` take it with --numbers-as-text" if _is_printed(value) else ""
+        raise BadRowError(number, name, f"must be a string, not {_kind(value)}{advice}")
+    if not value.strip():
+        raise BadRowError(number, name, "is empty; give it a value or leave the row out")
+    if problem := _not_text(value):
+        raise BadRowError(number, name, problem)
+    return value
 
 
 def row_content(number: int, fields: Mapping[str, str], names: Sequence[str]) -> bytes:
@@ -145,25 +216,9 @@ def row_content(number: int, fields: Mapping[str, str], names: Sequence[str]) ->
     return packed
 
 
-def check_names(number: int, names: Sequence[str]) -> None:
-    """Check the names of all columns of a source that has them apart from its records.
-
-    Args:
-        number: number of the line that names them.
-        names: names of the columns, as written in the source.
-
-    Raises:
-        BadRowError: one is named twice, or cannot be stored as text.
-    """
-    for position, name in enumerate(names):
-        _check_name(number, name)
-        if name in names[:position]:
-            raise BadRowError(number, name, "is named twice; rename or remove one of the columns")
-
-
-def _check_name(number: int, name: str) -> None:
-    if problem := _not_text(name):
-        raise BadRowError(number, name, f"the name {problem}")
+def printed(name: str) -> str:
+    """The name of a column that is not needed, which may be anything, as it can be stored and sent."""
+    return ascii(name)[1:-1] if _not_text(name) else name
 
 
 def _not_text(value: str) -> str | None:
@@ -176,7 +231,24 @@ def _not_text(value: str) -> str | None:
 
 
 _PRINTED = (int, float, Decimal, UUID, date, time)
-_TYPES = {dict: "an object", list: "a list", bool: "true or false", bytes: "bytes"}
+"""Types that are taken as text on request; bool, an int, is not."""
+_TYPES: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((dict,), "an object"),
+    ((list, tuple, set), "a list"),
+    ((bool,), "true or false"),
+    ((bytes, bytearray, memoryview), "bytes"),
+    ((date, time, timedelta), "a date or a time"),
+    ((int, float, Decimal, complex), "a number"),
+)
+
+
+def _is_printed(value: object) -> bool:
+    return isinstance(value, _PRINTED) and not isinstance(value, bool)
+
+
+def _kind(value: object) -> str:
+    """The kind of a value other than text, in words."""
+    return next((kind for types, kind in _TYPES if isinstance(value, types)), "a value of another type")
 
 
 def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
@@ -192,7 +264,7 @@ def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator
     """Rows of :func:`csv_records`.
 
     Raises:
-        BadRowError: the header lacks a column or names one twice, or at the first row that is not valid.
+        BadRowError: the header lacks a needed column or names it twice, or at the first row that is not valid.
     """
     yield from layout.rows(csv_records(stream, delimiter))
 
@@ -223,86 +295,145 @@ def csv_records(stream: BinaryIO, delimiter: str = ",") -> SourceRecords:
         Records; reading them raises :class:`BadRowError` at the first line that is not as long as the header.
 
     Raises:
-        BadRowError: there is no header, or it names a column twice.
+        BadRowError: there is no header.
     """
     lines = _csv_lines(stream, delimiter)
-    number, names = next(lines, (1, []))
+    number, names, not_utf8 = next(lines, (1, [], None))
     if not names:
         raise BadRowError(1, None, "is empty; the first line must name the columns")
-    check_names(number, names)
-    return SourceRecords(_csv_objects(lines, names, delimiter), names, number)
+    records = _csv_objects(lines, names, delimiter)
+    return SourceRecords(records, names, number, typed=False, not_utf8=not_utf8)
 
 
 def _json_objects(stream: BinaryIO) -> Iterator[tuple[int, Mapping[str, object]]]:
-    for number, line in _lines(stream, "\n"):
+    for number, line, not_utf8 in _lines(stream, "\n"):
         if line.isspace() or not line:
             continue
         try:
-            record = json.loads(line, object_pairs_hook=partial(_unique_members, number))
-        except BadRowError:
-            raise
+            record = _json(line)
         except json.JSONDecodeError as error:
+            if not_utf8 is not None:
+                raise not_utf8 from None
             raise BadRowError(
                 number, None, f"is not valid JSON: {error.msg} at character {error.colno}; write one object per line"
             ) from None
-        except (ValueError, RecursionError):
-            raise BadRowError(number, None, "is JSON with a huge number or too many levels; simplify it") from None
+        except RecursionError:
+            raise BadRowError(number, None, "is JSON with too many levels; simplify it") from None
         if not isinstance(record, dict):
             raise BadRowError(number, None, 'is not a JSON object; write one like {"unit_id": "...", ...} per line')
-        yield number, record
+        twice = getattr(record, "twice", ())
+        yield number, _marked({**record, **dict.fromkeys(twice, _GIVEN_TWICE)}, not_utf8)
+
+
+_GIVEN_TWICE = Unreadable("is given twice in one object; keep one")
+
+
+class _Repeating(dict[str, object]):
+    """An object in which members share a name."""
+
+    twice: Collection[str]
+
+
+def _json(line: str) -> object:
+    try:
+        return json.loads(line, object_pairs_hook=_members)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # a number of more digits than Python reads
+        return json.loads(line, object_pairs_hook=_members, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> float:
+    try:
+        return int(digits)
+    except ValueError:
+        return math.inf
+
+
+def _members(members: list[tuple[str, object]]) -> dict[str, object]:
+    record = dict(members)
+    if len(record) == len(members):
+        return record
+    repeating = _Repeating(record)
+    names = [name for name, _ in members]
+    repeating.twice = {name for name in names if names.count(name) > 1}
+    return repeating
+
+
+def _marked(record: dict[str, object], not_utf8: BadRowError | None) -> dict[str, object]:
+    """A record whose line may not be UTF-8: what such bytes are in cannot be read."""
+    if not_utf8 is None:
+        return record
+    wrong = Unreadable("is not UTF-8", not_utf8)
+    return {
+        name: wrong if isinstance(value, str) and _has_wrong_bytes(value) else value for name, value in record.items()
+    }
+
+
+def _has_wrong_bytes(value: object) -> bool:
+    return isinstance(value, str) and any("\udc80" <= character <= "\udcff" for character in value)
 
 
 def _csv_objects(
-    lines: Iterator[tuple[int, list[str]]], names: Sequence[str], delimiter: str
+    lines: Iterator[tuple[int, list[str], BadRowError | None]], names: Sequence[str], delimiter: str
 ) -> Iterator[tuple[int, Mapping[str, object]]]:
-    for number, cells in lines:
+    twice = dict.fromkeys((name for name in names if names.count(name) > 1), NAMED_TWICE)
+    for number, cells, not_utf8 in lines:
         if len(cells) != len(names):
+            if not_utf8 is not None:  # in many encodings a letter may hold the delimiter's byte
+                raise not_utf8
             quotes = f"put double quotes around values with {delimiter!r} or line breaks"
             problem = f"has {len(cells)} cells where the header has {len(names)}; {quotes}"
             raise BadRowError(number, None, problem)
-        yield number, dict(zip(names, cells, strict=True))
+        yield number, _marked({**dict(zip(names, cells, strict=True)), **twice}, not_utf8)
 
 
-def _csv_lines(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line for _, line in _lines(stream, "")), delimiter=delimiter, strict=True)
+def _csv_lines(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str], BadRowError | None]]:
+    """Rows of cells, each with its first line's number, and the error of the first of its lines that is not UTF-8."""
+    wrong: list[NotUtf8Error] = []
+
+    def lines() -> Iterator[str]:
+        for _, line, not_utf8 in _lines(stream, ""):
+            if not_utf8 is not None:
+                wrong.append(not_utf8)
+            yield line
+
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
     number = 1
     try:
         for cells in reader:
             if cells:
-                yield number, cells
+                yield number, cells, wrong[0] if wrong else None
+            wrong.clear()
             number = reader.line_num + 1
     except csv.Error as error:
+        if wrong:
+            raise wrong[0] from None
         raise BadRowError(number, None, f"is not valid CSV: {error}; check its quotes") from None
 
 
-def _lines(stream: BinaryIO, newline: str) -> Iterator[tuple[int, str]]:
+def _lines(stream: BinaryIO, newline: str) -> Iterator[tuple[int, str, NotUtf8Error | None]]:
     """Numbered lines of a UTF-8 file, with their ends, with or without a byte order mark.
 
     Args:
         stream: stays open.
         newline: line terminator, as :func:`open` takes it.
+
+    Returns:
+        Number, line, and the error for a line that is not UTF-8, whose wrong bytes are half surrogate pairs.
     """
-    # Wrong bytes become surrogates, so that an error can name the line that they are in.
     text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline)
     try:
         for number, line in enumerate(iter(lambda: text.readline(MAX_LINE_CHARACTERS + 1), ""), 1):
             if len(line) > MAX_LINE_CHARACTERS:
                 raise BadRowError(number, None, f"is longer than {MAX_LINE_CHARACTERS:,} characters")
+            not_utf8 = None
             if not line.isascii():
                 try:
                     (raw := line.encode(errors="surrogateescape")).decode()
                 except UnicodeDecodeError as error:
-                    raise NotUtf8Error(number, error.start + 1, raw) from None
-            yield number, line.removeprefix("\ufeff") if number == 1 else line
+                    not_utf8 = NotUtf8Error(number, error.start + 1, raw)
+            yield number, line.removeprefix("\ufeff") if number == 1 else line, not_utf8
     finally:
         with suppress(ValueError):  # it was closed before
             text.detach()
-
-
-def _unique_members(number: int, members: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(members)
-    if len(record) != len(members):
-        names = [name for name, _ in members]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadRowError(number, twice, "is given twice in one object; keep one")
-    return record

@@ -9,6 +9,7 @@ The folded id alone is hashed. So a spelling means the same unit in an upload, f
 it is forgotten or comes back.
 """
 
+import math
 import re
 from datetime import date, time
 from decimal import Decimal
@@ -50,7 +51,7 @@ def as_text(value: object) -> object:
     """
     if isinstance(value, (date, time)):
         raise ValueError("is a date or a time, which sources write in several ways; give the unit an id that is text")
-    if isinstance(value, (float, Decimal)) and value == value:
+    if isinstance(value, (float, Decimal)) and not is_nan(value):
         if isinstance(value, float) or not _is_integer(value):
             raise ValueError(
                 "is a number with a point. Missing values make such numbers of integers: leave out rows without an id, "
@@ -58,6 +59,11 @@ def as_text(value: object) -> object:
             )
         return str(int(value))
     return str(value) if isinstance(value, (int, UUID)) and not isinstance(value, bool) else value
+
+
+def is_nan(value: object) -> bool:
+    """Whether a value is NaN, also a signalling one."""
+    return value.is_nan() if isinstance(value, Decimal) else isinstance(value, float) and math.isnan(value)
 
 
 def _is_integer(value: Decimal) -> bool:

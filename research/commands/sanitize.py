@@ -134,7 +134,8 @@ def attack(
     """
     names = mechanism or [*RESPONSES, *CORRECTED]
     if on.texts is not None:
-        _attack_texts(epsilon, names, on, text_format.read(on.texts), words, json)
+        given = [row for _, row in text_format.read_whole(on.texts, ["text"])]
+        _attack_texts(epsilon, names, on, given, words, json)
         return
     if on.masked_model or on.endpoint:
         raise typer.BadParameter("attackers with a model need --texts")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from accounting.plans.labels import spellings
 from accounting.plans.plan import Plan, TaskNoise
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.plans.topics import TopicsByField
-from exemplar_store import ExemplarStore, Layout, OnTopic, TopicList
+from exemplar_store import BadRowError, ExemplarStore, Layout, OnTopic, TopicList
 from exemplar_store.cohorts import FIRST
 from exemplar_store.knowledge_base import do_nothing
 from exemplar_store.store import Slots
@@ -32,7 +33,7 @@ from service.engines.task import Output, TaskSpec, ZeroShot
 from service.records.database import open_database
 from service.records.schema import migrate
 from service.records.topics import check_named, topic_list, topic_of
-from service.sources.files import Source, can_read, open_file, read_records
+from service.sources.files import Source, can_read, open_file
 
 NAME = "evaluation"
 """Name of the knowledge base that is filled."""
@@ -108,17 +109,16 @@ class Dataset:
         Raises:
             ValueError: the file or a field is missing, or a label is not among the task's.
         """
-        task, file = self.task, self._file("test")
-        rows = read_records(file, **self.text)[: self.limit]
+        task, file, rows = self.task, self._file("test"), []
         labels = spellings(task.labels if isinstance(task, ClassifyTask) else ())
-        for number, row in enumerate(rows, 1):
-            needed = (*task.query_fields, task.answer_field)
-            if missing := [name for name in needed if not isinstance(row.get(name), str)]:
-                raise ValueError(f"{file}: row {number} lacks {', '.join(missing)}")
-            if isinstance(task, ClassifyTask):
-                if labels.number(label := row[task.label_field]) is None:
-                    raise ValueError(f"{file}: row {number}: label {label!r} is not among the task's labels")
-                row[task.label_field] = labels.spelt(label)
+        with open_file(file, **self.text) as source:
+            for number, row in islice(source.records((*task.query_fields, task.answer_field)), self.limit):
+                if isinstance(task, ClassifyTask):
+                    if labels.number(row[task.label_field]) is None:
+                        problem = f"is not among the task's labels, which are {', '.join(map(repr, task.labels))}"
+                        raise ValueError(f"{file}: {BadRowError(number, task.label_field, problem)}")
+                    row[task.label_field] = labels.spelt(row[task.label_field])
+                rows.append(row)
         return rows
 
     @cached_property
@@ -135,9 +135,14 @@ class Dataset:
         """Number of training rows, and a digest of them."""
         count, digest = 0, hashlib.sha256()
         with self._train() as source:
-            for count, row in enumerate(source.records(), 1):  # noqa: B007 (it is used below)
-                digest.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
+            for count, (_, row) in enumerate(source.records((), whole=True), 1):  # noqa: B007 (it is used below)
+                needed = {name: row.get(name) for name in self._layout.needed}
+                digest.update(json.dumps(needed, sort_keys=True, default=str).encode() + b"\n")
         return count, digest.hexdigest()
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(list(self.task.exemplar_fields), self.unit_id)
 
     def _train(self) -> AbstractContextManager[Source]:
         return open_file(self._file("train"), **self.text)
@@ -190,7 +195,7 @@ class Dataset:
                     response_field=response_field(self.task),
                 )
             with self._train() as source:
-                store.ingest(NAME, source.rows(Layout(names, self.unit_id)), embed, partial(progress, "exemplars"))
+                store.ingest(NAME, source.rows(self._layout), embed, partial(progress, "exemplars"))
             if self.task.topics is not None:
                 topics = self._topics(embed)
                 with database.begin() as connection:

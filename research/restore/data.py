@@ -14,11 +14,20 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from exemplar_store import BadRowError
 from sanitization.digests import file_digest
 from sanitization.restore.bundle import LONGEST_TEXT, Prompt
-from sanitization.restore.spans import PLACEHOLDER, Redacted, normal_form, redact
+from sanitization.restore.spans import (
+    PLACEHOLDER,
+    Redacted,
+    SpanLeftInTextError,
+    SpanNotFoundError,
+    normal_form,
+    redact,
+)
 from sanitization.restore.weights import weights_of
 from sanitization.vocabulary import FloatArray
+from service.sources.files import open_file
 
 
 class TrainConfig(BaseModel):
@@ -28,7 +37,9 @@ class TrainConfig(BaseModel):
 
     name: str
     model: Path = Field(description="A folder as transformers saves one.")
-    data: Path = Field(description="JSON Lines: text, spans, answer, and the group (a person) a row belongs to.")
+    data: Path = Field(
+        description="A file as of `kb ingest`: text, spans, answer, and the group (a person) a row belongs to."
+    )
     declared: Literal["public", "consented"] = Field(description="Why the data may be shown to every client.")
     declared_by: str = Field(min_length=1)
     prompt: Prompt = Field(description="A template with {text}, ending where the answer begins.")
@@ -79,9 +90,9 @@ class TrainConfig(BaseModel):
 
 
 class DataRow(BaseModel):
-    """A line of the data."""
+    """A row of the data; further columns do not matter."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     text: str
     spans: list[str] | list[tuple[int, int]]
@@ -136,13 +147,6 @@ class Split:
     test: RedactedRows
 
 
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise ValueError(f"{file} is not UTF-8; save it as UTF-8") from None
-
-
 def read(config: TrainConfig) -> Split:
     """Read, redact and split the data.
 
@@ -151,19 +155,16 @@ def read(config: TrainConfig) -> Split:
     """
     rows: list[DataRow] = []
     taken: list[Redacted] = []
-    for number, line in enumerate(_lines(config.data), 1):
-        try:
-            row = DataRow.model_validate_json(line)
+    with open_file(str(config.data)) as source:
+        for number, record in source.records(("text", "answer", "group"), whole=True):
+            try:
+                row = DataRow.model_validate(record)
+                taken.append(redact(row.text, row.spans, config.placeholder))
+            except ValueError as error:
+                raise ValueError(f"{config.data}: {BadRowError(number, *_problem(error))}") from None
             if row.answer not in config.options:
-                raise ValueError(f"{row.answer!r} is not an option")
-            taken.append(redact(row.text, row.spans, config.placeholder))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{config.data}, line {number}: {where}: {first['msg']}") from None
-        except ValueError as error:
-            raise ValueError(f"{config.data}, line {number}: {error}") from None
-        rows.append(row)
+                raise ValueError(f"{config.data}: {BadRowError(number, 'answer', 'is not one of the options')}")
+            rows.append(row)
     types = config.types or _types([redacted.spans for redacted in taken], config.fewest)
     if not types:
         raise ValueError(f"{config.data}: no span occurs in {config.fewest} rows")
@@ -176,6 +177,21 @@ def read(config: TrainConfig) -> Split:
         tuple(row.group for row in rows),
     )
     return _split(types, data, config.test_share, config.seed)
+
+
+def _problem(error: ValueError) -> tuple[str, str]:
+    """The field at fault, and what is wrong with it, without a value."""
+    match error:
+        case ValidationError():
+            first = error.errors()[0]
+            return ".".join(map(str, first["loc"])), first["msg"]
+        case SpanNotFoundError():
+            return "spans", "one does not occur in the text as a whole word"
+        case SpanLeftInTextError():
+            where = "perhaps within a longer word, or with characters that are not shown"
+            return "spans", f"one occurs in the text once more, {where}: mark that, too"
+        case _:
+            return "spans", str(error)
 
 
 def _types(spans: Sequence[Sequence[str]], fewest: int) -> dict[str, list[str]]:

@@ -1,7 +1,6 @@
 """``dpicl ask`` and ``dpicl batch``: an analyst's questions, over HTTP."""
 
 import hashlib
-import json as json_module
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from service.cli.batch_answers import BatchAnswers, as_json
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, print_text, state_folder
 from service.cli.reading import TextFormat
@@ -137,42 +137,49 @@ def batch(
     text: TextFormat,
     service: Service,
     abstain_below: AbstainBelow = None,
+    numbers_as_text: bool = False,
 ) -> None:
     """Answer a file of questions, with a progress bar.
 
-    If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
-    (such as an id) are kept beside the answer, and so are keywords and scores;
+    If it is interrupted, run the same command again: it continues where it stopped, also if rows were added or moved.
+    Fields that the task does not use (such as an id) are kept beside the answer, and so are keywords and scores;
     the answer of an abstention is null. Nothing of the input is overwritten: where it has a field `answer`, the answer
     is called `dpicl_answer`, and so on.
 
     Args:
         file: File of rows with the query's fields, in any format of `dpicl kb ingest`.
         out: File for the answers, one a line, in the order of the input.
+        numbers_as_text: Take numbers, dates and times as text; else they are errors.
     """
-    done = _whole_lines(out)
-    rows = text.read(file)
-    written = _names({name for row in rows for name in row})
-    if done > len(rows):
-        raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
-    with connect(service) as client, out.open("a") as sink:
-        wanted: list[str] = []
+    with connect(service) as client:
+        wanted = checked(client.get(f"/v1/tasks/{task}"), "query_fields")["query_fields"]
+        numbered = text.read_whole(file, wanted, numbers_as_text=numbers_as_text)
+        written = _names({name for _, row in numbered for name in row})
+        rows, lost = _as_json([row for _, row in numbered])
+        answers = BatchAnswers(out, rows, written.values(), written["release"])
         costs: list[dict[str, Any]] = []
         topical = False
         console = Console(stderr=True)
-        left = track(rows[done:], description=task, console=console, disable=not console.is_terminal)
-        for number, row in enumerate(left, done + 1):
-            wanted = wanted or checked(client.get(f"/v1/tasks/{task}"), "query_fields")["query_fields"]
+        for place in track(answers.open_places, description=task, console=console, disable=not console.is_terminal):
             try:
-                answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
+                answer = _post(client, task, {name: rows[place][name] for name in wanted}, abstain_below)
             except RefusedError as error:
-                raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
+                number = numbered[place][0]
+                raise ValueError(f"{file}: row {number}: {error} ({len(answers)} answered, in {out})") from None
             costs.append(answer["cost"])
             topical |= "topic" in answer
             said = {**answer, "answer": _output(answer), "release": answer["id"]}
-            kept = {called: said[name] for name, called in written.items() if name in said}
-            sink.write(json_module.dumps({**row, **kept}, default=str) + "\n")
-            sink.flush()
+            answers.add(place, {called: said[name] for name, called in written.items() if name in said})
+        answers.sort()
+    if lost:
+        typer.echo(f"Not kept, since they cannot be read in each row: {', '.join(map(repr, sorted(lost)))}", err=True)
     typer.echo(f"{len(rows)} answers in {out}{_together(costs, topical)}")
+
+
+def _as_json(rows: Sequence[Mapping[str, object]]) -> tuple[list[dict[str, Any]], set[str]]:
+    """Rows as they can be written, and the columns that cannot in each."""
+    written = [as_json(row) for row in rows]
+    return [row for row, _ in written], {name for _, lost in written for name in lost}
 
 
 def _together(costs: Sequence[Mapping[str, Any]], topical: bool) -> str:
@@ -211,17 +218,6 @@ def _cost(cost: dict[str, Any]) -> str:
 
 def _left(cost: Mapping[str, Any]) -> object:
     return "any number" if cost["answers_left"] is None else cost["answers_left"]
-
-
-def _whole_lines(out: Path) -> int:
-    """The number of answers that an earlier run wrote; a half-written last line is cut off."""
-    if not out.exists():
-        return 0
-    written = out.read_bytes()
-    whole = written[: written.rfind(b"\n") + 1]
-    if whole != written:
-        out.write_bytes(whole)
-    return whole.count(b"\n")
 
 
 def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:

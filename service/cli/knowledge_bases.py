@@ -56,7 +56,7 @@ class ReadOn(Options):
 
     cursor: Annotated[str | None, typer.Option(metavar="COLUMN")] = None
     """Column that only grows, such as updated_at: read on where the last run ended. --query then selects the rows after
-    :since."""
+    :since, less the time that a change takes to be committed."""
     cursor_file: Annotated[Path | None, typer.Option(dir_okay=False)] = None
     """File for the last cursor value."""
     since: str | None = None

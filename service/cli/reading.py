@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,25 @@ class TextFormat(Options):
     delimiter: str | None = None
     """Delimiter between cells of CSV. [default: detected]"""
 
-    def read(self, file: Path) -> list[dict[str, Any]]:
-        """A file's rows, with all their columns.
+    def read(self, file: Path, needed: Collection[str]) -> list[dict[str, Any]]:
+        """The needed columns of a file's rows, each a text.
 
         Raises:
-            ValueError: the file cannot be read.
+            ValueError: the file cannot be read, or a row lacks a text.
         """
         from service.sources.files import read_records  # not every command needs it
 
-        return read_records(str(file), **self.model_dump())
+        return read_records(str(file), needed, whole=False, **self.model_dump())
+
+    def read_whole(
+        self, file: Path, needed: Collection[str], *, numbers_as_text: bool = False
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """All columns of a file's rows, each row with its number; those needed are texts.
+
+        Raises:
+            ValueError: the file cannot be read, or a row lacks a text.
+        """
+        from service.sources.files import open_file
+
+        with open_file(str(file), **self.model_dump()) as source:
+            return list(source.records(needed, whole=True, numbers_as_text=numbers_as_text))

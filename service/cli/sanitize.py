@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json as json_
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from service.cli.gathering import Commands, Options
 from service.cli.lazy import LazyGroup, Place
 from service.cli.output import Json, print_json, state_folder, waiting
 from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, embedder_here, local_words
+from service.sources.encodings import UTF8, encoding_of
 
 
 class _TextFirst(LazyGroup):
@@ -158,7 +160,15 @@ def kept_of(names: str) -> list[str]:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """Lines without their ends. Bytes that are not UTF-8 become half surrogate pairs, and so unknown words."""
+    """Lines without their ends. Bytes that are not UTF-8 become half surrogate pairs, and so unknown words.
+
+    Raises:
+        ValueError: the text is UTF-16 or UTF-32.
+    """
     with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
-        for line in stream:
+        for number, line in enumerate(stream):
+            if not number:
+                if (encoding := encoding_of(line[:4], None)) != UTF8:
+                    raise ValueError(f"{file}: it is {encoding}; save it as UTF-8")
+                line = line.removeprefix(codecs.BOM_UTF8)
             yield line.removesuffix(b"\n").decode(errors="surrogateescape")

@@ -86,7 +86,7 @@ def try_(
         embedded_field: Field by which exemplars are compared, with --public-size. [default: the query's first]
     """
     plan, name = plan_and_task(file, task)
-    lines = text.read(exemplars)
+    lines = text.read(exemplars, plan.tasks[name].exemplar_fields)
     if len(lines) > MAX_EXEMPLARS:
         raise ValueError(f"--exemplars: at most {MAX_EXEMPLARS} rows are tried; the file has {len(lines)}")
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
@@ -141,7 +141,7 @@ def candidates(
     name = task or next(iter(labelled), "")
     if name not in labelled:
         raise ValueError(f"{file} has no task {name!r} with labels")
-    varied = [] if vary is None else text.read(vary)
+    varied = [] if vary is None else text.read(vary, labelled[name].exemplar_fields)
     config = engine_of(engine_config)
     if not config.is_llm:
         raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")

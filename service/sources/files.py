@@ -15,7 +15,7 @@ import fsspec
 
 from exemplar_store import BadRowError, Layout, Row
 from exemplar_store.errors import NotUtf8Error
-from exemplar_store.rows import MAX_LINE_CHARACTERS, SourceRecords, check_names, csv_records, json_records
+from exemplar_store.rows import MAX_LINE_CHARACTERS, SourceRecords, csv_records, json_records
 from service.connections import http_options
 from service.sources import compressed
 from service.sources.encodings import UTF8, as_utf8, check_marked, encoding_of, not_utf8
@@ -75,27 +75,42 @@ class Source:
             with part.reading():
                 yield from layout.rows(part.read(layout.needed))
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """The rows with all their columns, unchanged.
+    def records(
+        self, needed: Collection[str], *, whole: bool = False, numbers_as_text: bool = False
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows with their numbers, as an editor counts lines.
+
+        Args:
+            needed: names of the columns that must hold text.
+            whole: whether the other columns are read, too, as they are; what cannot be read in them is
+                :class:`exemplar_store.rows.Unreadable`.
+            numbers_as_text: whether numbers, dates and times are taken as the text that they print as.
 
         Raises:
+            BadRowError: a row is not valid; the error names it.
             ValueError: the source is not of the format that it seemed to be, or is damaged.
         """
         for part in self.parts():
             with part.reading():
-                records = part.read(None)
-                check_names(records.header, records.names or ())
-                yield from (dict(record) for _, record in records.numbered)
+                read = part.read(None if whole else needed)
+                yield from read.texts(needed, numbers_as_text=numbers_as_text)
 
 
-def read_records(where: str, *, encoding: str | None = None, delimiter: str | None = None) -> list[dict[str, Any]]:
-    """All rows of what :func:`open_file` opens, with all their columns.
+def read_records(
+    where: str,
+    needed: Collection[str] = (),
+    *,
+    whole: bool = True,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+) -> list[dict[str, Any]]:
+    """All rows of what :func:`open_file` opens; ``needed`` and ``whole`` as of :meth:`Source.records`.
 
     Raises:
-        ValueError: the file or folder cannot be opened or read.
+        ValueError: the file or folder cannot be opened or read, or a row is not valid.
     """
     with open_file(where, encoding=encoding, delimiter=delimiter) as source:
-        return list(source.records())
+        return [record for _, record in source.records(needed, whole=whole)]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Records of Parquet and Arrow, a batch at a time. Needs pyarrow.
 
-Only the needed columns are read: another may hold values that Python has no type for. No error repeats a value.
+Of columns that are not needed none is converted: it may hold values that Python has no type for. No error repeats a
+value.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from exemplar_store import BadRowError
-from exemplar_store.rows import SourceRecords
+from exemplar_store.rows import NAMED_TWICE, SourceRecords, Unreadable
 
 if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
@@ -28,10 +28,22 @@ def table_records(
     Args:
         names: names of all columns.
         needed: names of the columns that the records hold; None: all of them.
-        records: records without the other columns, whose names are added.
+        records: records without the other columns and those that share a name, whose names are added.
     """
-    left_out = {} if needed is None else dict.fromkeys(names)
+    left_out: dict[str, object] = {} if needed is None else dict.fromkeys(names)
+    left_out |= dict.fromkeys(repeated(names), NAMED_TWICE)
     return SourceRecords(((number, {**left_out, **record}) for number, record in enumerate(records, start=1)), names)
+
+
+def wanted(names: Sequence[str], needed: Collection[str] | None) -> list[str]:
+    """Names of the columns to read: those needed (None: all of them), without those that share a name."""
+    twice = repeated(names)
+    return [name for name in names if (needed is None or name in needed) and name not in twice]
+
+
+def repeated(names: Sequence[str]) -> set[str]:
+    """Names that several columns share."""
+    return {name for name in names if names.count(name) > 1}
 
 
 def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> SourceRecords:
@@ -39,13 +51,13 @@ def read_parquet(stream: BinaryIO, needed: Collection[str] | None) -> SourceReco
 
     Raises:
         ValueError: the file is not Parquet, or pyarrow is not installed. Reading the records raises it, too, where the
-            file is damaged, and :class:`BadRowError` for a value that cannot be read.
+            file is damaged.
     """
     parquet = _pyarrow("parquet")
     with _reading("Parquet"):
         file = parquet.ParquetFile(stream)
         names = file.schema_arrow.names
-        batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=_wanted(names, needed))
+        batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted(names, needed))
     return table_records(names, needed, _records(batches, names, needed, "Parquet"))
 
 
@@ -54,7 +66,7 @@ def read_arrow(stream: BinaryIO, needed: Collection[str] | None) -> SourceRecord
 
     Raises:
         ValueError: the file is not Arrow, or pyarrow is not installed. Reading the records raises it, too, where the
-            file is damaged, and :class:`BadRowError` for a value that cannot be read.
+            file is damaged.
     """
     ipc = _pyarrow("ipc")
     batches: Iterable[RecordBatch]
@@ -72,37 +84,33 @@ def read_arrow(stream: BinaryIO, needed: Collection[str] | None) -> SourceRecord
 def _records(
     batches: Iterable[RecordBatch], names: Sequence[str], needed: Collection[str] | None, kind: str
 ) -> Iterator[Mapping[str, object]]:
-    wanted, done, unread = _wanted(names, needed), 0, iter(batches)
+    read, unread = wanted(names, needed), iter(batches)
     while True:
         with _reading(kind):
             if (batch := next(unread, None)) is None:
                 return
-        columns = {name: _values(batch.column(name), name, done) for name in wanted}
+        columns = {name: _values(batch.column(name)) for name in read}
         for place in range(batch.num_rows):
             yield {name: column[place] for name, column in columns.items()}
-        done += batch.num_rows
 
 
-def _values(column: Array, name: str, before: int) -> list[Any]:
-    """The values of a column of a batch; ``before`` is the number of rows in earlier batches."""
+def _values(column: Array) -> list[Any]:
+    """The values of a column of a batch."""
     with suppress(Exception):  # of whatever kind; it quotes the value
         values: list[Any] = column.to_pylist()
         return values
-    for number, value in enumerate(column, start=before + 1):
+    wrong = Unreadable(f"is {_article(str(column.type))} that cannot be read; write the column as text")
+    values = []
+    for place in range(len(column)):
         try:
-            value.as_py()
+            values.append(column[place].as_py())
         except Exception:
-            problem = f"is {_article(str(column.type))} that cannot be read; write the column as text"
-            raise BadRowError(number, name, problem) from None
-    raise BadRowError(before + 1, name, "begins a part of the column that cannot be read; write the column as text")
+            values.append(wrong)
+    return values
 
 
 def _article(kind: str) -> str:
     return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
-
-
-def _wanted(names: Sequence[str], needed: Collection[str] | None) -> list[str]:
-    return [name for name in names if needed is None or name in needed]
 
 
 @contextmanager

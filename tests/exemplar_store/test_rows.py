@@ -3,7 +3,7 @@
 import io
 import json
 import uuid
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 import pytest
@@ -164,14 +164,13 @@ BAD_LINES = [
     (line(text="x" * 16_380), None, "16,390 .* 16,384"),
     (line(text="a\x00b"), "text", "NUL"),
     (line(text="a\ud800b"), "text", "surrogate"),
-    (line(**{"a\x00b": "c"}), "a\x00b", "NUL"),
-    (line(**{"a\udfffb": "c"}), "a\udfffb", "surrogate"),
     (b'{"unit_id": "ann", "text": "t", "text": "u", "label": "l"}', "text", "twice"),
     (b'["ann"]', None, "JSON object"),
     (b"{'unit_id': 'ann'}", None, "at character 2"),
     (b"[" * 100_000, None, "levels"),
-    (b'{"n": ' + b"9" * 10_000 + b"}", None, "huge"),
-    (b'{"text": "caf\xe9"}', None, "UTF-8 at byte 14"),
+    (b'{"unit_id": "ann", "label": "l", "text": ' + b"9" * 10_000 + b"}", "text", "a number"),
+    (b'{"unit_id": "ann", "label": "l", "text": "caf\xe9"}', None, "UTF-8 at byte 4"),
+    (b'{"unit_id": "ann", "label": "l", "text": "caf\xe9}', None, "UTF-8 at byte 4"),
 ]
 
 
@@ -189,7 +188,11 @@ BAD_TABLES = [
     (b"", 1, None, "empty"),
     (b"unit_id,text\nann,t\n", 1, "label", "'unit_id', 'text'"),
     (b"unit_id,text,label,text\n", 1, "text", "twice"),
-    (b"unit_id,text,label,a\x00b\n", 1, "a\x00b", "NUL"),
+    (b"ann,SECRET,l\n", 1, "unit_id", "is not among the 3 cells of the first line"),
+    (b"unit_id,Text,label\n", 1, "text", "'Text'"),
+    (b"unit_id,te\xe9xt,label\n", 1, None, "UTF-8 at byte 11"),
+    (b'unit_id,text,label\nann,"a\xe9,l\n', 2, None, "UTF-8"),
+    (b"unit_id,text,label\nann,a,l,\xe9\n", 2, None, "UTF-8"),
     (b"unit_id,text,label\nann,t,l\nbo,t\n", 3, None, "2 cells .* 3"),
     (b"unit_id,text,label\nann,t,l,m\n", 2, None, "4 cells .* 3"),
     (b'unit_id,text,label\nann,"a\nb",l\nbo,,l\n', 4, "text", "empty"),
@@ -205,6 +208,70 @@ def test_a_bad_table_is_named(data, row, field, message):
     with pytest.raises(BadRowError, match=message) as caught:
         csv_rows(data)
     assert (caught.value.row, caught.value.field) == (row, field)
+    assert "SECRET" not in str(caught.value), "private text is not repeated"
+
+
+@pytest.mark.parametrize(
+    ("member", "name"),
+    [
+        (b'"a\\u0000b": "c"', "a\\x00b"),
+        (b'"a\\udfffb": "c"', "a\\udfffb"),
+        (b'"a\xe9b": "c"', "a\\udce9b"),
+        (b'"note": "c\\u0000"', "note"),
+        (b'"note": "c\xe9"', "note"),
+        (b'"note": 1, "note": 2', "note"),
+        (b'"note": {"a": 1, "a": 2}', "note"),
+        (b'"note": [NaN, -Infinity]', "note"),
+        (b'"note": ' + b"9" * 10_000, "note"),
+        (b'"Text": "c"', "Text"),
+        (b'" text": "c"', " text"),
+    ],
+)
+def test_a_member_that_is_not_needed_may_be_anything(member: bytes, name: str) -> None:
+    (row,) = json_rows(b'{"unit_id": 17, ' + member + b', "text": "hello", "label": "yes"}')
+    assert row == Row(1, "17", {"text": "hello", "label": "yes"}, (name,))
+    "".join(row.ignored).encode()
+
+
+@pytest.mark.parametrize(
+    ("names", "cells", "ignored"),
+    [
+        (b"a\x00b", b"c", ("a\\x00b",)),
+        (b"a\xe9b", b"c", ("a\\udce9b",)),
+        (b"note", b"c\xe9", ("note",)),
+        (b"note", b'"c\xe9\nc"', ("note",)),
+        (b",", b"c,d", ("",)),
+        (b"note,note", b"c,d", ("note",)),
+        (b"Text, text", b"c,d", ("Text", " text")),
+    ],
+)
+def test_a_column_that_is_not_needed_may_be_anything(names: bytes, cells: bytes, ignored: tuple[str, ...]) -> None:
+    rows = csv_rows(b"unit_id,%s,text,label\nann,%s,hello,yes\nbo,%s,caf\xc3\xa9,no\n" % (names, cells, cells))
+    assert [row.fields for row in rows] == [{"text": "hello", "label": "yes"}, {"text": "café", "label": "no"}]
+    assert [row.ignored for row in rows] == [ignored] * 2
+
+
+@pytest.mark.parametrize("value", [Decimal("sNaN"), Decimal("NaN"), float("nan"), None])
+def test_nan_is_missing(value: object) -> None:
+    for column in ("unit_id", "text"):
+        with pytest.raises(BadRowError, match="missing"):
+            LAYOUT.row(1, {**GOOD, column: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (timedelta(1), "a date or a time"),
+        (date(2026, 1, 1), "a date or a time;"),
+        (memoryview(b"x"), "bytes"),
+        (Decimal(1), "a number;"),
+        ({1}, "a list"),
+        (object(), "a value of another type"),
+    ],
+)
+def test_a_value_of_another_type_is_named_by_its_kind(value: object, kind: str) -> None:
+    with pytest.raises(BadRowError, match=f"must be a string, not {kind}"):
+        LAYOUT.row(1, {**GOOD, "text": value})
 
 
 @pytest.mark.parametrize("size", [131_073, 1_000_000])

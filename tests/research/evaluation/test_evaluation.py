@@ -245,7 +245,11 @@ def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
     [
         (lambda d: (d / "test.jsonl").unlink(), "holds no test rows"),
         (lambda d: (d / "test.jsonl").write_text("{"), "test.jsonl: row 1: "),
-        (lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'), "'garden' is not among"),
+        (
+            lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'),
+            "test.jsonl: row 1, field 'label': is not among the task's labels",
+        ),
+        (lambda d: (d / "test.jsonl").write_text('{"text": 1, "label": "kitchen"}'), "field 'text': must be a string"),
         (lambda d: (d / "test.csv").touch(), "test.csv and"),
         pytest.param(
             lambda d: (d / "train.jsonl").write_text('{"id": "a", "text": "x", "label": "kitchen"}\n' * 20),

@@ -111,7 +111,7 @@ def test_an_engine_without_a_text_to_choose_is_not_asked(dpicl: Shell, bills: Pa
 
 def test_a_row_without_an_answer_is_explained(dpicl: Shell, bills: Path) -> None:
     (bills / "test.jsonl").write_text('{"bill": "a", "question": "b"}\n')
-    assert "test.jsonl: row 1 lacks item" in dpicl.fails("eval", bills, "--plan", bills / "plan.yaml")
+    assert "test.jsonl: row 1, field 'item': is missing" in dpicl.fails("eval", bills, "--plan", bills / "plan.yaml")
 
 
 def asked(outputs: Sequence[str | None], *, answer: str = "a red kite", text: str = "what flies") -> Asked:

@@ -61,15 +61,21 @@ def test_types_and_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (row(0, spans=["gout"]), "'gout'"),
-        (row(0, answer="cold"), "'cold'"),
-        (row(0, extra=1), "extra: "),
-        (row(0, spans=[[17, 21]]), "'pain'"),
+        (row(0, spans=["gout"]), "field 'spans': one does not occur"),
+        (row(0, answer="cold"), "field 'answer': is not one of the options"),
+        (row(0, group=None), "field 'group': is missing"),
+        (row(0, spans=[[17, 21]]), "field 'spans': one occurs in the text once more"),
     ],
 )
 def test_rows_that_cannot_be_used(bad: dict[str, Any], why: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"line 1: {why}"):
+    with pytest.raises(ValueError, match=f"row 1, {why}") as caught:
         read(config(tmp_path, [bad]))
+    assert not any(value in str(caught.value) for value in ("gout", "cold", "jaw")), "no value is repeated"
+
+
+def test_further_columns_do_not_matter(tmp_path: Path) -> None:
+    rows = [row(number, note=number, since=float("nan")) for number in range(90)]
+    assert len(read(config(tmp_path, rows)).train)
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:

@@ -1,8 +1,13 @@
 """``dpicl ask`` and ``dpicl batch`` against the service's own application, in this process."""
 
 import json
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from fastapi.testclient import TestClient
 
@@ -100,3 +105,102 @@ def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> 
         assert quiet["answer"] == (row["answer"] if row["score"] == 1 else None)
         assert quiet["score"] == row["score"]
         assert quiet["release"] == row["release"]
+
+
+def test_answers_stay_with_their_rows(dpicl: Shell, tmp_path: Path) -> None:
+    """Rows are put in front, moved and added between two runs; each question is asked once."""
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+
+    def ask_rows(*numbers: int) -> str:
+        rows = [{"id": number, "text": f"toy {number % 10}", "price": float("nan")} for number in numbers]
+        questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        said = dpicl.ok(*batch)
+        told = [json.loads(line, parse_constant=pytest.fail) for line in answers.read_text().splitlines()]
+        assert [(row["id"], row["text"], row["price"]) for row in told] == [
+            (number, f"toy {number % 10}", None) for number in numbers
+        ]
+        return said.splitlines()[-1]
+
+    assert "2 charged, 0 free" in ask_rows(1, 2)
+    releases = {row["id"]: row["release"] for row in map(json.loads, answers.read_text().splitlines())}
+    assert "2 charged, 0 free" in ask_rows(0, 2, 1, 3)
+    assert "0 charged, 1 free" in ask_rows(0, 11, 2, 1, 3), "another row may ask the same"
+    assert ask_rows(1, 2, 3, 0, 11) == f"5 answers in {answers}", "nothing is asked"
+    told = {row["id"]: row["release"] for row in map(json.loads, answers.read_text().splitlines())}
+    assert releases.items() <= told.items()
+    written = answers.read_bytes()
+    answers.write_bytes(written[:-9])
+    assert "0 charged, 1 free" in dpicl.ok(*batch), "a crash cut the last line"
+    answers.write_bytes(written[:-1])
+    dpicl.ok(*batch)
+    assert answers.read_bytes() == written, "a crash cut the line's end alone"
+
+
+def test_a_batch_adds_to_its_own_answers_alone(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text('{"text": "a toy"}\n{"text": "another toy"}\n')
+    dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+    for others in (answers.read_text(), "notes", '{"text": "a toy"}', '{"text": "a toy"}\n', "[]\n"):
+        if others.startswith('{"text": "a toy", "answer'):
+            questions.write_text('{"text": "a toy!"}\n')  # another question than was answered
+        answers.write_text(others)
+        assert "another --out" in dpicl.fails("batch", "toys.colour", questions, "--out", answers)
+        assert answers.read_text() == others
+    before = questions.read_text()
+    assert "another --out" in dpicl.fails("batch", "toys.colour", questions, "--out", questions)
+    assert questions.read_text() == before
+
+
+def test_a_batch_checks_every_row_before_it_asks(dpicl: Shell, tmp_path: Path) -> None:
+    """Errors name row and column, and repeat no value."""
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+    for bad, why in (
+        ('{"text": 5151}', "field 'text': must be a string, not a number"),
+        ('{"text": NaN}', "field 'text': is missing"),
+        ('{"text": ""}', "field 'text': is empty"),
+        ('{"id": "secret"}', "field 'text': is missing"),
+        ('{"text": "secret", "text": "b"}', "field 'text': is given twice"),
+        ('{"text": "secret\\u0000"}', "field 'text': contains a NUL"),
+    ):
+        questions.write_text(f'{{"text": "a toy"}}\n\n{bad}\n')
+        said = dpicl.fails(*batch)
+        assert f"row 3, {why}" in said
+        assert "secret" not in said
+        assert "5151" not in said
+        assert not answers.exists()
+    questions.write_text('{"text": 5151}\n')
+    dpicl.ok(*batch, "--numbers-as-text")
+    assert json.loads(answers.read_text())["text"] == "5151"
+
+
+def test_a_batch_keeps_columns_of_every_type(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.parquet", tmp_path / "answers.jsonl"
+    columns: dict[str, Any] = {
+        "text": ["a toy"],
+        "on": [date(2026, 1, 31)],
+        "at": [datetime(2026, 1, 31, 8)],
+        "price": [Decimal("9.90")],
+        "share": [float("inf")],
+        "photo": [b"\xff"],
+        "places": [[1.5, float("nan")]],
+        "far": pa.array([316_500_000_000], pa.timestamp("s")),
+    }
+    names = [*columns, "note", "note"]
+    pa.parquet.write_table(pa.table([*map(pa.array, columns.values()), pa.array([1]), pa.array([2])], names), questions)
+    _, _, said = dpicl("batch", "toys.colour", questions, "--out", answers)
+    assert "Not kept, since they cannot be read in each row: 'far', 'note'" in said
+    row = json.loads(answers.read_text(), parse_constant=pytest.fail)
+    assert {name: row[name] for name in names} == {
+        "text": "a toy",
+        "on": "2026-01-31",
+        "at": "2026-01-31T08:00:00",
+        "price": "9.90",
+        "share": None,
+        "photo": "_w==",
+        "places": [1.5, None],
+        "far": None,
+        "note": None,
+    }
+    assert dpicl.ok("batch", "toys.colour", questions, "--out", answers).endswith(f"1 answers in {answers}\n")

@@ -75,7 +75,18 @@ class SourceContract(RowsContract):
     def test_it_is_described_and_read_whole(self, write: Write) -> None:
         with write(TICKETS)() as source:
             assert source.described
-            assert list(source.records()) == TICKETS
+            assert [row for _, row in source.records((), whole=True)] == TICKETS
+
+    def test_only_the_needed_columns_are_read_or_all(self, write: Write) -> None:
+        numbers = range(self.first, self.first + len(TICKETS))
+        with write([{**ticket, "text": "one line"} for ticket in TICKETS])() as source:
+            read = list(source.records(["label"]))
+        assert [number for number, _ in read] == list(numbers)
+        assert [row["label"] for _, row in read] == [ticket["label"] for ticket in TICKETS]
+        for needed in (["colour"], ["label", "colour"]):
+            with write(TICKETS)() as source, pytest.raises(BadRowError) as refused:
+                list(source.records(needed, whole=True))
+            assert refused.value.field == "colour"
 
     def test_it_can_be_opened_again(self, write: Write) -> None:
         opened = write(TICKETS)

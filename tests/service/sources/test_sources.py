@@ -21,6 +21,7 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import BadRowError, ExemplarStore, Layout
+from exemplar_store.rows import Unreadable
 from exemplar_store.tables import metadata
 from service.records.database import open_database
 from service.sources.cursor import Cursor
@@ -185,10 +186,26 @@ def test_a_column_that_is_not_needed_may_hold_anything(tmp_path: Path, ending: s
     write(pa.table({"unit_id": ["a", "b"], "text": ["x", "y"], **unreadable}), file := str(tmp_path / f"t.{ending}"))
     with open_file(file) as source:
         assert [row.ignored for row in source.rows(Layout(("text",)))] == [tuple(unreadable)] * 2
-    with open_file(file) as source, pytest.raises(BadRowError) as caught:
-        list(source.records())
-    assert (caught.value.row, caught.value.field) == (2, "far")
-    assert not re.search(r"\d{6}", str(caught.value).partition(ending)[2])
+    with open_file(file) as source:
+        rows = [row for _, row in source.records(["text"], whole=True)]
+    assert [[isinstance(row[name], Unreadable) for name in unreadable] for row in rows] == [[False] * 4, [True] * 4]
+    for name in unreadable:
+        with open_file(file) as source, pytest.raises(BadRowError) as caught:
+            list(source.rows(Layout((name,), columns={}, numbers_as_text=True)))
+        assert (caught.value.row, caught.value.field) == (1, name), "it is missing there"
+        with open_file(file) as source, pytest.raises(BadRowError) as caught:
+            list(source.rows(Layout(("text",), name)))
+        assert not re.search(r"\d{6}", str(caught.value).partition(ending)[2])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_columns_that_share_a_name_matter_where_it_is_needed(tmp_path: Path, ending: str) -> None:
+    columns = [pa.array([value]) for value in ("ann", "hello", "one", "two")]
+    write = pyarrow.parquet.write_table if ending == "parquet" else pyarrow.feather.write_feather
+    write(pa.table(columns, ["unit_id", "text", "note", "note"]), file := str(tmp_path / f"t.{ending}"))
+    assert read(file, Layout(("text",)))[1] == [{"unit_id": "ann", "text": "hello"}]
+    with pytest.raises(BadRowError, match="'note': is named twice"):
+        read(file, Layout(("note",)))
 
 
 def test_only_the_columns_that_are_needed_are_read_and_the_others_are_named(tmp_path: Path) -> None:
@@ -299,6 +316,120 @@ def test_a_query_goes_on_where_it_ended(shop: str, tmp_path: Path) -> None:
             Cursor.open("price", file, "0")
 
 
+def test_an_overlap_finds_rows_that_are_committed_late(database_url: str, tmp_path: Path) -> None:
+    file, sqlite = tmp_path / "shop.cursor", database_url.startswith("sqlite")
+    engine = sa.create_engine(database_url)
+    columns = [sa.Column("customer", sa.Text), sa.Column("updated_at", sa.DateTime)]
+    tickets = sa.Table("tickets", sa.MetaData(), *columns)
+    tickets.create(engine)
+    after = "datetime(:since, '-1 hour')" if sqlite else "CAST(:since AS timestamp) - INTERVAL '1 hour'"
+
+    def read(*changes: tuple[str, int]) -> set[str]:
+        rows = [{"customer": who, "updated_at": datetime.datetime(2026, 2, 1, 10, at)} for who, at in changes]
+        with engine.begin() as connection:
+            connection.execute(sa.insert(tickets), rows)
+        cursor = Cursor.open("updated_at", file, "2026-01-01")
+        query = "SELECT customer, customer AS text, updated_at FROM tickets WHERE updated_at > "
+        with open_query(database_url, query + after, cursor) as source:
+            found = {row.unit_id for row in source.rows(Layout(("text",), "customer"))}
+        cursor.save()
+        return found
+
+    assert read(("ana", 30)) == {"ana"}
+    assert read(("bo", 30), ("cy", 29)) >= {"bo", "cy"}
+    engine.dispose()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("9e999", "row 2, field 'at': is infinite"),
+        ("'inf'", "row 2, field 'at': is infinite"),
+        ("'later'", "row 2, field 'at': is of another type"),
+        ("x'00'", "row 2, field 'at': is neither a number"),
+        ("cast(x'e9' AS text)", "row 2, field 'at': is text that is not UTF-8"),
+    ],
+)
+def test_a_cursor_goes_on_after_a_time_or_a_number(shop: str, tmp_path: Path, value: str, message: str) -> None:
+    """An infinite one would be the last: no row comes after it."""
+    cursor = Cursor.open("at", tmp_path / "shop.cursor", "2497")
+    query = "SELECT customer, body, iif(price = 2499, {}, price) AS at FROM tickets WHERE price > :since"
+    with open_query(shop, query.format(value), cursor) as source, pytest.raises(BadRowError, match=message) as caught:
+        list(source.rows(Layout(("body",), "customer")))
+    assert "later" not in str(caught.value).partition("of another type")[0]
+    assert cursor.since == "2497"
+
+
+def test_a_cursor_that_nothing_comes_after_is_refused(tmp_path: Path) -> None:
+    for start in ("inf", "-Infinity", "nan"):
+        with pytest.raises(ValueError, match="--since"):
+            Cursor.open("at", tmp_path / "none.cursor", start)
+    (tmp_path / "shop.cursor").write_text('{"at": Infinity}')
+    with pytest.raises(ValueError, match=r"shop\.cursor"):
+        Cursor.open("at", tmp_path / "shop.cursor", None)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_values_of_a_database_that_cannot_be_read_matter_where_they_are_needed(shop: str) -> None:
+    def read(query: str) -> list[str]:
+        with open_query(shop, query) as source:
+            return [row.fields["text"] for row in source.rows(Layout(("text",)))]
+
+    broken = "cast(x'436166e9' AS text)"
+    assert read(f"SELECT 'ann' AS unit_id, 'hello' AS text, {broken} AS note, 1 AS n, 2 AS n") == ["hello"]
+    for needed in (f"'ann' AS unit_id, {broken} AS text", f"{broken} AS unit_id, 'hello' AS text"):
+        with pytest.raises(BadRowError, match=r"row 1, field '\w+': is text that is not UTF-8") as caught:
+            read(f"SELECT {needed}")
+        assert "Caf" not in str(caught.value)
+    with pytest.raises(BadRowError, match="'text': is named twice"):
+        read("SELECT 'ann' AS unit_id, 'hello' AS text, 'x' AS text")
+
+
+POSTGRES_VALUES = """SELECT 'ann' AS unit_id, 'hello' AS text, 'infinity'::timestamptz AS a, '0044-03-15 BC'::date AS b,
+ARRAY['infinity'::timestamp] AS c, '[2020-01-01,infinity)'::daterange AS d, 'NaN'::numeric AS e, '\x00'::bytea AS f,
+point(1, 2) AS g, '{"a": 1}'::jsonb AS h, '24:00'::time AS i, row(1, 'a') AS j, 1 AS k, 2 AS k"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_values_of_postgresql_that_cannot_be_read_matter_where_they_are_needed(database_url: str) -> None:
+    def read(query: str, layout: Layout) -> list[str]:
+        with open_query(database_url, query) as source:
+            return [row.fields["text"] for row in source.rows(layout)]
+
+    assert read(POSTGRES_VALUES, Layout(("text",))) == ["hello"]
+    with pytest.raises(BadRowError, match="row 1, field 'b': is a value of the type date that cannot be read"):
+        read(POSTGRES_VALUES, Layout(("text",), "b"))
+    for query in ("SELECT 'Jane' AS unit_id, text::int AS text FROM (VALUES ('Doe')) AS t (text)", "SELECT 'Doe'::int"):
+        with pytest.raises(ValueError, match="22P02") as caught:
+            read(query, Layout(("text",)))
+        assert "Doe" not in str(caught.value)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("with_cursor", [False, True])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        """json_extract('{"a":1}', '$.a') = 1""",
+        "body <> ' :x'",
+        "body <> 'it''s :since'",
+        """body <> ':x' /* :y "' */ -- :z""",
+        'body <> ":x"',
+        r"body <> 'a\:b' AND '50%' LIKE '50%'",
+    ],
+)
+def test_a_colon_in_a_literal_or_a_comment_begins_no_parameter(
+    shop: str, tmp_path: Path, condition: str, with_cursor: bool
+) -> None:
+    cursor = Cursor.open("price", tmp_path / "shop.cursor", "2397") if with_cursor else None
+    bound = ":since" if with_cursor else "2397"
+    query = "SELECT customer, body, price FROM tickets WHERE price > {} AND "
+    with open_query(shop, query.format(bound) + condition, cursor) as source:
+        assert len(list(source.rows(Layout(("body",), "customer")))) == 102
+
+
 def test_the_database_is_released_with_the_last_row(shop: str) -> None:
     """The work on the rows may take an hour, and servers end transactions that are idle."""
     options = {"connect_args": {"options": "-c lock_timeout=1s"}} if shop.startswith("postgresql") else {}
@@ -347,6 +478,8 @@ def test_a_mistyped_database_is_not_created(tmp_path: Path) -> None:
         ("price", "SELECT customer, body, price FROM tickets WHERE price > :since + :more", "--cursor"),
         (None, "SELECT customer, body, price FROM tickets WHERE price > :since", "--cursor"),
         ("price", "SELECT customer, body FROM tickets WHERE price > :since", "'price'"),
+        ("price", "SELECT customer, body, price, price FROM tickets WHERE price > :since", "several columns 'price'"),
+        ("price", "SELECT customer, body, price FROM tickets WHERE body <> ':since'", "--cursor"),
     ],
 )
 def test_a_query_and_a_cursor_that_do_not_fit(

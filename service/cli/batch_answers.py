@@ -1,0 +1,111 @@
+"""The answers of a batch on disk, one a line. Each belongs to its row, wherever that stands in the input."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from exemplar_store.rows import Unreadable
+
+
+def as_json(row: Mapping[str, object]) -> tuple[dict[str, Any], set[str]]:
+    """A row that can be written as JSON, and the names of the columns that cannot, which are null in it.
+
+    Neither can numbers that are infinite, or none. Dates and times are in ISO 8601, bytes in URL-safe base64.
+    """
+    lost = {name for name, value in row.items() if isinstance(value, Unreadable)}
+    kept = {name: None if name in lost else value for name, value in row.items()}
+    written = to_jsonable_python(kept, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=True)
+    return written, lost
+
+
+class BatchAnswers:
+    """The answers in a file, of this run and earlier ones.
+
+    Args:
+        file: the file; it need not exist.
+        rows: the input's rows, as they can be written as JSON.
+        names: names of the members that an answer adds to its row.
+        release: one of them that every answer has.
+
+    Raises:
+        ValueError: the file holds something else, or an answer to a row that is not in the input. It is not changed.
+    """
+
+    def __init__(self, file: Path, rows: Sequence[Mapping[str, Any]], names: Collection[str], release: str) -> None:
+        self._file = file
+        self._rows = rows
+        self._places: list[int] = []
+        self._lines: dict[int, bytes] = {}
+        written = file.read_bytes() if file.exists() else b""
+        *whole, half = written.split(b"\n")
+        cut = bool(half) and _object(half) is None
+        if cut and not half.startswith(b"{"):
+            raise self._other()
+        at = defaultdict[str, deque[int]](deque)
+        for place, row in enumerate(rows):
+            at[_key(row)].append(place)
+        for line in whole if cut or not half else [*whole, half]:
+            answer = _object(line)
+            if answer is None or release not in answer:
+                raise self._other()
+            row = {name: value for name, value in answer.items() if name not in names}
+            if not (places := at[_key(row)]):
+                raise ValueError(
+                    f"{file} has an answer to a row that is not in the input, or is not the same there: choose another "
+                    "--out. Questions that were answered are free"
+                )
+            self._note(places.popleft(), line)
+        if half:
+            with file.open("r+b") as stream:  # a crash cut its last line
+                stream.truncate(len(written) - len(half))
+                stream.seek(0, os.SEEK_END)
+                stream.write(b"" if cut else half + b"\n")
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def open_places(self) -> list[int]:
+        """The places of the rows without an answer."""
+        return [place for place in range(len(self._rows)) if place not in self._lines]
+
+    def add(self, place: int, answer: Mapping[str, Any]) -> None:
+        """Add an answer to the row at a place; it is on disk when this returns."""
+        line = json.dumps({**self._rows[place], **answer}, default=str).encode()
+        with self._file.open("ab") as stream:
+            stream.write(line + b"\n")
+        self._note(place, line)
+
+    def sort(self) -> None:
+        """Put the answers into the order of the input; a crash leaves the old file or the new one."""
+        if self._places == sorted(self._places):
+            return
+        new = self._file.with_name(f".{self._file.name}.new")
+        new.write_bytes(b"".join(self._lines[place] + b"\n" for place in sorted(self._lines)))
+        os.replace(new, self._file)
+
+    def _note(self, place: int, line: bytes) -> None:
+        self._places.append(place)
+        self._lines[place] = line
+
+    def _other(self) -> ValueError:
+        return ValueError(f"{self._file} holds other lines than answers of `dpicl batch`: choose another --out")
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
