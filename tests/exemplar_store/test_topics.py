@@ -5,13 +5,13 @@ There are more units than a page of topics holds, or are read at once, so each p
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from exemplar_store import Exemplar, ExemplarStore, KnowledgeBase, Nearest, OnTopic, Row, Slot, TopicList
+from exemplar_store import ExemplarStore, KnowledgeBase, Nearest, OnTopic, Row, Slot, TopicList
 from exemplar_store.ingest import WRITE_BATCH
 from exemplar_store.topics import PAGE
 
@@ -25,12 +25,11 @@ def product(unit: int) -> str:
     return (*TOPICS, "tent")[zlib.crc32(b"unit %d" % unit) % 4]
 
 
-def of(exemplar: Exemplar) -> int | None:
-    label = exemplar.fields["label"]
-    return TOPICS.index(label) if label in TOPICS else None
+def by_label(fields: Mapping[str, str]) -> int | None:
+    return TOPICS.index(fields["label"]) if fields["label"] in TOPICS else None
 
 
-FIRST, SECOND = (TopicList(version, "mood", len(TOPICS), of) for version in (1, 2))
+FIRST, SECOND = (TopicList(version, "mood", len(TOPICS), by_label) for version in (1, 2))
 
 
 def rows(units: Sequence[int], label: Callable[[int], str] = product, each: int = 1) -> list[Row]:
