@@ -41,6 +41,10 @@ _COLUMNS: dict[str, Callable[[ApiKey], object]] = {
 }
 
 
+def _limit_help(name: str) -> str | None:
+    return KeyLimits.model_fields[name].description
+
+
 @app.command()
 def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
     """Create a key and print its token, once: only a hash is kept."""
@@ -59,10 +63,30 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def limit(key_id: KeyId, wanted: KeyLimits) -> None:
-    """Replace a key's limits. An omitted option removes that limit."""
-    key = do(keys.limit, _whole(key_id), wanted)
-    typer.echo(f"{key.name}: {_answers(key)} answers")
+def limit(
+    key_id: KeyId,
+    quota: Annotated[int | None, typer.Option(help=_limit_help("quota"))] = None,
+    rate_per_minute: Annotated[int | None, typer.Option(help=_limit_help("rate_per_minute"))] = None,
+    no_quota: Annotated[bool, typer.Option("--no-quota")] = False,
+    no_rate_per_minute: Annotated[bool, typer.Option("--no-rate-per-minute")] = False,
+) -> None:
+    """Change a key's limits: those that are named. The others stay.
+
+    Args:
+        no_quota: Let it be charged as many answers as the budgets allow.
+        no_rate_per_minute: Let it send any number of requests.
+    """
+    changes: dict[str, int | None] = {}
+    for name, value, unlimited in (
+        ("quota", quota, no_quota),
+        ("rate_per_minute", rate_per_minute, no_rate_per_minute),
+    ):
+        if unlimited and value is not None:
+            raise ValueError(f"--{name.replace('_', '-')}: give a number, or remove the limit, not both")
+        if unlimited or value is not None:
+            changes[name] = value
+    key = do(keys.limit, _whole(key_id), KeyLimits(**changes))
+    typer.echo(f"{key.name}: {_answers(key)} answers, {key.rate_per_minute or 'any number of'} requests per minute")
 
 
 @app.command()

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from accounting.ledger.entries import parts
 from accounting.ledger.errors import did_you_mean
@@ -55,11 +55,17 @@ class NewKey(BaseModel):
 
 
 class KeyLimits(BaseModel):
-    """Both limits of a key; null: unlimited."""
+    """The limits of a key to change. null: unlimited; left out: as it is."""
 
     model_config = inputs(quota=1000, rate_per_minute=None)
-    quota: Quota
-    rate_per_minute: RatePerMinute
+    quota: Quota = None
+    rate_per_minute: RatePerMinute = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("name a limit to change")
+        return self
 
 
 class Rotation(BaseModel):
@@ -169,8 +175,8 @@ def list_(_actor: Actor, records: Records) -> builtins.list[ApiKey]:
 
 @command(Right.DECIDE)
 def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> ApiKey:
-    """Replace a key's limits. What it was charged stays charged."""
-    limits = wanted.model_dump()
+    """Change a key's limits: those that are named. What it was charged stays charged."""
+    limits = wanted.model_dump(exclude_unset=True)
     return ApiKey.of(records.keys.limit(key_id, **limits, by=actor.id))
 
 

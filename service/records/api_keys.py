@@ -146,20 +146,29 @@ class ApiKeys:
         """The names of all keys, by id."""
         return {key.id: key.name for key in self.list()}
 
-    def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> StoredKey:
+    def limit(self, key_id: str, *, by: str = "", **changes: int | None) -> StoredKey:
         """Change a key's limits. Answers charged to it stay charged: a quota below their number is used up.
+
+        Args:
+            key_id: id of the key.
+            by: the admin who changes them, for the audit trail.
+            changes: ``quota``, ``rate_per_minute`` or both, None being unlimited; what is left out stays.
 
         Raises:
             UnknownKeyError: no key has this id, or it was revoked.
         """
         with self._database.begin() as connection:
             chosen = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-            limited = sa.update(api_keys).where(chosen).values(rate_per_minute=rate_per_minute)
-            if not connection.execute(limited).rowcount:
+            # Writes first, so that no other admin changes a limit meanwhile.
+            kept = {"rate_per_minute": api_keys.c.rate_per_minute} | {
+                name: limit for name, limit in changes.items() if name == "rate_per_minute"
+            }
+            if not connection.execute(sa.update(api_keys).where(chosen).values(kept)).rowcount:
                 raise _unknown(key_id)
-            set_quota(connection, key_id, quota)
+            if "quota" in changes:
+                set_quota(connection, key_id, changes["quota"])
             changed = _read(connection.execute(_KEYS.where(chosen)).one())
-            limits = KeyChanged(key=key_id, quota=quota, rate_per_minute=rate_per_minute, by=by)
+            limits = KeyChanged(key=key_id, quota=changed.quota, rate_per_minute=changed.rate_per_minute, by=by)
             trail.append(connection, self._clock(), limits)
         return changed
 

@@ -35,7 +35,9 @@ async def list_keys(caller: Admin, window: Paging) -> Page[ApiKey]:
 
 @router.patch("/{key_id}", summary="Change a key's limits", responses=_UNKNOWN)
 async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> ApiKey:
-    """Charged answers stay charged: a quota below that counts as used up."""
+    """A limit that is left out stays; null removes it. Charged answers stay charged: a quota below their number is used
+    up.
+    """
     return await caller.do(keys.limit, key_id, body)
 
 

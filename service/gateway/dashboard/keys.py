@@ -45,7 +45,8 @@ async def key(visit: Visit) -> Response:
 @pages.post("/keys/{id}/limits", again=key)
 async def limit(visit: Visit) -> Response:
     """Change what a key may do from now on."""
-    key = await visit.do(commands.limit, visit.path("id"), visit.read(KeyLimits))
+    unlimited = {name: None for name in KeyLimits.model_fields if name in visit.form and not visit.field(name)}
+    key = await visit.do(commands.limit, visit.path("id"), visit.read(KeyLimits, **unlimited))
     return visit.redirect("/keys", done=f"The new limits of “{key.name}” apply from now on.")
 
 

@@ -160,7 +160,13 @@ def test_keys(dpicl: Shell, plan_file: Path) -> None:
     assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["toys.colour", "toys"], 5)
     assert made["expires_at"] > made["created_at"]
     assert "scope" in dpicl.fails("keys", "create", "a", "--role", "admin", *scoped)
-    assert "0 of any answers" in dpicl.ok("keys", "limit", made["id"])
+    assert "name a limit" in dpicl.fails("keys", "limit", made["id"])
+    limited = dpicl.ok("keys", "limit", made["id"], "--rate-per-minute", 9)
+    assert "0 of 5 answers, 9 requests per minute" in limited, "the quota was not named, and stays"
+    assert "0 of 7 answers, 9 requests" in dpicl.ok("keys", "limit", made["id"], "--quota", 7)
+    assert "not both" in dpicl.fails("keys", "limit", made["id"], "--quota", 7, "--no-quota")
+    assert "0 of any answers, 9 requests" in dpicl.ok("keys", "limit", made["id"], "--no-quota")
+    assert "any number of requests" in dpicl.ok("keys", "limit", made["id"], "--no-rate-per-minute")
     assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1").startswith("dpicl_")
     assert "toys.colour" in dpicl.ok("keys", "list")
     dpicl.ok("keys", "revoke", made["id"])

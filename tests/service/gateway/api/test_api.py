@@ -545,6 +545,10 @@ def test_a_quota_is_below_the_budget_and_shown_in_headers(api: Api) -> None:
     limits = {"quota": 2, "rate_per_minute": 100}
     assert api("admin", "PATCH", f"/v1/keys/{key}", json=limits).json()["charged"] == 1
     assert api.ask("another toy", role="few").status_code == 200
+    for change, quota, rate in (({"rate_per_minute": 9}, 2, 9), ({"quota": None}, None, 9), ({"quota": 3}, 3, 9)):
+        changed = api("admin", "PATCH", f"/v1/keys/{key}", json=change).json()
+        assert (changed["quota"], changed["rate_per_minute"]) == (quota, rate), "what is left out stays"
+    problem(api("admin", "PATCH", f"/v1/keys/{key}", json={}), 422, "invalid-request")
     api("admin", "PATCH", f"/v1/keys/{key}", json={"quota": None, "rate_per_minute": 1})
     api.ask("another toy", role="few")  # the one request of this minute, unless earlier ones used it up
     slow = api.ask("another toy", role="few")

@@ -64,6 +64,10 @@ def test_limits_change_from_the_next_request_on(browser: Browser) -> None:
     refused = browser.refused(limits, {"quota": "", "rate_per_minute": "x"}, "rate_per_minute")
     assert re.findall(r'name="(?:quota|rate_per_minute)" type="text" value="(.*?)"', refused) == ["", "x"]
     assert (key(browser, "ana").quota, key(browser, "ana").rate_per_minute) == (1, None)
+    assert browser.done(limits, {"rate_per_minute": "7"}) == "/keys"
+    assert (key(browser, "ana").quota, key(browser, "ana").rate_per_minute) == (1, 7), "a field that is not sent stays"
+    assert browser.done(limits, {"quota": "", "rate_per_minute": "7"}) == "/keys"
+    assert (key(browser, "ana").quota, key(browser, "ana").rate_per_minute) == (None, 7)
     assert browser.post("/keys/nobody/limits", {"quota": ""}).status_code == 404
 
 
