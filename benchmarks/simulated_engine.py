@@ -21,7 +21,15 @@ from service.engines.configs import NearestExemplarConfig
 from service.engines.protocol import EngineInfo
 from service.engines.task import Sentence, TaskSpec, ZeroShot
 from service.records.telemetry.logs import configure_logs
-from service.serving.application import Beside, EmbedderDeployment, EngineDeployment, Ingress, PrivateWork, deployment
+from service.serving.application import (
+    Beside,
+    EmbedderDeployment,
+    EngineDeployment,
+    Ingress,
+    PrivateWork,
+    TurnsDeployment,
+    deployment,
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,8 @@ def application(
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     embeds = EmbedderDeployment.options(**embedder, logging_config=quiet).bind(1)
     answers = SimulatedEngineDeployment.options(**engine, logging_config=quiet).bind(simulation)
-    beside = Beside(NearestExemplarConfig(), answers, embeds, None)
     place = {"ray_actor_options": ingress["ray_actor_options"]}
+    turns = TurnsDeployment.options(**place, logging_config=quiet).bind()
+    beside = Beside(NearestExemplarConfig(), answers, embeds, None, turns)
     work = PrivateWork.options(**place, logging_config=quiet).bind(beside)
     return Ingress.options(**ingress, logging_config=quiet).bind(beside, work, None)

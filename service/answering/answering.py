@@ -458,14 +458,14 @@ class Answering:
         spec, fields, measured = question.spec, question.fields, question.measured
         departure = question.departure or Departure(spec.latency_grain_s)
         try:
-            async with self.stages.turn(measured.work_s) as turn:
+            async with self.stages.turn(measured.turn_s) as turn:
                 ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
                 vector = question.vector
                 if vector is None and question.task.order == "nearest":
                     vector = await self.stages.embed(spec, fields)
                 times = measured.times(ready.zero_shot.tokens)
                 ready = await ready.in_turn(times * measured.work_s)
-                await turn.end(times * measured.work_s)
+                await turn.end(times * measured.turn_s)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.

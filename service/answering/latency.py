@@ -16,7 +16,7 @@ from service.problem_kinds import ProblemKind, RefusalError
 
 UNPADDED = "Latency is not padded here: how long an answer takes can reveal private exemplars."
 
-SMALLEST_S = 0.2
+SMALLEST_S = 0.3
 """The shortest grain that is chosen where none is set."""
 
 _ROOMY = 1.5  # times what the largest slots took when they were measured: a busy machine is slower
@@ -72,6 +72,11 @@ class Measured(Work):
     chosen: bool = False
     blocks: int = 0
     rows_s: float = 0.0
+
+    @property
+    def turn_s(self) -> float:
+        """Seconds that the private part of an answer has to itself, if its question is no longer than the measured."""
+        return _ROOMY * self.work_s
 
     def times(self, tokens: int) -> float:
         """How much longer slots may take for a question of this many tokens: a factor of 1 or more.

@@ -12,6 +12,7 @@ So private parts are not slowed by each other, and no call shows how long a priv
 
 import asyncio
 import math
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -31,7 +32,7 @@ class Turns:
     def __init__(self) -> None:
         self._queue = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._number = 0
+        self._number = secrets.randbits(48)  # no turn of an earlier process is taken for one of this
         self._ends = 0.0  # of the latest turn
         self._ends_about = 0.0
         self._waiting_s = 0.0

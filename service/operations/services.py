@@ -87,6 +87,7 @@ def open_services(
     realign: RealignConfig | None = None,
     steerer: Steerer | None = None,
     apart: Apart | None = None,
+    turns: Turns | None = None,
 ) -> Services:
     """Put an engine and an embedder beside the records.
 
@@ -99,6 +100,7 @@ def open_services(
         realign: model that fits released texts to questions as they were asked; None: they stay as released.
         steerer: engine that answers redacted texts, by the bundles that it has; None: no engine can be steered.
         apart: process that reads whole knowledge bases; None: this process does.
+        turns: turns to ask the engine, where other processes ask it, too; None: this one alone does.
 
     Raises:
         SanitizersMissingError: questions are to be sanitised, and the settings provide no sanitiser for them.
@@ -114,7 +116,7 @@ def open_services(
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = WithNotice(engine, " ".join(notices))
-    turns = NoTurns() if settings.latency_unpadded else Turns()
+    turns = NoTurns() if settings.latency_unpadded else turns or Turns()
     stages = Stages(engine, embedder, settings.query_timeout_s, turns)
     blocks = KeptBlocks(stages, records.store, records.audit)
     grains = Grains()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
+from typing_extensions import override
 
 from accounting.ledger.errors import LedgerError
 from exemplar_store import ExemplarStoreError, PackedSlots
+from service.answering.turns import Turns
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.embedding.embedder import Embedder
 from service.engines.errors import EngineUnavailableError
@@ -162,6 +164,56 @@ class EngineDeployment:
             self._engine.close()
 
 
+@deployment
+class TurnsDeployment:
+    """Turns to ask the engine (:class:`service.answering.turns.Turns`), for all processes that do.
+
+    It has one replica: two would not know of each other's turns.
+    """
+
+    def __init__(self) -> None:
+        configure_logs()
+        self._turns = Turns()
+
+    async def begin(self, about_s: float, most_s: float) -> int:
+        """Wait for a turn: its number."""
+        return await self._turns.begin(about_s, most_s)
+
+    async def end(self, number: int, after_s: float) -> None:
+        """End a turn after some seconds."""
+        await self._turns.end(number, after_s)
+
+    async def wait_s(self) -> float:
+        """Seconds that one would wait now."""
+        return await self._turns.wait_s()
+
+
+class RemoteTurns(Turns):
+    """The deployment :class:`TurnsDeployment` as :class:`service.answering.turns.Turns`.
+
+    All raise EngineUnavailableError if it does not answer.
+    """
+
+    def __init__(self, handle: DeploymentHandle[Any]):
+        super().__init__()
+        self._handle = handle
+
+    @override
+    async def begin(self, about_s: float, most_s: float) -> int:
+        return cast(int, await self._ask("begin", about_s, most_s))
+
+    @override
+    async def end(self, number: int, after_s: float = 0.0) -> None:
+        await self._ask("end", number, after_s)
+
+    @override
+    async def wait_s(self) -> float:
+        return cast(float, await self._ask("wait_s"))
+
+    async def _ask(self, method: str, *args: float) -> Any:
+        return await call("deployment for turns", self._handle, method, *args)
+
+
 _IN_WORDS = {"write": "write an answer", "keep": "read exemplars ahead"}
 """Methods, for errors."""
 
@@ -212,12 +264,14 @@ class Beside:
         engine: engine that answers.
         embedder: sentence embeddings.
         local: then answers slots instead of the engine.
+        turns: turns to ask the engine.
     """
 
     config: EngineConfig
     engine: DeploymentHandle[Any]
     embedder: DeploymentHandle[Any]
     local: DeploymentHandle[Any] | None
+    turns: DeploymentHandle[Any]
 
 
 def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart: Apart | None = None) -> Services:
@@ -238,6 +292,7 @@ def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart
         realign=getattr(beside.config, "realign", None),
         steerer=None if restore is None else RemoteSteerer(restore),
         apart=apart,
+        turns=RemoteTurns(beside.turns),
     )
 
 
@@ -336,6 +391,7 @@ def build(args: dict[str, Any]) -> Application:
         local = beside.bind(NearestExemplarConfig(), embedder)
     if checked.restore is not None:
         restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
-    others = Beside(checked.engine, engine, embedder, local)  # Serve puts handles where applications are
+    turns = TurnsDeployment.bind()  # type: ignore[attr-defined]
+    others = Beside(checked.engine, engine, embedder, local, turns)  # Serve puts handles where applications are
     work = PrivateWork.bind(others)  # type: ignore[attr-defined]
     return Ingress.bind(others, work, restore)  # type: ignore[attr-defined]

@@ -121,6 +121,7 @@ def test_serve_queues_nothing(overlay: str):
         application.PrivateWork,
         application.EngineDeployment,
         application.EmbedderDeployment,
+        application.TurnsDeployment,
     ):
         assert one.max_ongoing_requests > 10_000, "as many as DPICL_MAX_QUERIES_IN_FLIGHT may allow"
         assert one.max_queued_requests == -1

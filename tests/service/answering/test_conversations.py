@@ -12,6 +12,7 @@ import httpx2
 import openai
 import pytest
 
+from accounting.ledger.charges import AnswersExhaustedError
 from accounting.plans.plan import PlanError, calibrate_plan, load_plan
 from service.answering.answering import Answer
 from service.answering.conversations import ContextNotSupportedError, Conversation, Turn
@@ -248,3 +249,14 @@ def test_each_turn_is_sanitised_before_it_is_rewritten(
     prompts = asyncio.run(run())
     assert sum(prompt.startswith("Rewrite") for prompt in prompts) == 2
     assert not [prompt for prompt in prompts if any(word in prompt for word in SECRET.split())]
+
+
+async def test_a_used_up_task_refuses_before_anything_is_rewritten(tmp_path: Path) -> None:
+    """What was answered stays free."""
+    async with remote(tmp_path, plan=REWRITES.replace("answers: 20", "answers: 1")) as (services, server):
+        first = await ask(services, conversation())
+        asked = len(server.asked)
+        with pytest.raises(AnswersExhaustedError):
+            await ask(services, conversation(*TURNS[:2], ("user", "From Italy. Is it blue?")))
+        assert len(server.asked) == asked
+        assert (await ask(services, conversation())).release == first.release
