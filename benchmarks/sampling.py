@@ -51,7 +51,8 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
         store.create(connection, NAME, public_size=size, fields=["text", "label"], embedded_field="text")
         keys = store.keyring.of(connection.execute(knowledge_bases.select()).one())
         dimension = DIMENSION if embeddings else 0
-        connection.execute(knowledge_bases.update().values(next_position=size, embedding_dimension=dimension))
+        filled = {"next_position": size, "uploads": 1, "embedding_dimension": dimension}
+        connection.execute(knowledge_bases.update().values(filled))
     engine.dispose()  # only a sole connection can switch off the journal
     packed = list(_exemplars(embeddings))
 
@@ -70,7 +71,7 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
     raw.execute("PRAGMA cache_size=-500000")
     raw.execute("BEGIN")
     raw.executemany("INSERT INTO units VALUES (1, ?, ?)", ((position, os.urandom(16)) for position in range(size)))
-    raw.executemany("INSERT INTO exemplars VALUES (1, ?, ?, ?, ?)", rows())
+    raw.executemany("INSERT INTO exemplars VALUES (1, ?, ?, 1, 0, ?, ?)", rows())
     raw.execute("COMMIT")
     raw.execute("PRAGMA journal_mode=WAL")
     raw.close()

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from exemplar_store.knowledge_base import KnowledgeBaseRow, change, find
+from exemplar_store.staging import discard
 from exemplar_store.tables import units
 
 FIRST = (1,)
@@ -47,7 +48,7 @@ def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = N
 
 def unrecognised(connection: sa.Connection, row: KnowledgeBaseRow, first: int = 0) -> bool:
     """Whether a position from ``first`` on has lost its tag, so that its unit would not be recognised."""
-    here = sa.and_(units.c.kb_id == row.id, units.c.position >= first)
+    here = sa.and_(units.c.kb_id == row.id, units.c.position >= first, units.c.position < row.next_position)
     known = connection.execute(sa.select(sa.func.count()).select_from(units).where(here)).scalar_one()
     return bool(known < row.next_position - first)
 
@@ -73,6 +74,7 @@ def note_lost_arrivals(connection: sa.Connection, name: str) -> None:
         name: name of the knowledge base; without effect if the restore lost it, too.
     """
     if row := find(connection, name, lock=True):
+        discard(connection, row)  # its units would be at positions that are given out now
         change(connection, row, next_position=row.next_position + 1)
 
 

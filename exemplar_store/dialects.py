@@ -15,6 +15,9 @@ from exemplar_store.errors import DatabaseInUseError
 
 _CHECKPOINT_WAIT_MS = 2000
 """Far longer than a sample takes to read."""
+_LARGE_LOG_PAGES = 1 << 14
+"""64 MiB."""
+_SHORT_WAIT_MS = 100
 _ENDED_S = 2.0
 """PostgreSQL takes a moment to end the session of a closed connection."""
 _OTHERS = sa.text(
@@ -111,6 +114,25 @@ def empty_write_ahead_log(database: sa.Engine) -> None:
     with closing(database.raw_connection()) as connection, closing(connection.cursor()) as cursor:
         (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
         cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+        try:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout={patience}")
+
+
+def bound_write_ahead_log(database: sa.Engine) -> None:
+    """On SQLite, begin the log anew if it is large: while some reader reads, whichever, the file only grows.
+
+    For a tenth of a second at most no connection can write.
+    """
+    if database.dialect.name != "sqlite":
+        return
+    with closing(database.raw_connection()) as connection, closing(connection.cursor()) as cursor:
+        (_busy, pages, _copied) = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if pages <= _LARGE_LOG_PAGES:
+            return
+        (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+        cursor.execute(f"PRAGMA busy_timeout={_SHORT_WAIT_MS}")
         try:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:

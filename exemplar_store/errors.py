@@ -108,6 +108,16 @@ class UnitTooLargeError(ExemplarStoreError, ValueError):
         self.units = units
 
 
+class UploadLostError(ExemplarStoreError):
+    """An upload that another process cleared, since its own gave no sign of life for more than a minute."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The upload was interrupted for more than a minute, and another process took it for dead. Nothing was "
+            "stored; upload again."
+        )
+
+
 class DatabaseInUseError(ExemplarStoreError):
     """Another process has the database open."""
 

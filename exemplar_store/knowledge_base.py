@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from exemplar_store.dialects import as_utc
 from exemplar_store.errors import InvalidKnowledgeBaseError
-from exemplar_store.tables import knowledge_bases
+from exemplar_store.tables import knowledge_bases, staged_uploads
 
 KnowledgeBaseRow = sa.Row[tuple[object, ...]]
 Progress = Callable[[int, int], None]
@@ -87,9 +87,19 @@ def change(connection: sa.Connection, row: KnowledgeBaseRow, **values: object) -
     connection.execute(sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id).values(values))
 
 
+def as_published(connection: sa.Connection, row: KnowledgeBaseRow, **values: object) -> KnowledgeBaseRow:
+    """The row as it will be with other values in some columns, for work on what is not published yet."""
+    columns = [
+        sa.literal(values[column.name], column.type).label(column.name) if column.name in values else column
+        for column in knowledge_bases.c
+    ]
+    return connection.execute(sa.select(*columns).where(knowledge_bases.c.id == row.id)).one()
+
+
 def delete_empty(connection: sa.Connection, row: KnowledgeBaseRow) -> bool:
-    """Delete a row that never had a unit; whether it never had."""
-    never = sa.and_(knowledge_bases.c.id == row.id, knowledge_bases.c.next_position == 0)
+    """Delete a row that never had a unit, and to which no upload is being written; whether there was such a row."""
+    staged = sa.exists().where(staged_uploads.c.kb_id == row.id)
+    never = sa.and_(knowledge_bases.c.id == row.id, knowledge_bases.c.next_position == 0, ~staged)
     return bool(connection.execute(sa.delete(knowledge_bases).where(never)).rowcount)
 
 

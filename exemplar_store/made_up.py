@@ -13,7 +13,7 @@ from exemplar_store.dialects import reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot, content, pack
 from exemplar_store.nearness import Nearest
-from exemplar_store.reading import fill
+from exemplar_store.reading import Edition, fill
 from exemplar_store.slots import SlotRule, read_slots
 from exemplar_store.tables import exemplars as private
 from exemplar_store.tables import unit_topics
@@ -23,6 +23,7 @@ _READS = 5
 _MOST_ROWS, _MOST_PAGES = 8192, 1024
 _ROWS_AT_ONCE = 256
 _RANKED_BYTES = 1024
+_EDITION = Edition(0, 1)
 
 
 def made_up_slots(
@@ -103,7 +104,7 @@ def reading_s(database: sa.Engine, sample: LargestSample) -> float:
             if rule.topic:
                 positions = on_topic(connection, 0, keys, rule.topic, [(0, units)])
             found = time.monotonic()
-            _, shown = read_slots(connection, 0, keys, [*sample.fields], positions, positions % slots, rule)
+            _, shown = read_slots(connection, _EDITION, keys, [*sample.fields], positions, positions % slots, rule)
             found_s.append(found - started)
             read_s.append(time.monotonic() - found)
             if [len(numbers) for numbers in shown] != [sample.shown] * slots:
@@ -132,4 +133,5 @@ def _row(sample: LargestSample, keys: KnowledgeBaseKeys, slots: int, number: int
         packed = content(sample.fields, [*sample.fields]).ljust(MAX_EXEMPLAR_BYTES)  # still JSON
         payload = keys.encrypt(pack(packed, *halves), at)
     sealed = keys.encrypt_vector(vector.tobytes(), at) if sample.dimension else None
-    return {"kb_id": 0, "position": number, "content_tag": tag, "vector": sealed, "payload": payload}
+    stays = {"kb_id": 0, "position": number, "content_tag": tag, "stored_in": 1, "replaced_in": 0}
+    return {**stays, "vector": sealed, "payload": payload}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
@@ -12,20 +12,39 @@ from exemplar_store.dialects import NUMBERS, among, hexadecimal, numbered
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Slot, unpack
+from exemplar_store.knowledge_base import KnowledgeBaseRow
 from exemplar_store.tables import exemplars
 
 Stored = tuple[int, bytes, bytes]
 """An exemplar as it is stored: its unit's position, content tag, payload."""
 
 
+class Edition(NamedTuple):
+    """A knowledge base as of an upload: its id, and the number of the last upload that is there."""
+
+    kb_id: int
+    upload: int
+
+    @classmethod
+    def of(cls, row: KnowledgeBaseRow) -> "Edition":
+        """What is published."""
+        return cls(row.id, row.uploads)
+
+
+def is_there(upload: int | sa.BindParameter[int]) -> sa.ColumnElement[bool]:
+    """An exemplar is there as of an upload, by its number."""
+    kept = sa.or_(exemplars.c.replaced_in == 0, exemplars.c.replaced_in > upload)
+    return sa.and_(exemplars.c.stored_in <= upload, kept)
+
+
 def read_exemplars(
-    connection: sa.Connection, kb_id: int, positions: np.ndarray, column: sa.Column[bytes] = exemplars.c.payload
+    connection: sa.Connection, edition: Edition, positions: np.ndarray, column: sa.Column[bytes] = exemplars.c.payload
 ) -> list[Stored]:
     """All exemplars of the units at some positions, and no other rows.
 
     Args:
         connection: connection to the database.
-        kb_id: id of the knowledge base.
+        edition: edition of the knowledge base.
         positions: int array (units,).
         column: column to read; rows without a value in it are left out.
     """
@@ -36,7 +55,7 @@ def read_exemplars(
             # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
             sa.cast(exemplars.c.content_tag, sa.LargeBinary),
             sa.cast(column, sa.LargeBinary),
-        ).where(exemplars.c.kb_id == kb_id, drawn)
+        ).where(exemplars.c.kb_id == edition.kb_id, drawn, is_there(edition.upload))
     )
     return [(position, content_tag, value) for position, content_tag, value in rows if value is not None]
 
@@ -55,17 +74,17 @@ class Listed:
         return self.content_tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
 
 
-def list_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray) -> Listed:
+def list_exemplars(connection: sa.Connection, edition: Edition, positions: np.ndarray) -> Listed:
     """The exemplars of the units at some positions, in no particular order.
 
     One row a unit, from the index alone: reading a thousand exemplars of one unit would take noticeably long.
 
     Args:
         connection: connection to the database.
-        kb_id: id of the knowledge base.
+        edition: edition of the knowledge base.
         positions: int array (units,).
     """
-    asked = {"of": kb_id, "positions": positions.tolist()}
+    asked = {"of": edition.kb_id, "upload": edition.upload, "positions": positions.tolist()}
     rows = connection.execute(_listing(connection.dialect.name), asked).all()
     tags = [bytes.fromhex(of_unit) for _, of_unit in rows]
     units = np.array([position for position, _ in rows], np.int64)
@@ -80,14 +99,14 @@ def _listing(dialect: str) -> sa.Select[int, str]:
     drawn = among(dialect, exemplars.c.position, sa.bindparam("positions", type_=NUMBERS))
     return (
         sa.select(exemplars.c.position, hexadecimal(dialect, exemplars.c.content_tag))
-        .where(exemplars.c.kb_id == sa.bindparam("of"), drawn, regular)
+        .where(exemplars.c.kb_id == sa.bindparam("of"), drawn, regular, is_there(sa.bindparam("upload")))
         .group_by(exemplars.c.position)
     )
 
 
 def read_listed(
     connection: sa.Connection,
-    kb_id: int,
+    edition: Edition,
     listed: Listed,
     kept: Sequence[np.ndarray],
     column: sa.Column[bytes] = exemplars.c.payload,
@@ -96,7 +115,7 @@ def read_listed(
 
     Args:
         connection: connection that they were listed with, which still sees the same state.
-        kb_id: id of the knowledge base.
+        edition: edition of the knowledge base.
         listed: listed exemplars.
         kept: numbers of the listed exemplars that each slot keeps: int arrays.
         column: column to read.
@@ -106,7 +125,8 @@ def read_listed(
     """
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
     tags = [listed.content_tag(number) for number in numbers]
-    asked = {"of": kb_id, "positions": listed.positions[numbers].tolist(), "tags": b"".join(tags)}
+    places = {"positions": listed.positions[numbers].tolist(), "tags": b"".join(tags)}
+    asked = {"of": edition.kb_id, "upload": edition.upload, **places}
     rows = connection.execute(_reading(connection.dialect.name, column.name), asked).all()
     return {numbers[i]: (at, tags[i], payload) for i, at, payload in rows if payload is not None}
 
@@ -116,7 +136,10 @@ def _reading(dialect: str, column: str) -> sa.Select[int, int, bytes]:
     number, position = numbered(dialect, sa.bindparam("positions", type_=NUMBERS))
     tag = sa.func.substr(sa.bindparam("tags", type_=sa.LargeBinary), number * TAG_BYTES + 1, TAG_BYTES)
     payload = sa.select(sa.cast(exemplars.c[column], sa.LargeBinary)).where(
-        exemplars.c.kb_id == sa.bindparam("of"), exemplars.c.position == position, exemplars.c.content_tag == tag
+        exemplars.c.kb_id == sa.bindparam("of"),
+        exemplars.c.position == position,
+        exemplars.c.content_tag == tag,
+        is_there(sa.bindparam("upload")),
     )
     # One subquery each, as in `members`: a join may be turned about.
     return sa.select(number, position, payload.scalar_subquery())

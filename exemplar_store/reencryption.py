@@ -18,7 +18,8 @@ from exemplar_store.exemplar import embeddings_of, packed_content
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBaseRow, Progress, change
 from exemplar_store.nearness import rounded
-from exemplar_store.reading import read_exemplars
+from exemplar_store.reading import Edition, read_exemplars
+from exemplar_store.staging import discard
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from exemplar_store.topics import reencrypt_pages
 
@@ -33,6 +34,7 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
         fresh = keyring.replace(connection)
         rows = connection.execute(sa.select(knowledge_bases).with_for_update()).all()
         for row in rows:
+            discard(connection, row)
             before, after = keyring.of(row), KnowledgeBaseKeys(fresh, bytes(row.key_salt))
             for first in range(0, row.next_position, _UNITS_AT_ONCE):
                 positions = range(first, min(first + _UNITS_AT_ONCE, row.next_position))
@@ -58,7 +60,7 @@ def _reencrypt_units(
     rows = connection.execute(sa.select(units.c.position, units.c.unit_tag).where(here)).all()
     tags = {at: after.reencrypted_tag(bytes(tag), before) for at, tag in rows}
     unreadable, changed = 0, []
-    for at, content_tag, payload in read_exemplars(connection, kb_id, np.array(positions)):
+    for at, content_tag, payload in read_exemplars(connection, Edition.of(row), np.array(positions)):
         try:
             packed = before.decrypt(payload, place(at, content_tag))
         except TamperedError:

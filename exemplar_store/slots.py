@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from exemplar_store import sampling
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.nearness import Nearest, nearest
-from exemplar_store.reading import Stored, list_exemplars, open_vectors, read_listed
+from exemplar_store.reading import Edition, Stored, list_exemplars, open_vectors, read_listed
 from exemplar_store.tables import exemplars
 from exemplar_store.topics import OnTopic
 
@@ -33,7 +33,7 @@ class SlotRule:
 
 def read_slots(
     connection: sa.Connection,
-    kb_id: int,
+    edition: Edition,
     keys: KnowledgeBaseKeys,
     names: Sequence[str],
     positions: np.ndarray,
@@ -47,7 +47,7 @@ def read_slots(
 
     Args:
         connection: connection to the database, all of whose statements see the same state.
-        kb_id: id of the knowledge base.
+        edition: edition of the knowledge base.
         keys: the knowledge base's encryption keys.
         names: names of its fields.
         positions: the drawn units' positions, ascending: int array (units,).
@@ -57,24 +57,24 @@ def read_slots(
     Returns:
         The shown exemplars as stored, by number; and the numbers that each slot shows, in order.
     """
-    listed = list_exemplars(connection, kb_id, positions)
+    listed = list_exemplars(connection, edition, positions)
     holder = slots[positions.searchsorted(listed.positions)]
     kept = sampling.deal(holder, sampling.words(holder.size), rule.ensemble, rule.max_exemplars)
     read: dict[str, dict[int, Stored]] = {}
     if rule.topic is not None:
         topics = rule.topic.topics
-        rows = read[topics.column.name] = read_listed(connection, kb_id, listed, kept, topics.column)
+        rows = read[topics.column.name] = read_listed(connection, edition, listed, kept, topics.column)
         on_it = topics.of_rows(keys, names, [*rows.values()]) == rule.topic.number + 1
         shown = np.zeros(len(listed.positions), bool)
         shown[np.array([*rows], np.int64)[on_it]] = True
         kept = [numbers[shown[numbers]] for numbers in kept]
     if rule.nearest is not None:
         sealed = (
-            read["vector"] if "vector" in read else read_listed(connection, kb_id, listed, kept, exemplars.c.vector)
+            read["vector"] if "vector" in read else read_listed(connection, edition, listed, kept, exemplars.c.vector)
         )
         tags = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
         kept = nearest(kept, tags, open_vectors(keys, sealed), rule.nearest)
     if "payload" in read:
         here = set(np.concatenate([np.empty(0, np.int64), *kept]).tolist())
         return {number: row for number, row in read["payload"].items() if number in here}, kept
-    return read_listed(connection, kb_id, listed, kept), kept
+    return read_listed(connection, edition, listed, kept), kept

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -11,6 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from exemplar_store.encryption import TAG_BYTES
 
 _LENGTH_BYTES = 4
+_BATCH_BYTES = 8 << 20
 
 
 class Record(NamedTuple):
@@ -57,9 +57,16 @@ class Spool(AbstractContextManager["Spool"]):
             yield Record(record[:TAG_BYTES], record[TAG_BYTES : 2 * TAG_BYTES], record[2 * TAG_BYTES :])
 
     def batches(self, size: int) -> Iterator[list[Record]]:
-        """The records, in lists of at most ``size``."""
-        records = iter(self)
-        while batch := list(islice(records, size)):
+        """The records, in lists of at most ``size``, and of about 8 MiB at most."""
+        batch: list[Record] = []
+        held = 0
+        for record in self:
+            batch.append(record)
+            held += len(record.body)
+            if len(batch) == size or held > _BATCH_BYTES:
+                yield batch
+                batch, held = [], 0
+        if batch:
             yield batch
 
     @staticmethod

@@ -26,10 +26,11 @@ from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
 from exemplar_store.made_up import LargestSample, reading_s
 from exemplar_store.nearness import Nearest
-from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed
+from exemplar_store.reading import Edition, Stored, fill, is_there, list_exemplars, read_exemplars, read_listed
 from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
 from exemplar_store.slots import SlotRule, read_slots
+from exemplar_store.staging import clear_abandoned, note_forgotten
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from exemplar_store.topics import OnTopic, TopicList, assign, find, keep, on_topic
 
@@ -103,6 +104,7 @@ class ExemplarStore:
                 key_salt=salt,
                 key_check=self.keyring.of_new(connection, salt).check,
                 next_position=0,
+                uploads=0,
                 later_cohorts=[],
                 created_at=datetime.now(UTC),
             )
@@ -206,13 +208,14 @@ class ExemplarStore:
         announce: Callable[[], None] = do_nothing,
         replace: bool = False,
         dry_run: bool = False,
+        skip_forgotten: bool = False,
         topics: Callable[[sa.Connection], Iterable[TopicList]] = _no_topics,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
 
-        First all rows are read and checked, then embedded, then stored in one transaction; in between they lie
-        encrypted in a temporary file. An exemplar that its unit has already is left alone, so an upload may be
-        sent again. Uploads may run side by side.
+        First all rows are read and checked, then embedded, then written in batches that no reader sees, then published
+        at once (:mod:`exemplar_store.staging`); before that they lie encrypted in a temporary file. An exemplar that
+        its unit has already is left alone, so an upload may be sent again. Uploads may run side by side.
 
         Args:
             name: the knowledge base.
@@ -221,24 +224,36 @@ class ExemplarStore:
                 One knowledge base has them for all its exemplars, of one length, or for none.
             progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far,
                 and of all.
-            before_commit: further work of the caller in the same transaction, done last.
+            before_commit: further work of the caller in the transaction that publishes, done last.
             announce: called before anything is stored, and so before any of it can be drawn.
-            replace: whether to delete, in the same transaction, what the units of this upload had before, as
-                :meth:`forget` does: the upload is all there is of them.
-            dry_run: whether to do all but embed and commit.
-            topics: returns the topics of every task, as of this transaction: units that arrive for the first time get
+            replace: whether to delete, at the same moment, what the units of this upload had before, as :meth:`forget`
+                does: the upload is all there is of them.
+            dry_run: whether to do all but embed and publish.
+            skip_forgotten: whether to leave out units that were forgotten; otherwise they come back.
+            topics: returns the topics of every task, as of a transaction: units that arrive for the first time get
                 theirs.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             BadRowError: a row is not valid; nothing was stored.
             UnitTooLargeError: a unit would be larger than a unit may be; nothing was stored.
+            UploadLostError: this process was interrupted for long, and another one cleared the upload.
             EmbeddingError: embeddings that do not fit; nothing was stored.
         """
         with self._read() as connection:
             row, keys = self.keyring.open(connection, name)
         upload = IngestOptions(
-            self._database, self.keyring, name, embed, progress, before_commit, announce, replace, dry_run, topics
+            self._database,
+            self.keyring,
+            name,
+            embed,
+            progress,
+            before_commit,
+            announce,
+            replace,
+            dry_run,
+            skip_forgotten,
+            topics,
         )
         return ingest(upload, describe(row), keys, rows)
 
@@ -270,15 +285,24 @@ class ExemplarStore:
         with self._database.begin() as connection:
             row, keys = self.keyring.open(connection, name, lock=True)
             overwrite_deleted(connection)
-            unit = sa.and_(units.c.kb_id == row.id, units.c.unit_tag == keys.unit_tag(unit_id))
-            position = sa.select(units.c.position).where(unit).scalar_subquery()
-            of_unit = sa.and_(exemplars.c.kb_id == row.id, exemplars.c.position == position)
-            deleted = connection.execute(sa.delete(exemplars).where(of_unit)).rowcount
-            if not deleted:
+            here = units.c.kb_id == row.id, units.c.position < row.next_position
+            unit = sa.select(units.c.position).where(*here, units.c.unit_tag == keys.unit_tag(unit_id))
+            position = connection.scalar(unit)
+            of_unit = exemplars.c.kb_id == row.id, exemplars.c.position == position
+            deleted = connection.execute(sa.delete(exemplars).where(*of_unit, is_there(row.uploads))).rowcount
+            if position is None or not deleted:
                 raise UnknownUnitError(f"Knowledge base {name!r} holds no unit of this id; nothing was deleted.")
+            # Those that an upload replaced, if they are still to be cleared.
+            connection.execute(sa.delete(exemplars).where(*of_unit, exemplars.c.stored_in <= row.uploads))
+            note_forgotten(connection, row, position)
             before_commit(connection)
+        clear_abandoned(self._database, row.id)
         empty_write_ahead_log(self._database)
         return deleted
+
+    def clear_abandoned(self) -> None:
+        """Delete what uploads left whose processes died, and no reader ever saw (:mod:`exemplar_store.staging`)."""
+        clear_abandoned(self._database)
 
     def reencrypt(self, progress: Progress, before_commit: BeforeCommit = do_nothing) -> int:
         """Encrypt all exemplars under a new data key (:mod:`exemplar_store.reencryption`).
@@ -361,7 +385,7 @@ class ExemplarStore:
                 positions = on_it[sampling.poisson_sample(on_it.size, probability)]
             slots = sampling.below(ensemble, positions.size)
             rule = SlotRule(ensemble, max_exemplars, topic, nearest)
-            stored, kept = read_slots(connection, row.id, keys, row.fields, positions, slots, rule)
+            stored, kept = read_slots(connection, Edition.of(row), keys, row.fields, positions, slots, rule)
         return _fill(row, keys, stored, kept, embeddings=embeddings)
 
     def topics_of(self, name: str, topics: TopicList) -> np.ndarray:
@@ -450,11 +474,11 @@ class ExemplarStore:
             if most is not None and drawn.size > most:
                 drawn = drawn[:0]
             positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)
-            listed = list_exemplars(connection, row.id, positions)
+            listed = list_exemplars(connection, Edition.of(row), positions)
             holder = slots[positions.searchsorted(listed.positions)]
             order = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
             kept = sampling.deal(holder, order, drawn.size, max_exemplars)
-            stored = read_listed(connection, row.id, listed, kept)
+            stored = read_listed(connection, Edition.of(row), listed, kept)
         return _fill(row, keys, stored, kept, embeddings=embeddings)
 
     def reading_s(self, sample: LargestSample) -> float:
@@ -482,7 +506,7 @@ class ExemplarStore:
             starts = ((first, end) for start, end in ranges for first in range(start, end, _UNITS_AT_ONCE))
             for first, end in starts:
                 positions = np.arange(first, min(first + _UNITS_AT_ONCE, end))
-                stored = read_exemplars(connection, row.id, positions)
+                stored = read_exemplars(connection, Edition.of(row), positions)
                 owners = np.array([position for position, _tag, _payload in stored], np.int64)
                 kept = [np.flatnonzero(owners == position) for position in positions]
                 # A unit that was forgotten, or of which no exemplar can be decrypted, fills no slot.

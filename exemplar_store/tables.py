@@ -4,6 +4,9 @@ A privacy unit has a *position* for life, a number below its knowledge base's ``
 positions, so it reads the sampled units' rows and no others. A forgotten unit keeps its position and its tag
 (:mod:`exemplar_store.cohorts`): a position without exemplars yields nothing, and the others are sampled as before.
 
+Uploads have numbers. An exemplar bears that of the upload that stored it, and of the one that replaced it. It is there
+if the first is published, and the second is not (:mod:`exemplar_store.staging`).
+
 Unit ids are not stored. A row carries a tag, made with a key of the knowledge base (see ``encryption``).
 """
 
@@ -50,6 +53,7 @@ knowledge_bases = sa.Table(
     sa.Column("key_salt", sa.LargeBinary(16), nullable=False),
     sa.Column("key_check", sa.LargeBinary(16), nullable=False),
     sa.Column("next_position", sa.BigInteger, nullable=False),
+    sa.Column("uploads", sa.Integer, nullable=False, comment="number of those that are published"),
     # Its number is its place in this list, from 2 on.
     sa.Column(
         "later_cohorts",
@@ -76,12 +80,32 @@ exemplars = sa.Table(
     sa.Column("kb_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("content_tag", sa.LargeBinary(16), primary_key=True),
+    # In the key, so that its index alone shows which exemplars are there.
+    sa.Column("stored_in", sa.Integer, primary_key=True, autoincrement=False, comment="number of an upload"),
+    sa.Column("replaced_in", sa.Integer, primary_key=True, autoincrement=False, comment="likewise; 0: in none"),
     # Before the payload: of a long row, SQLite reads no more than what is asked for.
     sa.Column("vector", sa.LargeBinary, comment="the rounded embedding, encrypted; NULL: it has none"),
     sa.Column("payload", sa.LargeBinary, nullable=False),
     sa.ForeignKeyConstraint(["kb_id", "position"], [units.c.kb_id, units.c.position]),
     # SQLite: a rowid table on purpose. WITHOUT ROWID keeps whole payloads in the inner nodes of the tree, which a
     # kilobyte per row makes four wide and a dozen deep; the key's own index is narrow (see benchmarks/sampling.py).
+)
+
+staged_uploads = sa.Table(
+    "staged_uploads",
+    metadata,
+    sa.Column("kb_id", sa.Integer, sa.ForeignKey(knowledge_bases.c.id), primary_key=True, autoincrement=False),
+    sa.Column("token", sa.LargeBinary(16), nullable=False, comment="of the process that writes it"),
+    sa.Column("alive_at", sa.DateTime(timezone=True), nullable=False),
+    comment="The upload that is being written to a knowledge base, or cleared.",
+)
+
+forgotten_meanwhile = sa.Table(
+    "forgotten_meanwhile",
+    metadata,
+    sa.Column("kb_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    comment="Units that were forgotten while an upload was being written.",
 )
 
 unit_topics = sa.Table(

@@ -22,7 +22,7 @@ from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Exemplar
 from exemplar_store.knowledge_base import KnowledgeBaseRow
 from exemplar_store.nearness import closest, rounded
-from exemplar_store.reading import Stored, open_fields, open_vectors, read_exemplars
+from exemplar_store.reading import Edition, Stored, open_fields, open_vectors, read_exemplars
 from exemplar_store.tables import exemplars as exemplars_table
 from exemplar_store.tables import unit_topics
 
@@ -123,7 +123,7 @@ def find(
     found = np.zeros(positions.size, np.int64)
     for start in range(0, positions.size, _UNITS_AT_ONCE):
         some = positions[start : start + _UNITS_AT_ONCE]
-        stored = read_exemplars(connection, row.id, some, topics.column)
+        stored = read_exemplars(connection, Edition.of(row), some, topics.column)
         owners = np.array([position for position, _tag, _value in stored], np.int64)
         each = topics.of_rows(keys, row.fields, stored)
         found[start : start + _UNITS_AT_ONCE] = [topics.of_unit(each[owners == position]) for position in some]
@@ -151,8 +151,8 @@ def keep(
     """
     pages: dict[int, dict[int, int]] = {}
     for position, number in found.items():
-        if number:
-            pages.setdefault(position // PAGE, {})[position % PAGE] = number
+        # 0 is written, too: of an upload that was never published, another unit's topic may be there.
+        pages.setdefault(position // PAGE, {})[position % PAGE] = number
     for page, numbers in pages.items():
         known, written = _page(connection, row.id, keys, topics, page)
         known[list(numbers)] = list(numbers.values())

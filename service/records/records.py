@@ -225,6 +225,7 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
     synthetic = hmac.compare_digest(master, KEY)
     store = (SyntheticStore if synthetic else ExemplarStore)(database, master, identity(settings.embedding_model))
     store.list()  # refuses keys of another database and another model's embeddings, now rather than at the first query
+    store.clear_abandoned()
     witness = open_witness(settings, database, create=create or restored)
     if witness is not None and not restored:
         witness.catch_up()

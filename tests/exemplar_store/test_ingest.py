@@ -78,7 +78,7 @@ def test_progress_is_reported_batch_by_batch(store, tickets, rows, embed):
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
 def test_what_is_there_is_not_embedded_again(store, engine, tickets, rows, embed, monkeypatch, at_once):
-    monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
+    monkeypatch.setattr("exemplar_store.ingest.BATCH", at_once)
     told, embedded, happened = [], [], []
 
     def counted(texts):
@@ -136,7 +136,7 @@ def test_an_exemplar_is_stored_once_for_its_unit(store, engine, tickets):
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_units_that_come_back_are_counted(store, tickets, rows, embed, monkeypatch, at_once, replace):
-    monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
+    monkeypatch.setattr("exemplar_store.ingest.BATCH", at_once)
     store.ingest("tickets", rows(4, each=2), embed)
     for unit in ("u0", "u2"):
         store.forget("tickets", unit)
@@ -153,7 +153,7 @@ def rows_of(*texts: str, unit: str = "ann") -> list[Row]:
 
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
 def test_an_upload_may_replace_all_there_is_of_its_units(store, engine, tickets, monkeypatch, at_once):
-    monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
+    monkeypatch.setattr("exemplar_store.ingest.BATCH", at_once)
     store.ingest("tickets", [*rows_of("1", "2", "3"), *rows_of("1", unit="bo")])
     mixed = [*rows_of("3", "4"), *rows_of("1", unit="cy"), *rows_of("5", "5")]
     assert store.ingest("tickets", mixed, replace=True, dry_run=True).replaced == 3

@@ -14,6 +14,7 @@ import exemplar_store.topics
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
 from accounting.plans.plan import PlanError
 from exemplar_store import ExemplarStore, TopicList, sampling
+from exemplar_store.knowledge_base import as_published
 from service.answering.plans.signing import prepare, sign
 from service.answering.queries import InvalidQueryError
 from service.records.records import open_records
@@ -133,10 +134,13 @@ def test_a_unit_keeps_its_topic(tmp_path: Path) -> None:
 
 
 def test_the_test_sees_topics_that_are_found_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_all_units(connection: Any, row: Any, keys: Any, lists: Any, _new: Any) -> None:
-        exemplar_store.topics.assign(connection, row, keys, lists, range(row.next_position))
+    def of_all_units(writer: Any, topics: Any) -> None:
+        every = range(writer._next_position)
+        with writer._staging.batch() as connection:
+            row = as_published(connection, writer._row, uploads=writer._own.upload)
+            exemplar_store.topics.assign(connection, row, writer._keys, [topics], every)
 
-    monkeypatch.setattr("exemplar_store.ingest.assign", of_all_units)
+    monkeypatch.setattr("exemplar_store.ingest._Writer._find_topics", of_all_units)
     with pytest.raises(AssertionError):
         check_for_life(tmp_path)
 

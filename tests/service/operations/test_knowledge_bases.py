@@ -146,7 +146,7 @@ def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has
             signing.sign(records, signing.prepare(records, plan), "root")
         case "a failed upload":
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("exemplar_store.ingest._check_stored_sizes", Mock(side_effect=RuntimeError))
+                patch.setattr("exemplar_store.ingest._Writer.write", Mock(side_effect=RuntimeError))
                 with pytest.raises(RuntimeError):
                     records.ingest("notes", rows, embed, by="root")
         case "a group":
