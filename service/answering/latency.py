@@ -170,6 +170,9 @@ class Grains:
         """Measure every task that has answers left, and report."""
         return ()
 
+    async def again(self) -> None:
+        """Measure tasks again whose time has come."""
+
     def overran(self, task: SignedTask) -> None:
         """An answer took longer than its grain: the machine is slower than it was, so measure again."""
 

@@ -15,7 +15,7 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice, product
 from string import ascii_lowercase
 from typing import cast
@@ -44,6 +44,8 @@ from service.records.topics import most_work
 
 log = structlog.get_logger()
 
+FIRST_AGAIN_S = 60.0
+_LAST_AGAIN_S = 86_400.0
 REFUSED_FOR_S = 60.0
 """Then a task that cannot be served is measured again: something else may have kept the machine busy."""
 
@@ -74,6 +76,23 @@ class NoRoomError(NotMeasuredError):
         GrainTooSmallError.__init__(self, problem)
 
 
+@dataclass(frozen=True)
+class _Measurement:
+    """A task's measurement.
+
+    Attributes:
+        task: the task.
+        measured: work and grain of the task.
+        at: time of the event loop's clock.
+        again_s: seconds after which it is made again.
+    """
+
+    task: SignedTask
+    measured: Measured
+    at: float
+    again_s: float
+
+
 class MeasuredGrains(Grains):
     """The grains of all tasks (:class:`service.answering.latency.Grains`).
 
@@ -93,7 +112,7 @@ class MeasuredGrains(Grains):
         self._ledger = ledger
         self._blocks = blocks
         self._grain_s = grain_s
-        self._measured: dict[tuple[int, str, str], tuple[float, Measured]] = {}
+        self._made: dict[tuple[int, str, str], _Measurement] = {}
         self.report = None
         self._turn = asyncio.Lock()  # two measurements at once would slow each other
 
@@ -115,20 +134,46 @@ class MeasuredGrains(Grains):
         if (known := self._known(task)) is None:
             async with self._turn:
                 if (known := self._known(task)) is None:
-                    async with turn(self._stages.turns):
-                        known = await self._measure(task)
-                    self._measured[identity(task)] = asyncio.get_running_loop().time(), known
+                    known = await self._measured_now(task, FIRST_AGAIN_S)
         return known
 
+    async def again(self) -> None:
+        """Measure the tasks again whose time has come, so that a grain does not stay that a busy machine made long.
+
+        Nothing private decides when: it is a minute after a task was measured first, then after twice as long each
+        time, a day at most, as soon as no turn is taken. A measurement has a turn to itself, so its result depends on
+        made-up slots and the machine. A remote engine is paid for each, and not measured again.
+
+        Raises:
+            service.engines.errors.EngineUnavailableError: the engine does not answer.
+        """
+        if (await self._stages.engine.describe()).remote:
+            return
+        for made in list(self._made.values()):
+            due = asyncio.get_running_loop().time() > made.at + made.again_s
+            if not due or await self._stages.turns.wait_s() > 0:
+                continue
+            async with self._turn:
+                await self._measured_now(made.task, min(2 * made.again_s, _LAST_AGAIN_S))
+        if self.report is not None:
+            made_now = {made.measured.task: made.measured for made in self._made.values()}
+            self.report = [made_now.get(one.task, one) for one in self.report]
+
+    async def _measured_now(self, task: SignedTask, again_s: float) -> Measured:
+        async with turn(self._stages.turns):
+            measured = await self._measure(task)
+        self._made[identity(task)] = _Measurement(task, measured, asyncio.get_running_loop().time(), again_s)
+        return measured
+
     def _known(self, task: SignedTask) -> Measured | None:
-        at, known = self._measured.get(identity(task), (0.0, None))
-        if known is not None and known.problem and asyncio.get_running_loop().time() > at + REFUSED_FOR_S:
+        made = self._made.get(identity(task))
+        if made is None or (made.measured.problem and asyncio.get_running_loop().time() > made.at + REFUSED_FOR_S):
             return None
-        return known
+        return made.measured
 
     def overran(self, task: SignedTask) -> None:
         """See :class:`service.answering.latency.Grains`. What is measured next is made up, and so public."""
-        self._measured.pop(identity(task), None)
+        self._made.pop(identity(task), None)
 
     async def all(self) -> list[Measured]:
         """The measurements of all tasks that have answers left and draw slots for them, whose blocks are read ahead.

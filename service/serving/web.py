@@ -53,6 +53,7 @@ for face in (*_ASKING, budgets, knowledge_bases, plans, keys, audit, health, pro
 
 _ASK_ENGINE_EVERY_S = 1.0
 _PREPARE_AGAIN_S = 10.0
+_MEASURE_AGAIN_S = 10.0
 
 DESCRIPTION = """
 Answers from an LLM informed by private examples, under differential privacy.
@@ -127,12 +128,15 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
 
 
 async def _measure_grains(services: Services) -> None:
-    """Once the engine has started; again and again while a task cannot be served with the grain."""
+    """Once the engine has started, soon again while a task cannot be served with the grain, then from time to time."""
+    served = False
     while True:
         try:
-            if not any(latency.problem for latency in await services.grains.all()):
-                return
-            await asyncio.sleep(REFUSED_FOR_S)
+            if served:
+                await asyncio.sleep(_MEASURE_AGAIN_S)
+                await services.grains.again()
+            elif not (served := not any(latency.problem for latency in await services.grains.all())):
+                await asyncio.sleep(REFUSED_FOR_S)
         except EngineUnavailableError:
             await asyncio.sleep(_ASK_ENGINE_EVERY_S)
         except Exception as error:

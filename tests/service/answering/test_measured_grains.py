@@ -259,6 +259,51 @@ async def test_a_machine_that_became_slower_is_measured_again(services: Services
     assert (await services.grains.of(task)).grain_s >= 2 * engine.takes_s
 
 
+async def test_what_was_measured_on_a_busy_machine_is_measured_again_at_public_times(
+    services: Services, engine: SlowEngine, work: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute later, two minutes after that, and so on, whatever was asked meanwhile, but beside no turn."""
+    monkeypatch.setattr(measured_grains, "FIRST_AGAIN_S", 1.0)
+    grains, turns = services.grains, services.answering.stages.turns
+    loop, ahead = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + ahead)
+    takes_s = 3.0
+
+    async def busy(slots):
+        work.now += takes_s
+
+    monkeypatch.setattr(engine, "work", busy)
+
+    async def after(seconds: float) -> float:
+        nonlocal ahead
+        ahead += seconds
+        await grains.again()
+        return (await grains.of(services.records.ledger.budgets.task("toys.colour"))).grain_s
+
+    await grains.all()
+    takes_s = 0.5
+    assert await after(0.5) == smallest_grain_s(3.0)
+    number = await turns.begin(60.0, 60.0)
+    assert await after(0.6) == smallest_grain_s(3.0)
+    await turns.end(number)
+    assert await after(0.0) == smallest_grain_s(0.5)
+    assert [one.grain_s for one in grains.report] == [smallest_grain_s(0.5)]
+    takes_s = 1.0
+    assert await after(1.9) == smallest_grain_s(0.5)
+    assert await after(0.2) == smallest_grain_s(1.0)
+
+
+async def test_a_remote_engine_is_not_paid_for_another_measurement(
+    services: Services, engine: SlowEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured_grains, "FIRST_AGAIN_S", 0.0)
+    await services.grains.all()
+    engine.info, shown = replace(engine.info, remote=True), len(engine.shown)
+    await services.grains.again()
+    assert len(engine.shown) == shown
+
+
 class LanguageModel(SlowEngine):
     """Answers as a language model does; ``silent`` slots abstain."""
 
