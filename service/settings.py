@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from accounting.plans.written_numbers import read_as
 
 PersonRole = Literal["viewer", "auditor", "admin"]
 """Roles of people who sign in at a provider."""
@@ -32,6 +34,11 @@ class EmbeddingSettings(BaseSettings):
     """The embedding model. A class of its own for programs that embed texts without opening a database."""
 
     model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_number(cls, written: object, info: ValidationInfo) -> object:
+        return read_as(cls.model_fields[info.field_name or ""].annotation, written)
 
     embedding_model: str = ""
     """Model that embeds exemplars and questions: a folder, or NAME or NAME@REVISION on the Hugging Face Hub, of a

@@ -14,6 +14,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
+from accounting.plans.written_numbers import advise
+
 LONGEST = 1024 * 1024
 """Length of a text, and of all scalars in it, in characters, with aliases written out and one more for each value."""
 DEEPEST = 64
@@ -24,6 +26,7 @@ _NOT_YAML = (YAMLError, AssertionError)
 """Errors of the parser; the latter is for a version in ``%YAML`` that it does not know."""
 _YAML = "tag:yaml.org,2002:"
 _COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
+_NUMBERS = (f"{_YAML}int", f"{_YAML}float")
 _SCALARS = {
     f"{_YAML}str": "a text",
     f"{_YAML}null": "nothing",
@@ -155,13 +158,27 @@ class _Walk:
         if node.tag not in _COLLECTIONS:
             self._wrong(node, path, f"{_what(node)} is not a list or a mapping that JSON has; leave the tag out")
         if isinstance(node, MappingNode):
+            before: tuple[Node, Node] | None = None
             for key, value in node.value:
-                self._see_key(key, path)
-                self.see(value, (*path, str(key.value)[:100]))
+                if not (node.flow_style and before and self._see_comma(before, key, value, path)):
+                    self._see_key(key, path)
+                    self.see(value, (*path, str(key.value)[:100]))
+                before = key, value
         else:
             for place, member in enumerate(node.value):
                 self.see(member, (*path, str(place)))
         self._around.remove(id(node))
+
+    def _see_comma(self, before: tuple[Node, Node], key: Node, value: Node, path: tuple[str, ...]) -> bool:
+        """Note a decimal comma, as in ``{epsilon: 2,5}``, which is a number and a key without a value."""
+        name, number = before
+        digits = isinstance(key, ScalarNode) and key.tag in _NUMBERS
+        alone = isinstance(value, ScalarNode) and value.value == "" and value.tag == f"{_YAML}null"
+        if not (digits and alone and isinstance(number, ScalarNode) and number.tag in _NUMBERS):
+            return False
+        self._spend(2)
+        self._wrong(key, (*path, str(name.value)[:100]), advise(f"{number.value},{key.value}"[:60]))
+        return True
 
     def _see_key(self, node: Node, path: tuple[str, ...]) -> None:
         if not isinstance(node, ScalarNode):
@@ -182,7 +199,9 @@ class _Walk:
         except (ValueError, LookupError):
             self._wrong(node, path, f"{written} is not {_what(node)}")
             return
-        if isinstance(value, float) and not math.isfinite(value):
+        if node.tag in _NUMBERS and "_" in node.value:
+            self._wrong(node, path, f"{advise(node.value)}; quote it if it is a text")
+        elif isinstance(value, float) and not math.isfinite(value):
             self._wrong(node, path, f"{written} is not a finite number; quote it if it is a text")
         elif isinstance(value, int) and abs(value) > LARGEST_NUMBER:
             self._wrong(node, path, f"{written} is beyond {LARGEST_NUMBER:,}; quote it if it is a text")

@@ -20,6 +20,7 @@ from accounting.plans.mechanisms import MECHANISMS, types_of
 from accounting.plans.strict import Strict, is_unset
 from accounting.plans.tasks import ClassifyTask, Task, placeholders
 from accounting.plans.topics import WAYS
+from accounting.plans.written_numbers import advice_on
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantName, compare, get_accountant
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import Grant, calibrate
@@ -30,6 +31,7 @@ from accounting.privacy.token_ensemble import TokenEnsembleProfile
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
+LARGEST_DELTA = 0.01
 LARGEST_EPSILON = 25.0
 """Largest ε of a plan. Up to here the samplers' rounding adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
 _WORTH_IT = 0.997  # calibration itself leaves up to 0.2 % of ε
@@ -69,7 +71,7 @@ class Budget(Strict):
     """The (ε, δ) this plan takes out of its knowledge base's lifetime budget."""
 
     epsilon: float = Field(ge=1e-3, le=100)
-    delta: float = Field(ge=SMALLEST_DELTA, le=0.01)
+    delta: float = Field(ge=SMALLEST_DELTA, le=LARGEST_DELTA)
 
 
 class Plan(Strict):
@@ -407,7 +409,7 @@ def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
             return (key, "a topic's name has no @, no # and no line break")
         case "string_pattern_mismatch":
             return (key, "names are up to 64 small letters, digits, - and _, beginning with a letter or digit")
-    return (key, f"{message[0].lower()}{message[1:]}")
+    return (key, advice_on(problem) or f"{message[0].lower()}{message[1:]}")
 
 
 @cache

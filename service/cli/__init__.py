@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accounting.plans.written_numbers import advice_on
 from service.cli.lazy import SETTINGS, EveryCommand, MissingExtraError
 from service.cli.output import close_records
 from service.connections import leave_proxies
@@ -94,5 +95,5 @@ def _explain(error: Exception, proxies: Sequence[str]) -> str | None:
 
 
 def _in_words(problem: Mapping[str, Any], title: str) -> str:
-    said = problem["msg"].removeprefix("Value error, ")
+    said = advice_on(problem) or problem["msg"].removeprefix("Value error, ")
     return f"{'.'.join(map(str, problem['loc'])) or title}: {said}"

@@ -8,12 +8,15 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from pydantic import BaseModel, ConfigDict
+from typer.core import TyperCommand
 from typer.models import CommandFunctionType, ParameterInfo
+
+from accounting.plans.written_numbers import number_in, read_as
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -24,6 +27,28 @@ class Options(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
+class _Command(TyperCommand):
+    """A command that reads numbers as :func:`accounting.plans.written_numbers.read_number` does.
+
+    Typer reads them as Python or pydantic does: 1.000 as 1 where a whole number is wanted, and 1_000 as 1000.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for parameter in self.params:
+            if number_in(parameter.type_descriptor.annotation):  # type: ignore[attr-defined]
+                parameter.process_value = partial(_read, parameter, parameter.process_value)  # type: ignore[method-assign]
+
+
+def _read(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    annotation, many = parameter.type_descriptor.annotation, isinstance(value, list | tuple)
+    try:
+        read = [read_as(annotation, one) for one in (value if many else [value])]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), context, parameter) from None
+    return process(context, read if many else read[0])
+
+
 class Commands(typer.Typer):
     """Commands that belong together, each of them :func:`gathered`."""
 
@@ -32,7 +57,7 @@ class Commands(typer.Typer):
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """Add a command; arguments as of Typer's."""
-        add = super().command(name, **settings)
+        add = super().command(name, **{"cls": _Command, **settings})
 
         def gather(function: CommandFunctionType) -> CommandFunctionType:
             add(gathered(function))

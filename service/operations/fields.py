@@ -6,6 +6,8 @@ import regex
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from accounting.plans.written_numbers import advice_on as advice_on  # for faces, too
+from accounting.plans.written_numbers import read_as as read_as
 from service.operations.wording import figure
 from service.problem_kinds import ProblemKind, RefusalError
 
@@ -87,6 +89,8 @@ def _in_words(error: Any, model: type[BaseModel], field: str) -> str:
         case "string_pattern_mismatch":
             described = model.model_fields[field].description
             return f"Use this: {described}" if described else "This has characters that cannot be used."
+        case _ if (advice := advice_on(error)) is not None:
+            return sentence(advice)
         case "int_parsing" | "int_parsing_size" | "int_type":
             return f"Enter a whole number{such_as}."
         case "float_parsing" | "float_type":

@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from service.gateway.telemetry.routes import route_pattern
+from service.operations.fields import advice_on
 from service.operations.refusals import OUTAGES, REFUSALS, kind_of, members_of
 from service.problem_kinds import ProblemKind
 
@@ -211,4 +212,4 @@ def _invalid(error: Mapping[str, Any]) -> str:
     if error["loc"] == ("body",):
         return "the body must be a JSON object, sent with Content-Type: application/json"
     place = ".".join(str(part) for part in error["loc"] if part != "body")
-    return f"{place}: {error['msg'].removeprefix('Value error, ')}"
+    return f"{place}: {advice_on(error) or error['msg'].removeprefix('Value error, ')}"

@@ -25,7 +25,7 @@ from service.gateway.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError,
 from service.gateway.dashboard.security import is_https
 from service.gateway.dashboard.templating import render
 from service.operations.command import Confirmation, OnRecords, UnconfirmedError
-from service.operations.fields import problems, sentence
+from service.operations.fields import problems, read_as, sentence
 from service.operations.refusals import REFUSALS, kind_of
 from service.operations.roles import Actor, Right, may
 from service.operations.services import Services
@@ -173,6 +173,8 @@ class Visit:
     def read(self, model: type[M], **given: Any) -> M:
         """Read the form as an input. Empty fields are left out, or null if required; commas or spaces part a list.
 
+        A number is read as :func:`accounting.plans.written_numbers.read_number` does.
+
         Args:
             model: model of the input.
             given: values of fields that the form writes in another way.
@@ -180,6 +182,7 @@ class Visit:
         Raises:
             WrongFieldsError: the form is not such an input.
         """
+        unread: dict[str, str] = {}
         for name, field in model.model_fields.items():
             if name in given:
                 continue
@@ -189,11 +192,17 @@ class Visit:
             elif get_origin(field.annotation) is list:
                 given[name] = text.replace(",", " ").split()
             else:
-                given[name] = text if field.annotation is str else text.replace(",", "")
+                try:
+                    given[name] = read_as(field.annotation, text)
+                except ValueError as error:
+                    unread[name] = sentence(str(error))
         try:
-            return model.model_validate(given, strict=False)
+            read = model.model_validate(given, strict=False)
         except ValidationError as error:
-            raise WrongFieldsError(problems(error, model)) from None
+            raise WrongFieldsError(problems(error, model) | unread) from None
+        if unread:
+            raise WrongFieldsError(unread)
+        return read
 
     @contextmanager
     def refusals(self, about: str = "") -> Iterator[None]:
