@@ -14,11 +14,10 @@ from accounting.plans.plan import Plan, load_plan
 from accounting.plans.tasks import ClassifyTask
 from accounting.plans.tasks import Task as PlanTask
 from exemplar_store import Layout
-from service.answering.plans.calibrating import calibrate
 from service.answering.plans.exported import certificate_of
 from service.answering.plans.preview import TaskPreview, TopicPreview, plot
 from service.answering.plans.proposals import Proposal
-from service.answering.plans.signing import Make, check_free, check_new, prepare
+from service.answering.plans.signing import Fitted, Make, check_free, check_new, prepare
 from service.answering.plans.signing import release as make_release
 from service.answering.stages import Stages
 from service.cli import output
@@ -102,7 +101,7 @@ def preview_(
     opened = output.records() if public_size is None else None  # else it needs no database and no key
     found = compared.labels(plan, text)
     with output.waiting("Calibrating the noise, and comparing accountants and better plans"):
-        calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
+        calibrated = prepare(opened, plan) if opened else Fitted(plan, public_size or 0).calibrate()
         result = plans.preview(me, opened, calibrated, better=True, otherwise=details or json)
         if plot_file:
             plot(calibrated).savefig(plot_file, dpi=150)

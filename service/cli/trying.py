@@ -14,9 +14,8 @@ import yaml
 from accounting.plans.plan import CalibratedPlan, Plan, load_plan
 from accounting.plans.tasks import ClassifyTask
 from service.answering import queries
-from service.answering.plans.calibrating import calibrate
 from service.answering.plans.candidates import write_candidates
-from service.answering.plans.signing import prepare
+from service.answering.plans.signing import Fitted, prepare
 from service.answering.stages import Stages
 from service.answering.trials.trials import MAX_EXEMPLARS, Trial, Trials, check_exemplars
 from service.cli import output
@@ -100,7 +99,7 @@ def try_(
     else:
         field, response = queries.embedded_field(plan, name, embedded_field), queries.response_field(plan.tasks[name])
         with calibrating:
-            calibrated = calibrate(plan, public_size)
+            calibrated = Fitted(plan, public_size).calibrate()
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 
     async def timed(stages: Stages) -> tuple[Trial, float]:

@@ -17,14 +17,14 @@ from accounting.ledger.budgets import BudgetStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.plans import plain_yaml
-from accounting.plans.plan import CalibratedPlan, Plan, PlanError, PlanProblem
+from accounting.plans.plan import CalibratedPlan, PlanError, PlanProblem
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
 from service.answering.latency import Grains
 from service.answering.once.making import NotMadeError
-from service.answering.plans.calibrating import calibrate
-from service.answering.plans.signing import Make, check_engine, check_finished, settled
+from service.answering.plans.signing import Fitted, Make, check_finished, fit
 from service.answering.trials.trials import Trial, Trials
+from service.engines.embedding.embedder import Embed
 from service.operations import plans, trials
 from service.operations.command import Confirmation, command
 from service.operations.fields import FieldError, problems
@@ -97,8 +97,7 @@ class Draft:
         engine: engine that serves, or served last; None: no engine served yet.
         text: the plan as written, YAML.
         problems: problems of the plan.
-        plan: the plan as read, with the cohorts that it draws on; None: it cannot be read.
-        public_size: public number of these cohorts' exemplars.
+        fitted: the plan as read; None: it cannot be read, or does not fit.
         outcome: preview and price; None: not computed yet, or the plan has problems.
     """
 
@@ -108,8 +107,7 @@ class Draft:
     engine: EngineView | None
     text: str = ""
     problems: list[PlanProblem] = field(default_factory=list)
-    plan: Plan | None = None
-    public_size: int = 0
+    fitted: Fitted | None = None
     outcome: Outcome | None = None
 
     @property
@@ -120,7 +118,7 @@ class Draft:
     @property
     def computing(self) -> bool:
         """Whether it is still to be computed."""
-        return self.plan is not None and self.outcome is None and not self.problems
+        return self.fitted is not None and self.outcome is None and not self.problems
 
     @cached_property
     def lines(self) -> dict[str, int]:
@@ -139,18 +137,24 @@ class Draft:
         Raises:
             ValueError: the plan cannot be read.
         """
-        return f"{self.public_size} {self._readable.model_dump_json()}"
+        return self._readable.key
 
-    def work_out(self) -> WorkedOut:
+    def work_out(self, embed: Embed) -> WorkedOut:
         """Calibrate the plan. Takes seconds; reads nothing from the database.
+
+        Args:
+            embed: embeds the public texts of topics that are found by similarity, as the exemplars were.
 
         Raises:
             ValueError: the plan cannot be read.
         """
-        plan, size = self._readable, self.public_size
+        fitted = self._readable
         try:
-            calibrated = calibrate(plan, size)
-            drawn = {name: agreement(task, calibrated.noise[name], size) for name, task in plan.tasks.items()}
+            calibrated = fitted.calibrate(embed)
+            drawn = {
+                name: agreement(task, calibrated.noise[name], fitted.public_size)
+                for name, task in calibrated.plan.tasks.items()
+            }
         except (PlanError, AccountantsDisagreeError) as error:
             return _problems(error)
         return Computed(calibrated, drawn)
@@ -170,7 +174,7 @@ class Draft:
     def unfinished(self) -> list[PlanProblem]:
         """Placeholders that are still in the plan: with them it has a preview, and cannot be signed."""
         try:
-            check_finished(self._readable)
+            check_finished(self._readable.plan)
         except PlanError as error:
             return located(error.problems, self.text)
         return []
@@ -180,10 +184,10 @@ class Draft:
         return not any(problem.key.startswith(f"tasks.{task}.") for problem in self.unfinished)
 
     @property
-    def _readable(self) -> Plan:
-        if self.plan is None:
+    def _readable(self) -> Fitted:
+        if self.fitted is None:
             raise ValueError("the plan cannot be read")
-        return self.plan
+        return self.fitted
 
 
 @command(Right.DECIDE)
@@ -198,9 +202,7 @@ def open_(_actor: Actor, records: Records, name: str, text: str | None = None) -
     draft = Draft(described, budgets.status(name), versions, last_engine(records.database), text or "")
     if text is not None:
         try:
-            plan = plans.read(text, name)
-            check_engine(records, plan)
-            draft.plan, draft.public_size = settled(records, plan)
+            draft.fitted = fit(records, plans.read(text, name))
         except (PlanError, KnowledgeBaseArchivedError) as error:
             draft.problems = located(_problems(error), draft.text)
     return draft

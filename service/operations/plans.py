@@ -89,8 +89,14 @@ def read(text: str, knowledge_base: str) -> Plan:
     return plan
 
 
-def prepare(records: Records, text: str, knowledge_base: str) -> CalibratedPlan:
+def prepare(records: Records, text: str, knowledge_base: str, embed: Embed) -> CalibratedPlan:
     """A plan for a knowledge base, as written, checked against it and calibrated. Takes seconds; spends nothing.
+
+    Args:
+        records: opened records.
+        text: the plan as written.
+        knowledge_base: name of the knowledge base.
+        embed: embeds the public texts of topics that are found by similarity, as the exemplars were.
 
     Raises:
         PlanError: the text is not a plan for this knowledge base, or the plan does not fit it, or its promise cannot be
@@ -98,7 +104,7 @@ def prepare(records: Records, text: str, knowledge_base: str) -> CalibratedPlan:
         exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
-    return signing.prepare(records, read(text, knowledge_base))
+    return signing.prepare(records, read(text, knowledge_base), embed)
 
 
 @command(Right.DECIDE)

@@ -7,6 +7,7 @@ from typing import Any
 
 from accounting.ledger.cohorts import CohortStatus
 from accounting.plans import plain_yaml
+from accounting.plans.plan import LARGEST_DELTA, LARGEST_EPSILON
 from exemplar_store import KnowledgeBase
 from service.answering.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
@@ -159,8 +160,8 @@ def starting_plan(
     return StartingPlan(
         knowledge_base=described.name,
         choices=choices,
-        epsilon=choices["epsilon"] or _half(status.free_epsilon),
-        delta=_half(status.free_delta),
+        epsilon=choices["epsilon"] or _half(status.free_epsilon, LARGEST_EPSILON),
+        delta=_half(status.free_delta, LARGEST_DELTA),
         answer=answer,
         asked=asked,
         labels=labels,
@@ -186,7 +187,8 @@ def starting_plan(
     )
 
 
-def _half(free: Decimal) -> str:
-    """Half, rounded down to two digits."""
-    half = Context(prec=2, rounding=ROUND_DOWN).create_decimal(max(free, Decimal(0)) / 2).normalize()
+def _half(free: Decimal, most: float) -> str:
+    """Half, or the most that a plan may take, rounded down to two digits."""
+    part = min(max(free, Decimal(0)) / 2, Decimal(str(most)))
+    half = Context(prec=2, rounding=ROUND_DOWN).create_decimal(part).normalize()
     return f"{half:f}" if half >= Decimal("0.001") else f"{half:e}"

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import sqlalchemy as sa
@@ -184,6 +185,51 @@ def _writing_problems(
         )
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A plan that fits its knowledge base: all that calibration needs, so that it reads no database.
+
+    Attributes:
+        plan: the plan, with the cohorts that it draws on.
+        public_size: public number of these cohorts' exemplars.
+        knowledge_base: the knowledge base; None: one that does not exist yet.
+    """
+
+    plan: Plan
+    public_size: int
+    knowledge_base: KnowledgeBase | None = None
+
+    @property
+    def key(self) -> str:
+        """Key under which a result of :meth:`calibrate` can be kept."""
+        dimension = self.knowledge_base and self.knowledge_base.embedding_dimension
+        return f"{self.public_size} {dimension} {self.plan.model_dump_json()}"
+
+    def calibrate(self, embed: Embed = embed_here) -> CalibratedPlan:
+        """Find the centres of topics and the noise. Takes seconds.
+
+        Args:
+            embed: embeds the public texts of topics that are found by similarity, as the exemplars were.
+
+        Raises:
+            PlanError: the public texts make no such topics, or the promise cannot be kept.
+            accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
+        """
+        found = centres(self.plan.tasks, self.knowledge_base, embed)
+        return calibrate(self.plan, self.public_size).model_copy(update={"centres": found})
+
+
+def fit(records: Records, plan: Plan) -> Fitted:
+    """Check a plan against its knowledge base and the engine.
+
+    Raises:
+        PlanError: the plan does not fit them.
+        exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
+    """
+    check_engine(records, plan)
+    return Fitted(*settled(records, plan), records.store.get(plan.knowledge_base))
+
+
 def prepare(records: Records, plan: Plan, embed: Embed = embed_here) -> CalibratedPlan:
     """Check a plan against its knowledge base and calibrate it. Takes seconds; spends nothing.
 
@@ -197,10 +243,7 @@ def prepare(records: Records, plan: Plan, embed: Embed = embed_here) -> Calibrat
         exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
-    check_engine(records, plan)
-    named, public_size = settled(records, plan)
-    found = centres(named.tasks, records.store.get(plan.knowledge_base), embed)
-    return calibrate(named, public_size).model_copy(update={"centres": found})
+    return fit(records, plan).calibrate(embed)
 
 
 def sign(

@@ -75,11 +75,11 @@ async def sign_plan(
     text = await _text(request)
     if not dry_run:
         await once(request, text.encode())
-    calibrated = await asyncio.to_thread(plans.prepare, records, text, knowledge_base)
+    embed = caller.services.embedder.embed
+    calibrated = await asyncio.to_thread(plans.prepare, records, text, knowledge_base, embed)
     if dry_run:
         response.status_code = 200
-        services = caller.services
-        embed, grains = services.embedder.embed, services.grains
+        grains = caller.services.grains
         return await caller.do(plans.preview, calibrated, grains=grains, better=True, otherwise=True, embed=embed)
     return await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
 

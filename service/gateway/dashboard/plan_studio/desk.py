@@ -31,7 +31,8 @@ async def open_desk(visit: Visit, *, patiently: bool = False) -> Draft:
     text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
     desk = await visit.do(plan_drafts.open_, name, text)
     if desk.computing:
-        computed = await compute(visit, desk.key, desk.work_out, patiently=patiently)
+        embed = visit.services.embedder.embed
+        computed = await compute(visit, desk.key, lambda: desk.work_out(embed), patiently=patiently)
         if computed is not None:
             await visit.do(plan_drafts.price, desk, computed, visit.services.grains)
     return desk

@@ -17,6 +17,31 @@ document.addEventListener("htmx:afterSettle", () => {
     waiting.closest("details").dispatchEvent(new Event("toggle"));
   }
 });
+// A part of the page whose request failed shows why, and the way to go on, instead of waiting for ever.
+function explain(event) {
+  const { elt, target, xhr, requestConfig } = event.detail;
+  const answer = xhr?.responseText ? new DOMParser().parseFromString(xhr.responseText, "text/html") : null;
+  const words = ["h1", ".lead"].map((part) => answer?.querySelector(`main ${part}`)?.textContent.trim()).filter(Boolean);
+  const why = words.join(": ") || (xhr?.status
+    ? `The request failed with the status ${xhr.status}.`
+    : "The service does not answer. Is it running, and is there a network?");
+  for (const waiting of target.querySelectorAll(".failed, .computing")) waiting.remove();
+  const notice = Object.assign(document.createElement("div"), { className: "notice refused failed stack tight" });
+  notice.setAttribute("role", "alert");
+  const again = Object.assign(document.createElement("button"), { type: "button", textContent: "Try again" });
+  again.addEventListener("click", () => {
+    notice.remove();
+    htmx.ajax(requestConfig.verb, requestConfig.path, { source: elt, target });
+  });
+  const shown = Object.assign(document.createElement("p"), { textContent: why });
+  const buttons = Object.assign(document.createElement("div"), { className: "row" });
+  buttons.append(again);
+  notice.append(shown, buttons);
+  target.prepend(notice);
+}
+for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout", "htmx:swapError"]) {
+  document.addEventListener(failure, explain);
+}
 // The plan's lines under its text, as they wrap, and the preview's remarks on a line beside it where there is room.
 function beside() {
   const text = document.getElementById("text"), lines = document.querySelector(".lines");
