@@ -42,6 +42,12 @@ class ProblemKind(Enum):
         "charged. The detail names what an admin can do.",
     )
     UNKNOWN_TASK = 404, "The task does not exist in that plan. Nothing was charged. `GET /v1/models` lists tasks."
+    PLAN_RETIRED = (
+        410,
+        "The plan is retired: its tasks answer no more, permanently. Nothing was charged or changed. Ask a task of "
+        "another plan.",
+    )
+    UNKNOWN_PLAN = 404, "The knowledge base has no signed plan of this version. Nothing was changed."
     INVALID_QUERY = (
         422,
         "A field is missing, unknown, empty, too long or not text. Nothing was charged. `GET "
@@ -71,8 +77,9 @@ class ProblemKind(Enum):
     MEASURING = 503, "`/readyz` only: the service still measures how long answers can take. Nothing was charged."
     LATENCY_GRAIN_TOO_SMALL = (
         503,
-        "The task's largest slots take longer than half of `DPICL_LATENCY_GRAIN_MS`, so answer times could "
-        "reveal private data. Nothing was charged. The operator must raise it.",
+        "The task's largest slots take longer than half of `DPICL_LATENCY_GRAIN_MS`, or than the engine may take, so "
+        "answer times could reveal private data. Nothing was charged. Other tasks are answered. The operator can raise "
+        "the limit, or an admin sign a smaller plan and retire this one.",
     )
 
     # Sanitising

@@ -30,13 +30,15 @@ from accounting.ledger.cohorts import (
 )
 from accounting.ledger.dialects import reading
 from accounting.ledger.entries import SEPARATOR, entry, parts
-from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanSigned
+from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanRetired, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
-from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
+from accounting.ledger.tables import budgets, charges, cohorts, plans, retirements, tasks
 
 _ADDRESS = re.compile(
     r"(?P<knowledge_base>[^@#]+)\.(?P<task>[^.@#]+)(?P<topic>#[^@#]+)?(?:@(?P<version>[1-9][0-9]{0,8}))?"
 )
+
+Alike = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class SignedTask:
 class TaskStatus:
     """The use of a task, or of one of its topics.
 
-    ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state.
+    ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state. Of a ``retired`` plan, none are
+    left.
     """
 
     address: str
@@ -135,6 +138,7 @@ class TaskStatus:
     charged: int
     left: int
     states: Mapping[str, int]
+    retired: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,6 +303,7 @@ class Budgets:
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
         again: int | None = None,
+        alike: Alike | None = None,
         first: Callable[[sa.Connection], None] = lambda _connection: None,
         last: Callable[[sa.Connection, int], None] = lambda _connection, _version: None,
     ) -> SignedPlan:
@@ -315,14 +320,16 @@ class Budgets:
             cohorts: numbers of the cohorts that the plan draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.
-            again: version of the newest plan with this very document, if its budget is to be taken once more. So the
-                confirmation is for one signature, and not for those that follow it.
+            again: version of the newest plan that is alike, if its budget is to be taken once more. So the confirmation
+                is for one signature, and not for those that follow it.
+            alike: function of a document; two plans are alike if it gives the same for both and some cohort pays for
+                both. By default, only the same document is alike.
             first: a function to call in the same transaction, before anything is locked here.
             last: a function to call in the same transaction, with the plan's version, once the plan is written.
 
         Raises:
             PlansChangedError: ``after_version`` is not the newest plan's version.
-            SignedAlreadyError: this very document is signed, and ``again`` does not name its newest version.
+            SignedAlreadyError: a plan that is alike is signed, and ``again`` does not name the newest.
             BudgetExceededError: the sum over a cohort's signed plans would exceed its lifetime budget.
             CohortError: there is no such cohort, or it is closed.
             KnowledgeBaseArchivedError: the knowledge base is archived, so nothing is signed for it.
@@ -343,7 +350,7 @@ class Budgets:
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
-            if (twin := _newest_equal(connection, knowledge_base, document)) not in (None, again):
+            if (twin := _newest_equal(signed, document, drawn_on, alike)) not in (None, again):
                 raise errors.SignedAlreadyError(knowledge_base, twin, asked)
             check_free(connection, knowledge_base, drawn_on, asked)
             now = self._clock()
@@ -363,6 +370,32 @@ class Budgets:
             trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
 
+    def retire(self, knowledge_base: str, version: int, *, by: str) -> None:
+        """Let the tasks of a plan answer no more, permanently. What it promised stays promised.
+
+        Args:
+            knowledge_base: name of the knowledge base.
+            version: version of the plan.
+            by: the actor that retires it, for the audit trail.
+
+        Raises:
+            UnknownPlanError: the knowledge base has no plan of this version.
+            PlanRetiredError: it is retired already.
+        """
+        self.plan(knowledge_base, version)
+        with self._database.begin() as connection:
+            lock(connection, knowledge_base)
+            if version in _retired(connection, knowledge_base):
+                raise errors.PlanRetiredError(knowledge_base, version)
+            now = self._clock()
+            retire(connection, knowledge_base, version, now)
+            trail.append(connection, now, PlanRetired(knowledge_base=knowledge_base, version=version, by=by))
+
+    def retired(self, knowledge_base: str) -> dict[int, datetime]:
+        """The time of retirement of each retired plan of a knowledge base, by version."""
+        with reading(self._database) as connection:
+            return _retired(connection, knowledge_base)
+
     def plan(self, knowledge_base: str, version: int) -> SignedPlan:
         """A signed plan.
 
@@ -377,10 +410,12 @@ class Budgets:
                 )
             return _read_plan(connection, chosen)
 
-    def newest_equal(self, knowledge_base: str, document: str) -> int | None:
-        """Version of the newest signed plan with this very document, if there is one."""
+    def newest_equal(
+        self, knowledge_base: str, document: str, cohorts: Sequence[int] = (1,), alike: Alike | None = None
+    ) -> int | None:
+        """Version of the newest signed plan that is alike, if there is one; arguments as of :meth:`sign`."""
         with reading(self._database) as connection:
-            return _newest_equal(connection, knowledge_base, document)
+            return _newest_equal(connection.execute(plans_of(knowledge_base)).all(), document, cohorts, alike)
 
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
         """Every signed plan of a knowledge base, oldest first."""
@@ -388,8 +423,10 @@ class Budgets:
             ids = connection.execute(plans_of(knowledge_base).with_only_columns(plans.c.id)).scalars()
             return [_read_plan(connection, plans.c.id == plan_id) for plan_id in ids.all()]
 
-    def task(self, task_address: str) -> SignedTask:
+    def task(self, task_address: str, *, even_retired: bool = False) -> SignedTask:
         """The task at an address: ``knowledge_base.task`` in the newest plan that has it, or ``...@version``.
+
+        Without a version, a plan that is retired gives way to any that is not.
 
         For a task with topics this is the whole task, which is charged by :meth:`on_topic`; ``...task#topic`` is one of
         its topics.
@@ -397,6 +434,7 @@ class Budgets:
         Raises:
             UnknownBudgetError: there is no such knowledge base; the message names the nearest.
             UnknownTaskError: there is no such task; the message lists the knowledge base's tasks.
+            PlanRetiredError: the plan of the task is retired, unless ``even_retired``.
         """
         knowledge_base, name, version = parsed(task_address)
         row_of = _NEWEST_TASK if version is None else _TASK_OF_VERSION
@@ -405,6 +443,8 @@ class Budgets:
             row = connection.execute(row_of, named if version is None else {**named, "of_version": version}).first()
             if row is None:
                 raise _unknown(connection, task_address, knowledge_base)
+            if row.retired and not even_retired:
+                raise errors.PlanRetiredError(knowledge_base, row.version)
             # A plan never changes, and its digest identifies it, even after a restore changed numbers.
             which = (row.plan_id, row.digest)
             if which not in self._plans_read:
@@ -472,7 +512,8 @@ def _status(
             version=task.version,
             answers=task.answers,
             charged=task.charged,
-            left=task.answers - task.charged,
+            left=0 if task.retired else task.answers - task.charged,
+            retired=bool(task.retired),
             states={state: states[task.id][state] for state in ("charged", "released", "voided", "lost")},
         )
         for task in connection.execute(ordered)
@@ -487,12 +528,13 @@ def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
 
 
 # What every query executes is built once: SQLAlchemy takes longer to build such a statement than SQLite to execute it.
-_TASKS = sa.select(tasks, plans.c.version, plans.c.digest).join(plans)
+_RETIRED = sa.exists().where(retirements.c.plan_id == tasks.c.plan_id)
+_TASKS = sa.select(tasks, plans.c.version, plans.c.digest, _RETIRED.label("retired")).join(plans)
 _WITHIN = sa.func.substr(tasks.c.name, 1, sa.bindparam("length", type_=sa.Integer)) == sa.bindparam("within")
 _TASKS_NAMED = _TASKS.where(
     plans.c.knowledge_base == sa.bindparam("of"), sa.or_(tasks.c.name == sa.bindparam("named"), _WITHIN)
 )
-_NEWEST_TASK = _TASKS_NAMED.order_by(plans.c.version.desc(), tasks.c.id).limit(1)
+_NEWEST_TASK = _TASKS_NAMED.order_by(_RETIRED, plans.c.version.desc(), tasks.c.id).limit(1)
 _TASK_OF_VERSION = _TASKS_NAMED.where(plans.c.version == sa.bindparam("of_version")).order_by(tasks.c.id).limit(1)
 
 
@@ -502,9 +544,11 @@ def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> Sig
     return SignedPlan(**row._mapping, tasks=tuple((name, answers) for name, answers in connection.execute(named)))
 
 
-def _newest_equal(connection: sa.Connection, knowledge_base: str, document: str) -> int | None:
-    equal = sa.and_(plans.c.knowledge_base == knowledge_base, plans.c.digest == digest(document))
-    return connection.execute(sa.select(sa.func.max(plans.c.version)).where(equal)).scalar()
+def _newest_equal(signed: Sequence[Any], document: str, cohorts: Sequence[int], alike: Alike | None) -> int | None:
+    alike = alike or digest
+    wanted = alike(document)
+    twins = (plan.version for plan in signed if set(plan.cohorts) & set(cohorts) and alike(plan.document) == wanted)
+    return max(twins, default=None)
 
 
 def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
@@ -531,6 +575,20 @@ def delete_rows(connection: sa.Connection, knowledge_base: str) -> None:
     """Delete a knowledge base's budget and cohorts; the database refuses that if it has plans."""
     for table in (cohorts, budgets):
         connection.execute(sa.delete(table).where(table.c.knowledge_base == knowledge_base))
+
+
+def retire(connection: sa.Connection, knowledge_base: str, version: int, at: datetime) -> None:
+    """Write that a plan is retired. A charge of its tasks in progress ends first, and later ones see it."""
+    plan = sa.select(plans.c.id).where(plans.c.knowledge_base == knowledge_base, plans.c.version == version)
+    plan_id = connection.execute(plan).scalar_one()
+    connection.execute(sa.select(tasks.c.id).where(tasks.c.plan_id == plan_id).order_by(tasks.c.id).with_for_update())
+    connection.execute(sa.insert(retirements).values(plan_id=plan_id, retired_at=at))
+
+
+def _retired(connection: sa.Connection, knowledge_base: str) -> dict[int, datetime]:
+    listed = sa.select(plans.c.version, retirements.c.retired_at).join_from(retirements, plans)
+    of = connection.execute(listed.where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version))
+    return {row.version: row.retired_at for row in of}
 
 
 def add_plan(connection: sa.Connection, signed: PlanSigned, at: datetime) -> int:

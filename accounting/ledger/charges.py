@@ -31,12 +31,12 @@ from accounting.ledger.clock import Clock, utc_now
 from accounting.ledger.cohorts import Cohorts
 from accounting.ledger.dialects import insert, reading
 from accounting.ledger.entries import SEPARATOR, parts
-from accounting.ledger.errors import LedgerError
+from accounting.ledger.errors import LedgerError, PlanRetiredError
 from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, ChargeVoided
 from accounting.ledger.groups import Groups
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
-from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
+from accounting.ledger.tables import charges, idempotency_keys, plans, releases, retirements, tasks
 from accounting.ledger.witness import Witness
 
 
@@ -154,6 +154,7 @@ class Ledger:
 
         Raises:
             AnswersExhaustedError: no answer is left.
+            accounting.ledger.errors.PlanRetiredError: the task's plan is retired.
             QuotaExhaustedError: the key's own share is used up.
             IdempotencyConflictError: the Idempotency-Key stands for another query.
             accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
@@ -193,6 +194,8 @@ class Ledger:
             stored, twin = _present(connection, task, query_digest, lock=True)
             if found := self._settles(stored, twin):
                 return found
+            if connection.execute(_IS_RETIRED, {"plan": task.plan.id}).first() is not None:
+                raise PlanRetiredError(task.knowledge_base, task.version)
             now = self._clock()
             gone = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
             left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
@@ -384,6 +387,7 @@ _OPEN_CHARGE = sa.select(charges.c.id, charges.c.lease_until).where(
 )
 _OPEN_CHARGE_LOCKED = _OPEN_CHARGE.with_for_update(key_share=True)
 _LOCK = sa.select(tasks.c.id).where(tasks.c.id == sa.bindparam("task")).with_for_update(key_share=True)
+_IS_RETIRED = sa.select(retirements.c.plan_id).where(retirements.c.plan_id == sa.bindparam("plan"))
 _SPEND = (
     sa.update(tasks)
     .where(tasks.c.id == sa.bindparam("task"), tasks.c.charged < tasks.c.answers)

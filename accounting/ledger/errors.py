@@ -22,6 +22,16 @@ class UnknownPlanError(LedgerError):
     """The knowledge base has no signed plan of this version."""
 
 
+class PlanRetiredError(LedgerError):
+    """The plan is retired: its tasks answer no more."""
+
+    def __init__(self, knowledge_base: str, version: int) -> None:
+        super().__init__(
+            f"plan {version} of {knowledge_base!r} is retired, permanently: its tasks answer no more. Ask a task of "
+            "another plan"
+        )
+
+
 class UnknownTaskError(LedgerError):
     """No signed plan has the task addressed."""
 

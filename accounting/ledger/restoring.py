@@ -42,7 +42,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import events, trail
 from accounting.ledger.amounts import exact
-from accounting.ledger.budgets import add_plan, address_of, delete_rows, parsed
+from accounting.ledger.budgets import add_plan, address_of, delete_rows, parsed, retire
 from accounting.ledger.charges import give_back, lose
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
@@ -273,6 +273,8 @@ class _Restoring:
                 delete_rows(self._connection, name)
             case events.PlanSigned():
                 add_plan(self._connection, happened, event.at)
+            case events.PlanRetired(knowledge_base=name, version=version):
+                retire(self._connection, name, version, event.at)
             case events.ExemplarsIngested() | events.UploadEnded() | events.KnowledgeBaseArchived():
                 pass  # another restore must know of it, too
             case events.AnswerCharged(charge=charge) if charge in self._charges:

@@ -141,6 +141,14 @@ plans = sa.Table(
     comment="Signed plans: each permanently promises part of its knowledge base's budget.",
 )
 
+retirements = sa.Table(
+    "plan_retirements",
+    metadata,
+    sa.Column("plan_id", sa.ForeignKey(plans.c.id), primary_key=True),
+    sa.Column("retired_at", UtcDateTime, nullable=False),
+    comment="Plans that answer no more, permanently: what they promised stays promised.",
+)
+
 tasks = sa.Table(
     "tasks",
     metadata,
@@ -331,6 +339,8 @@ GUARDS = (
     Guard("group_members_no_delete", "budget_group_members", "DELETE", "a knowledge base stays in its group"),
     Guard("plans_no_update", "plans", "UPDATE", "a signed plan cannot be changed: sign another"),
     Guard("plans_no_delete", "plans", "DELETE", "a signed plan cannot be deleted"),
+    Guard("plan_retirements_no_update", "plan_retirements", "UPDATE", "a plan stays retired"),
+    Guard("plan_retirements_no_delete", "plan_retirements", "DELETE", "a plan stays retired"),
     Guard("tasks_only_charged", "tasks", "UPDATE OF id, plan_id, name, answers", "a signed task cannot be changed"),
     Guard("tasks_no_delete", "tasks", "DELETE", "a signed task cannot be deleted"),
     Guard(

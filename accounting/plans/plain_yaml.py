@@ -26,6 +26,7 @@ _NOT_YAML = (YAMLError, AssertionError)
 """Errors of the parser; the latter is for a version in ``%YAML`` that it does not know."""
 _YAML = "tag:yaml.org,2002:"
 _COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(_\d{3})+(\.\d*)?", re.ASCII)
 _NUMBERS = (f"{_YAML}int", f"{_YAML}float")
 _SCALARS = {
     f"{_YAML}str": "a text",
@@ -199,7 +200,7 @@ class _Walk:
         except (ValueError, LookupError):
             self._wrong(node, path, f"{written} is not {_what(node)}")
             return
-        if node.tag in _NUMBERS and "_" in node.value:
+        if node.tag in _NUMBERS and "_" in node.value and not _THOUSANDS.fullmatch(node.value):
             self._wrong(node, path, f"{advise(node.value)}; quote it if it is a text")
         elif isinstance(value, float) and not math.isfinite(value):
             self._wrong(node, path, f"{written} is not a finite number; quote it if it is a text")

@@ -20,6 +20,7 @@ from accounting.ledger.tables import (
     groups,
     plans,
     releases,
+    retirements,
     tasks,
 )
 
@@ -142,6 +143,7 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
         events.CohortOpened: number(cohorts, cohorts.c.number > 1) + sum(one.cohorts - 1 for one in deleted),
         events.CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)) + sum(one.closed for one in deleted),
         events.PlanSigned: number(plans),
+        events.PlanRetired: number(retirements),
         events.AnswerCharged: number(charges),
         events.ChargeVoided: number(charges, charges.c.state == "voided"),
         events.AnswerReleased: number(releases),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.gathering import Commands
-from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_list
+from service.cli.output import Json, Name, Yes, confirmed, do, print_list
 from service.operations import budgets
 from service.operations.budget_report import GroupBudget
 from service.operations.budgets import CohortView, NewCohort, NewGroup
@@ -51,8 +51,7 @@ def close(name: Name, number: Annotated[int, typer.Argument()], yes: Yes = False
     Args:
         number: The cohort's number.
     """
-    agreed(f"Permanently let no further plan draw on cohort {number} of {name}?", yes=yes)
-    do(budgets.close_cohort, name, number)
+    confirmed(lambda given: do(budgets.close_cohort, name, number, given), yes=yes)
     typer.echo(f"Closed cohort {number} of {name}")
 
 
@@ -63,17 +62,16 @@ def list_cohorts(name: Name, json: Json = False) -> None:
 
 
 @groups.command()
-def create(wanted: Annotated[NewGroup, {"name": _GROUP}]) -> None:
+def create(wanted: Annotated[NewGroup, {"name": _GROUP}], yes: Yes = False) -> None:
     """Make a group, with a budget that can never be changed; knowledge bases are added to it later."""
-    made = do(budgets.make_group, wanted)
+    made = confirmed(lambda given: do(budgets.make_group, wanted, given), yes=yes)
     typer.echo(f"Made group {made.group} with ε = {wanted.epsilon:g}, δ = {wanted.delta:g} for its lifetime.")
 
 
 @groups.command()
 def add(name: Annotated[str, _GROUP], knowledge_base: Name, yes: Yes = False) -> None:
     """Put a knowledge base into a group permanently, with every plan that it has signed."""
-    agreed(f"Let {knowledge_base} share the budget of group {name} permanently?", yes=yes)
-    left = do(budgets.join_group, name, knowledge_base).free
+    left = confirmed(lambda given: do(budgets.join_group, name, knowledge_base, given), yes=yes).free
     typer.echo(f"{knowledge_base} is in group {name}, which has ε = {left.epsilon:g}, δ = {left.delta:g} left.")
 
 

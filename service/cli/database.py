@@ -169,7 +169,7 @@ def _print_loss(loss: Loss) -> None:
 
 
 @encryption.command()
-def rewrap(new_key_file: Annotated[Path, typer.Option(dir_okay=False)]) -> None:
+def rewrap(new_key_file: Annotated[Path, typer.Option(dir_okay=False)], yes: Yes = False) -> None:
     """Let a new encryption key open the database, and the present one no longer.
 
     This takes no time. Running services continue; from now on they start with the new key only.
@@ -184,6 +184,7 @@ def rewrap(new_key_file: Annotated[Path, typer.Option(dir_okay=False)]) -> None:
             "replaced. For exemplars of your own make a database of your own (openssl rand -base64 32)."
         )
     new = MasterKey(key)
+    agreed(f"Let encryption key {new.fingerprint}, and no other, open this database from now on?", yes=yes)
     opened.store.keyring.rewrap(new, audited(events.EncryptionKeyChanged(fingerprint=new.fingerprint, by=who())))
     typer.echo(
         f"Only encryption key {new.fingerprint} opens this database now. Give it to every service and admin. Keep the "

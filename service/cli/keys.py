@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from service.cli.gathering import Commands
-from service.cli.output import Json, create_database, do, print_json, print_list, records, whole_id
+from service.cli.output import Json, Yes, confirmed, create_database, do, print_json, print_list, records, whole_id
 from service.operations import keys
 from service.operations.keys import ApiKey, KeyLimits, NewKey, Rotation
 from service.records.api_keys import Role
@@ -90,16 +90,17 @@ def limit(
 
 
 @app.command()
-def rotate(key_id: KeyId, wanted: Rotation) -> None:
+def rotate(key_id: KeyId, wanted: Rotation, yes: Yes = False) -> None:
     """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
-    typer.echo(do(keys.rotate, records().keys.get(_whole(key_id)), wanted).token)
+    seen = records().keys.get(_whole(key_id))
+    typer.echo(confirmed(lambda given: do(keys.rotate, seen, wanted, given), yes=yes).token)
 
 
 @app.command()
-def revoke(key_id: KeyId) -> None:
+def revoke(key_id: KeyId, yes: Yes = False) -> None:
     """Revoke a key, for good. What it spent stays spent."""
     meant = _whole(key_id)
-    do(keys.revoke, meant)
+    confirmed(lambda given: do(keys.revoke, meant, given), yes=yes)
     typer.echo(f"revoked {meant}")
 
 

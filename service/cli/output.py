@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
@@ -106,7 +107,11 @@ def do(command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.
 
 def agreed(question: str, *, yes: bool) -> None:
     """Ask whether to go on, unless ``yes``; end the command if not."""
-    if not yes and not typer.confirm(question):
+    if yes:
+        return
+    with redirect_stdout(sys.stderr):  # what the command prints may go to a file
+        agrees = typer.confirm(question)
+    if not agrees:
         raise typer.Exit(1)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from accounting.ledger.amounts import checked, in_words
 from accounting.plans.plan import Plan, load_plan
 from accounting.plans.tasks import ClassifyTask
 from accounting.plans.tasks import Task as PlanTask
@@ -146,9 +147,8 @@ def sign(
     check_new(opened, calibrated, again)
     if not json:
         _print(plans.preview(me, opened, calibrated))
-    output.agreed(
-        f"Take ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g} from {plan.knowledge_base} for good?", yes=yes
-    )
+    budget = in_words(checked(plan.budget.epsilon, plan.budget.delta))
+    output.agreed(f"Take {budget} from {plan.knowledge_base} for good?", yes=yes)
 
     def signed(stages: Stages | None) -> PlanResult:
         return output.confirmed(
@@ -170,15 +170,31 @@ def _make(opened: Records, stages: Stages | None) -> Make | None:
 def list_(knowledge_base: Name, json: Json = False) -> None:
     """List the signed plans, oldest first."""
     names = plans.names(output.actor(), output.records())
-    listed = [SignedPlanView.of(plan, names) for plan in output.do(plans.list_, knowledge_base)]
+    listed = output.do(plans.list_, knowledge_base)
+    retired = output.do(plans.retired, knowledge_base)
+    listed = [SignedPlanView.of(plan, names, retired) for plan in listed]
     columns = {
         "version": lambda view: view.version,
         "ε": lambda view: f"{view.preview.epsilon:g}",
         "δ": lambda view: f"{view.preview.delta:g}",
         "signed by": lambda view: called(view.signed_by, names),
         "at": lambda view: view.signed_at,
+        "retired": lambda view: view.retired_at or "",
     }
     output.print_list(f"Plans of {knowledge_base}", listed, columns, json=json)
+
+
+@app.command()
+def retire(knowledge_base: Name, version: Annotated[int, typer.Argument(min=1)], yes: Yes = False) -> None:
+    """Let the tasks of a signed plan answer no more, permanently. Its budget stays taken.
+
+    Retire a plan whose tasks the engine can no longer answer in time: then they are no longer measured.
+
+    Args:
+        version: Version of the plan, from `dpicl plan list`.
+    """
+    output.confirmed(lambda given: output.do(plans.retire, knowledge_base, version, given), yes=yes)
+    typer.echo(f"Retired plan {version} of {knowledge_base}. What it promised stays promised.")
 
 
 @app.command()

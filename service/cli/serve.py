@@ -232,17 +232,20 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
 
 
 def _print_latencies(application: str) -> None:
-    """Print every task's latency grain.
+    """Print every task's latency grain, or why the task is refused while the others are answered.
 
     Raises:
-        ValueError: a grain is too small.
+        ValueError: the grain that the operator chose is too small for every task.
     """
     from ray import serve as ray_serve
 
     measured: Sequence[Measured] = ray_serve.get_app_handle(application).latencies.remote().result()
-    if problems := [latency.problem for latency in measured if latency.problem]:
+    problems = [latency.problem for latency in measured if latency.problem]
+    if problems and len(problems) == len(measured) and Settings().latency_grain_ms is not None:
         raise ValueError("; ".join(problems))
-    for latency in measured:
+    for problem in problems:
+        typer.echo(f"Not answered, with status 503: {problem}. Or retire its plan with `dpicl plan retire`", err=True)
+    for latency in (one for one in measured if not one.problem):
         took, grain = 1000 * latency.work_s, 1000 * latency.grain_s
         typical = f"typical slots take {1000 * latency.typical_s:.0f} ms, " if latency.typical_s else ""
         typer.echo(

@@ -121,14 +121,14 @@ def matters(
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
-    """The newest plan of each task, or of each of its topics.
+    """The newest plan of each task, or of each of its topics, that is not retired.
 
     Returns:
         Pairs (version of the plan, budget of the task) by address without version, those of the newest plan first.
     """
     latest: dict[str, tuple[int, TaskBudget]] = {}
     versions: dict[str, int] = {}
-    for plan in reversed(budget.plans):
+    for plan in reversed([plan for plan in budget.plans if plan.retired_at is None]):
         for task in plan.tasks:
             named = task.task.partition("@")[0]
             if versions.setdefault(parts(named)[0], plan.version) == plan.version:

@@ -43,7 +43,7 @@ CHANGES = tuple(
     change.kind
     for change in (
         *(kinds.ExemplarsIngested, kinds.UnitForgotten, kinds.CohortOpened, kinds.CohortClosed),
-        *(kinds.KnowledgeBaseArchived, kinds.RemoteEngineChanged),
+        *(kinds.KnowledgeBaseArchived, kinds.RemoteEngineChanged, kinds.PlanRetired),
     )
 )
 """Kinds of events that change a knowledge base."""

@@ -52,6 +52,11 @@ class PlanBudget(BaseModel):
     """A signed plan. Each of its cohorts pays what it promised; `epsilon_spent` is the cost of the charges so far."""
 
     version: int
+    retired_at: datetime | None = Field(
+        default=None,
+        exclude_if=lambda at: at is None,
+        description="Time since which its tasks answer no more; absent: they do.",
+    )
     cohorts: list[int]
     promised: Pair
     accountant: str
@@ -135,6 +140,7 @@ def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
 def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
     cohorts = [CohortBudget.of(cohort) for cohort in status.cohorts]
     tightest = cohorts[status.tightest.number - 1]
+    retired = records.ledger.budgets.retired(status.knowledge_base)
     return KnowledgeBaseBudget(
         knowledge_base=status.knowledge_base,
         group=status.group,
@@ -144,15 +150,16 @@ def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPl
         lifetime=tightest.lifetime,
         promised=tightest.promised,
         free=tightest.free,
-        plans=[_plan(records, status, plan) for plan in plans],
+        plans=[_plan(records, status, plan, retired.get(plan.version)) for plan in plans],
     )
 
 
-def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
+def _plan(records: Records, status: BudgetStatus, plan: SignedPlan, retired_at: datetime | None) -> PlanBudget:
     tasks = [task for task in status.tasks if task.version == plan.version]
     written = read_signed(plan.document).plan.tasks
     return PlanBudget(
         version=plan.version,
+        retired_at=retired_at,
         cohorts=list(plan.cohorts),
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,

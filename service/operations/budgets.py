@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from accounting.ledger.amounts import checked, in_words
 from accounting.ledger.errors import UnknownBudgetError
 from accounting.plans.plan import SMALLEST_DELTA
 from service.operations.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, budget_report
@@ -88,17 +89,24 @@ class CohortView(CohortBudget):
 
 @command(Right.DECIDE)
 def open_cohort(
-    actor: Actor, records: Records, name: str, wanted: NewCohort, confirmed: Collection[Confirmation] = ()
+    actor: Actor, records: Records, name: str, wanted: NewCohort, confirmed: Collection[str] = ()
 ) -> CohortView:
     """Open a cohort: people who arrive for the first time from now on belong to it, permanently.
 
     Raises:
-        UnconfirmedError: the cohort's budget is a weak promise.
+        UnconfirmedError: the cohort's budget is a weak promise, or the actor did not confirm the figures.
         exemplar_store.UnrecognisedUnitsError: a unit that was there before would not be recognised.
         accounting.ledger.errors.CohortError: the knowledge base is archived.
     """
     weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
     check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
+    last = len(records.ledger.budgets.status(name).cohorts)
+    doubt = (
+        f"Cohort {last + 1} of {name} gets the lifetime budget {in_words(checked(wanted.epsilon, wanted.delta))} and "
+        f"the public size {wanted.public_size}. People who arrive for the first time from now on belong to it, and no "
+        f"longer to cohort {last}. None of this can be changed later."
+    )
+    check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     number = records.open_cohort(name, **wanted.model_dump(), by=actor.id)
     return list_cohorts(actor, records, name)[number - 1]
 
@@ -120,13 +128,21 @@ def list_cohorts(_actor: Actor, records: Records, name: str) -> list[CohortView]
 
 
 @command(Right.DECIDE)
-def close_cohort(actor: Actor, records: Records, name: str, number: int) -> CohortView:
+def close_cohort(actor: Actor, records: Records, name: str, number: int, confirmed: Collection[str] = ()) -> CohortView:
     """Let no further plan draw on a cohort, permanently. Plans that are signed go on.
 
     Raises:
+        UnconfirmedError: the actor did not confirm it.
         accounting.ledger.errors.CohortError: no cohort has this number, or it is closed, or it is the newest.
     """
     records.store.get(name)
+    for cohort in records.ledger.budgets.status(name).of([number]):
+        unused = in_words((cohort.free_epsilon, cohort.free_delta))
+        doubt = (
+            f"No further plan of {name} will draw on cohort {number}, permanently: {unused} of its budget stays "
+            "unused. Plans that are signed go on."
+        )
+        check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     records.ledger.cohorts.close(name, number, by=actor.id)
     return list_cohorts(actor, records, name)[number - 1]
 
@@ -141,12 +157,16 @@ class NewGroup(BaseModel):
 
 
 @command(Right.DECIDE)
-def make_group(actor: Actor, records: Records, wanted: NewGroup) -> GroupBudget:
+def make_group(actor: Actor, records: Records, wanted: NewGroup, confirmed: Collection[str] = ()) -> GroupBudget:
     """Make a group with a budget that can never be changed.
 
     Raises:
+        UnconfirmedError: the actor did not confirm the figures.
         accounting.ledger.errors.GroupError: a group with this name exists.
     """
+    budget = in_words(checked(wanted.epsilon, wanted.delta))
+    doubt = f"Group {wanted.name} gets the lifetime budget {budget}, which can never be changed."
+    check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     records.ledger.groups.open(wanted.name, wanted.epsilon, wanted.delta, by=actor.id)
     return GroupBudget.of(records.ledger.groups.status(wanted.name))
 
@@ -158,15 +178,24 @@ def list_groups(_actor: Actor, records: Records) -> list[GroupBudget]:
 
 
 @command(Right.DECIDE)
-def join_group(actor: Actor, records: Records, group: str, name: str) -> GroupBudget:
+def join_group(actor: Actor, records: Records, group: str, name: str, confirmed: Collection[str] = ()) -> GroupBudget:
     """Put a knowledge base into a group, permanently, with every plan signed for it.
 
     Raises:
+        UnconfirmedError: the actor did not confirm it.
         accounting.ledger.errors.GroupError: it is in a group already, or the group has too little left for its plans.
         accounting.ledger.errors.UnknownGroupError: no group has this name.
         accounting.ledger.errors.UnknownBudgetError: no knowledge base has this name.
     """
     if not re.fullmatch(NAME, name):  # PostgreSQL cannot look up a NUL character
         raise UnknownBudgetError(f"there is no knowledge base {name!r}")
+    records.ledger.budgets.status(name)
+    status = records.ledger.groups.status(group)
+    free = in_words((status.free_epsilon, status.free_delta))
+    doubt = (
+        f"{name} joins group {group}, permanently, with every plan that it has signed. Before these plans, the group "
+        f"has {free} left of {in_words((status.epsilon, status.delta))}."
+    )
+    check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     records.ledger.groups.join(group, name, by=actor.id)
     return GroupBudget.of(records.ledger.groups.status(group))

@@ -1,9 +1,11 @@
 """Commands: functions declared once, with the right that they need."""
 
 import asyncio
+import json
 from collections.abc import Callable, Collection
 from enum import StrEnum
 from functools import update_wrapper
+from hashlib import sha256
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from accounting.ledger import trail
@@ -86,12 +88,17 @@ class Confirmation(StrEnum):
     WORSE_THAN_FREE = "worse_than_free"
 
 
+SENT = frozenset({Confirmation.PERMANENT})
+"""Confirmations of a program's request: it writes its figures exactly, and has no admin beside it to show them to."""
+
+
 class UnconfirmedError(RefusalError, ValueError):
     """Nothing was done: the actor did not confirm a consequence.
 
     Attributes:
         confirmation: the confirmation that is missing.
         doubts: reasons to confirm it, a sentence each.
+        token: confirmation of these very doubts, with their figures, and of no others.
     """
 
     kind = ProblemKind.UNCONFIRMED
@@ -100,14 +107,24 @@ class UnconfirmedError(RefusalError, ValueError):
         super().__init__(" ".join(doubts))
         self.confirmation = confirmation
         self.doubts = tuple(doubts)
+        self.token = _token(confirmation, doubts)
         self.members = {"confirm": confirmation, "problems": self.doubts}
 
 
-def check_confirmed(confirmation: Confirmation, doubts: Collection[str], given: Collection[Confirmation]) -> None:
+def check_confirmed(confirmation: Confirmation, doubts: Collection[str], given: Collection[str]) -> None:
     """Check that doubts, if there are any, were confirmed.
+
+    Args:
+        confirmation: confirmation that is needed.
+        doubts: reasons to confirm it, a sentence each, with all figures that it is about.
+        given: confirmations that the actor gave, of any doubts or, as an error's ``token``, of those that were shown.
 
     Raises:
         UnconfirmedError: they were not.
     """
-    if doubts and confirmation not in given:
+    if doubts and confirmation not in given and _token(confirmation, doubts) not in given:
         raise UnconfirmedError(confirmation, doubts)
+
+
+def _token(confirmation: Confirmation, doubts: Collection[str]) -> str:
+    return f"{confirmation}:{sha256(json.dumps([*doubts]).encode()).hexdigest()[:32]}"

@@ -181,7 +181,9 @@ def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> Api
 
 
 @command(Right.DECIDE)
-def rotate(actor: Actor, records: Records, seen: StoredKey, wanted: Rotation) -> CreatedKey:
+def rotate(
+    actor: Actor, records: Records, seen: StoredKey, wanted: Rotation, confirmed: Collection[str] = ()
+) -> CreatedKey:
     """Give a key another token.
 
     Args:
@@ -189,7 +191,17 @@ def rotate(actor: Actor, records: Records, seen: StoredKey, wanted: Rotation) ->
         records: opened records.
         seen: the key as the admin saw it, so that two people do not rotate it at once.
         wanted: options.
+        confirmed: confirmations of the actor.
+
+    Raises:
+        UnconfirmedError: the actor did not confirm it.
     """
+    hours = wanted.overlap_hours
+    when = f"{hours} {'hour' if hours == 1 else 'hours'} from now on" if hours else "at once"
+    doubt = (
+        f"The present token of {seen.name} ({seen.id}) will be refused {when}, permanently; another takes its place."
+    )
+    check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     key, token = records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
     return CreatedKey(**vars(key), token=token)
 
@@ -203,15 +215,19 @@ def standing(actor: Actor, records: Records, key_id: str) -> Standing:
 
 
 @command(Right.DECIDE)
-def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[Confirmation] = ()) -> None:
+def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[str] = ()) -> None:
     """Revoke a key for good. What it spent stays spent.
 
     Raises:
-        UnconfirmedError: it is the last admin key; only an account on the service's machine could make another.
+        UnconfirmedError: the actor did not confirm it; or it is the last admin key, and only an account on the
+            service's machine could make another.
     """
     if actor.kind != "account" and standing(actor, records, key_id).last_admin:
         doubt = "It is the only admin key: without it, only `dpicl keys create` on the service's machine makes another."
         check_confirmed(Confirmation.LOCK_OUT, [doubt], confirmed)
+    key = records.keys.get(key_id)
+    doubt = f"{key.name} ({key.id}) will be refused from now on, permanently. What it spent stays spent."
+    check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
     records.keys.revoke(key_id, actor.id)
 
 

@@ -9,6 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from accounting.ledger.amounts import checked, in_words
 from accounting.ledger.budgets import BudgetStatus
 from exemplar_store import KnowledgeBase, default_response_field
 from service.operations.budgets import Delta, Epsilon, PublicSize, weaknesses
@@ -82,12 +83,12 @@ class KnowledgeBaseView(BaseModel):
 
 @command(Right.DECIDE)
 def create(
-    actor: Actor, records: Records, wanted: NewKnowledgeBase, confirmed: Collection[Confirmation] = ()
+    actor: Actor, records: Records, wanted: NewKnowledgeBase, confirmed: Collection[str] = ()
 ) -> KnowledgeBaseView:
     """Create a knowledge base. Its lifetime budget is a promise to the people in the data and cannot be changed.
 
     Raises:
-        UnconfirmedError: the lifetime budget is a weak promise.
+        UnconfirmedError: the lifetime budget is a weak promise, or the actor did not confirm the figures.
         exemplar_store.InvalidKnowledgeBaseError: the description is invalid.
         exemplar_store.KnowledgeBaseExistsError: a knowledge base with this name exists.
         accounting.ledger.errors.BudgetExistsError: a knowledge base with this name had another budget.
@@ -95,6 +96,13 @@ def create(
     """
     weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
     check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
+    budget = in_words(checked(wanted.epsilon, wanted.delta))
+    figures = [
+        f"{wanted.name} gets the lifetime budget {budget} for all its plans together, and the public size "
+        f"{wanted.public_size}. Neither can ever be changed.",
+        f"Its exemplars have the fields {', '.join(wanted.fields)}. No field can be added later.",
+    ]
+    check_confirmed(Confirmation.PERMANENT, figures, confirmed)
     records.create_knowledge_base(**wanted.model_dump(), by=actor.id)
     return describe(actor, records, wanted.name)
 
@@ -121,7 +129,7 @@ def change(actor: Actor, records: Records, name: str, wanted: KnowledgeBaseChang
 
 
 @command(Right.DECIDE)
-def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Confirmation] = ()) -> KnowledgeBaseView:
+def archive(actor: Actor, records: Records, name: str, confirmed: Collection[str] = ()) -> KnowledgeBaseView:
     """Take no further plan, cohort or exemplar, permanently. Units can still be forgotten.
 
     Raises:

@@ -22,11 +22,11 @@ from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
 from service.answering.latency import Grains
 from service.answering.once.making import NotMadeError
-from service.answering.plans.signing import Fitted, Make, check_finished, fit
+from service.answering.plans.signing import Fitted, Make, check_finished, fit, newest_alike
 from service.answering.trials.trials import Trial, Trials
 from service.engines.embedding.embedder import Embed
 from service.operations import plans, trials
-from service.operations.command import Confirmation, command
+from service.operations.command import command
 from service.operations.fields import FieldError, problems
 from service.operations.plan_curves import Agreement, Otherwise, agreement, otherwise
 from service.operations.plans import PlanResult, SignedPlanView
@@ -222,9 +222,9 @@ def price(actor: Actor, records: Records, draft: Draft, computed: WorkedOut, gra
     if not isinstance(computed, Computed):
         draft.problems = located(computed, draft.text)
         return
-    calibrated, name = computed.calibrated, draft.described.name
+    calibrated = computed.calibrated
     offer = plans.preview(actor, records, calibrated, grains=grains)
-    twin = records.ledger.budgets.newest_equal(name, calibrated.model_dump_json())
+    twin = newest_alike(records, calibrated)
     cohorts = draft.status.of(calibrated.cohorts)
     draft.outcome = Outcome(calibrated, computed.agreement, offer, cohorts, twin)
 
@@ -271,7 +271,7 @@ def sign(
     actor: Actor,
     records: Records,
     outcome: Outcome,
-    confirmed: Collection[Confirmation],
+    confirmed: Collection[str],
     *,
     digest: str,
     name: str,

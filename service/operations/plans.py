@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
+from accounting.ledger.amounts import in_words
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.entries import parts
@@ -29,6 +30,7 @@ from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.signed import read_signed
 
+NOT_RETIRED: Mapping[int, datetime] = {}
 _NAME = "Name of that key; null if it is not a key, or if your role may not audit."
 
 
@@ -40,17 +42,29 @@ class SignedPlanView(BaseModel):
     signed_by: str = Field(description="A key's id, a person, or an account that used the command line.")
     signed_by_name: str | None = Field(description=_NAME)
     signed_at: datetime
+    retired_at: datetime | None = Field(
+        **ABSENT, description="Time since which its tasks answer no more; absent: they do."
+    )
     tasks: list[str]
     preview: PlanPreview
 
     @classmethod
-    def of(cls, signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
-        """A signed plan, with its signer's name if it is among these names of keys, by id."""
+    def of(
+        cls, signed: SignedPlan, names: Mapping[str, str], retired: Mapping[int, datetime] = NOT_RETIRED
+    ) -> SignedPlanView:
+        """A signed plan, with its signer's name if it is among these names of keys, by id.
+
+        Args:
+            signed: the plan.
+            names: names of keys, by id.
+            retired: times of retirement of plans of its knowledge base, by version.
+        """
         of_tasks = dict.fromkeys(parts(name)[0] for name, _ in signed.tasks)
         tasks = [address(signed.knowledge_base, name, signed.version) for name in of_tasks]
         described = describe(read_signed(signed.document))
         name = names.get(signed.signed_by)
-        return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)
+        retired_at = retired.get(signed.version)
+        return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, retired_at=retired_at, preview=described)
 
 
 class PlanResult(BaseModel):
@@ -154,7 +168,7 @@ def sign(
     actor: Actor,
     records: Records,
     calibrated: CalibratedPlan,
-    confirmed: Collection[Confirmation] = (),
+    confirmed: Collection[str] = (),
     *,
     after_version: int | None = None,
     again: int | None = None,
@@ -200,6 +214,37 @@ def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list
     """Every plan signed for a knowledge base, oldest first."""
     records.store.get(knowledge_base)
     return records.ledger.budgets.plans(knowledge_base)
+
+
+@command(Right.SEE)
+def retired(_actor: Actor, records: Records, knowledge_base: str) -> Mapping[int, datetime]:
+    """The time of retirement of each retired plan, by version."""
+    return records.ledger.budgets.retired(knowledge_base)
+
+
+@command(Right.DECIDE)
+def retire(
+    actor: Actor, records: Records, knowledge_base: str, version: int, confirmed: Collection[str] = ()
+) -> SignedPlanView:
+    """Let the tasks of a plan answer no more, permanently. Its budget stays taken, and what was released stays.
+
+    Raises:
+        UnconfirmedError: the actor did not confirm it.
+        accounting.ledger.errors.UnknownPlanError: no signed plan has this version.
+        accounting.ledger.errors.PlanRetiredError: it is retired already.
+    """
+    records.store.get(knowledge_base)
+    budgets = records.ledger.budgets
+    signed = budgets.plan(knowledge_base, version)
+    if version not in budgets.retired(knowledge_base):
+        tasks = ", ".join(dict.fromkeys(parts(name)[0] for name, _ in signed.tasks))
+        doubt = (
+            f"Plan {version} of {knowledge_base} answers no more, permanently: {tasks}. The "
+            f"{in_words((signed.epsilon, signed.delta))} that it took do not come back."
+        )
+        check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
+    budgets.retire(knowledge_base, version, by=actor.id)
+    return SignedPlanView.of(signed, names(actor, records), budgets.retired(knowledge_base))
 
 
 @command(Right.DECIDE, private=True)

@@ -20,6 +20,8 @@ _OF_PACKAGES: dict[type[Exception], ProblemKind] = {
     charges.AnswersExhaustedError: ProblemKind.ANSWERS_EXHAUSTED,
     quotas.QuotaExhaustedError: ProblemKind.QUOTA_EXHAUSTED,
     errors.BudgetExceededError: ProblemKind.BUDGET_EXCEEDED,
+    errors.PlanRetiredError: ProblemKind.PLAN_RETIRED,
+    errors.UnknownPlanError: ProblemKind.UNKNOWN_PLAN,
     errors.UnknownTaskError: ProblemKind.UNKNOWN_TASK,
     errors.UnknownBudgetError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     charges.UnknownReleaseError: ProblemKind.UNKNOWN_RELEASE,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from accounting.ledger.budgets import SignedPlan
@@ -26,6 +27,7 @@ class SignedPlans:
         calibrated: the same plan, read.
         gives: preview of the plan.
         signed_by: name of the signer, for people.
+        retired_at: time since which its tasks answer no more; None: they do.
     """
 
     versions: Sequence[int]
@@ -33,6 +35,7 @@ class SignedPlans:
     calibrated: CalibratedPlan | None = None
     gives: PlanPreview | None = None
     signed_by: str = ""
+    retired_at: datetime | None = None
 
 
 @command(Right.BROWSE)
@@ -48,9 +51,9 @@ def read(actor: Actor, records: Records, name: str, version: int | None = None) 
         return SignedPlans(versions)
     plan = signed[-1] if version is None else records.ledger.budgets.plan(name, version)
     calibrated = read_signed(plan.document)
-    return SignedPlans(
-        versions, plan, calibrated, preview(calibrated), called(plan.signed_by, plans.names(actor, records))
-    )
+    by = called(plan.signed_by, plans.names(actor, records))
+    retired_at = records.ledger.budgets.retired(name).get(plan.version)
+    return SignedPlans(versions, plan, calibrated, preview(calibrated), by, retired_at)
 
 
 @command(Right.DECIDE)

@@ -192,7 +192,7 @@ def _left_by_task(status: BudgetStatus) -> dict[str, AnswersLeft]:
     """Answers left, by the task's address."""
     left: dict[str, AnswersLeft] = {}
     topics: dict[str, dict[str, int]] = defaultdict(dict)
-    for counted in status.tasks:
+    for counted in (one for one in status.tasks if not one.retired):
         whole = address(status.knowledge_base, counted.name, counted.version)
         if counted.topic is None:
             left[whole] = counted.left

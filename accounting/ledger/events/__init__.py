@@ -13,6 +13,7 @@ from accounting.ledger.events.budgets import (
     GroupOpened,
     KnowledgeBaseArchived,
     KnowledgeBaseDeleted,
+    PlanRetired,
     PlanSigned,
 )
 from accounting.ledger.events.answers import (

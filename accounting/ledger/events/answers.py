@@ -38,6 +38,9 @@ class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
         answers, once = past.tasks[self.task]
         past.charged[self.task] += 1
         past.charged_by[key] += 1
+        knowledge_base, _, rest = self.task.partition(".")
+        if (knowledge_base, int(rest.rpartition("@")[2])) in past.retired:
+            yield f"{self.task} was charged after its plan was retired"
         if self.task in past.used_up:
             yield f"{self.task} was charged after a restore had used it up"
         if past.charged[self.task] > answers:

@@ -221,5 +221,22 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
         yield from past.shared(name)
 
 
+class PlanRetired(Particulars, kind="plan.retired", words="Plan retired"):
+    """The tasks of a plan answer no more, permanently. What the plan promised stays promised."""
+
+    knowledge_base: str
+    version: int
+    by: str
+
+    says = "{by} retired plan {version} of {knowledge_base}: it answers no more, and its budget stays taken."
+    lost = "plan {version} of {knowledge_base} was retired: will be retired again"
+
+    def replay(self, past: Replayed) -> Iterable[str]:
+        name, version = self.knowledge_base, self.version
+        if not 1 <= version <= len(past.granted.get(name, [])) or (name, version) in past.retired:
+            yield f"plan {version} of {name} is not one that could be retired"
+        past.retired.add((name, version))
+
+
 def _budget(granted: BudgetOpened | CohortOpened | GroupOpened | PlanSigned) -> str:
     return f"ε {figure(Decimal(granted.epsilon))} and δ {figure(Decimal(granted.delta))}"

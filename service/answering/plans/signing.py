@@ -1,9 +1,11 @@
 """From a plan as written to a plan that is signed."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -28,7 +30,7 @@ from service.engines.embedding.embedder import Embed, embed_here
 from service.engines.grammar_check import grammar_problem
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
-from service.records.signed import read_task
+from service.records.signed import read_signed, read_task
 from service.records.topics import topic_list
 
 PLACEHOLDERS = ("first label", "second label")
@@ -114,6 +116,32 @@ def check_finished(plan: Plan) -> None:
         raise PlanError(*begun)
 
 
+def as_written(document: str) -> str:
+    """The essence of a signed plan as its admin wrote it: two plans with the same take the same budget twice.
+
+    The cohorts, which the plan names at signing, the noise and the accountant are left out, so that nothing that was
+    opened, closed or computed in between makes a plan another. So are the order of lists and white space.
+    """
+    plan = read_signed(document).plan
+    return json.dumps(
+        _essence(plan.model_dump(mode="json", exclude={"cohorts", "retain", "accountant"})), sort_keys=True
+    )
+
+
+def _essence(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _essence(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return sorted((_essence(one) for one in value), key=lambda one: json.dumps(one, sort_keys=True))
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def newest_alike(records: Records, calibrated: CalibratedPlan) -> int | None:
+    """Version of the newest signed plan that was written the same and draws on a cohort of this one; None: no plan."""
+    name, document = calibrated.plan.knowledge_base, calibrated.model_dump_json()
+    return records.ledger.budgets.newest_equal(name, document, calibrated.cohorts, as_written)
+
+
 def check_new(records: Records, calibrated: CalibratedPlan, again: int | None) -> None:
     """Whether a plan is not signed yet, or is meant to be signed again.
 
@@ -121,7 +149,7 @@ def check_new(records: Records, calibrated: CalibratedPlan, again: int | None) -
         accounting.ledger.errors.SignedAlreadyError: it is signed, and ``again`` does not name its newest version.
     """
     name, budget = calibrated.plan.knowledge_base, calibrated.plan.budget
-    twin = records.ledger.budgets.newest_equal(name, calibrated.model_dump_json())
+    twin = newest_alike(records, calibrated)
     if twin is not None and twin != again:
         raise SignedAlreadyError(name, twin, checked(budget.epsilon, budget.delta))
 
@@ -320,6 +348,7 @@ def promise(
         cohorts=calibrated.cohorts,
         after_version=after_version,
         again=again,
+        alike=as_written,
         first=topics.lock,
         last=topics.keep,
     )

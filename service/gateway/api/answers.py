@@ -65,7 +65,7 @@ class Asking:
 
 MayAsk = Annotated[Asking, Depends()]
 
-NO_TASK = may_meet(ProblemKind.UNKNOWN_TASK)
+NO_TASK = may_meet(ProblemKind.UNKNOWN_TASK, ProblemKind.PLAN_RETIRED)
 ASKING_RESPONSES = may_meet(
     ProblemKind.ANSWERS_EXHAUSTED,
     ProblemKind.QUOTA_EXHAUSTED,
@@ -79,6 +79,8 @@ ASKING_RESPONSES = may_meet(
     ProblemKind.STILL_ANSWERING,
     ProblemKind.ENGINE_UNAVAILABLE,
     ProblemKind.UNUSABLE_REPLY,
+    ProblemKind.LATENCY_GRAIN_TOO_SMALL,
+    ProblemKind.PLAN_RETIRED,
 )
 """Refusals that a question may meet, as responses of the OpenAPI document."""
 
@@ -104,6 +106,7 @@ async def ask_task(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerV
         ProblemKind.RATE_LIMITED,
         ProblemKind.ENGINE_UNAVAILABLE,
         ProblemKind.UNUSABLE_REPLY,
+        ProblemKind.PLAN_RETIRED,
     ),
 )
 async def preview_task(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:

@@ -12,6 +12,7 @@ from service.gateway.api.problems import may_meet
 from service.operations import budgets
 from service.operations.budget_report import GroupBudget
 from service.operations.budgets import BudgetsView, CohortView, NewCohort, NewGroup
+from service.operations.command import SENT
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1", tags=["budgets"], route_class=OnceRoute)
@@ -35,7 +36,7 @@ async def open_cohort(
     """People who arrive for the first time from now on belong to it, permanently. Open it at a time set by a calendar
     or a contract, not when you see who has arrived.
     """
-    return await caller.do(budgets.open_cohort, knowledge_base, body, confirmed)
+    return await caller.do(budgets.open_cohort, knowledge_base, body, confirmed | SENT)
 
 
 @router.get(_COHORTS, summary="List the cohorts", responses=NO_KNOWLEDGE_BASE)
@@ -50,13 +51,13 @@ async def close_cohort(
     knowledge_base: KnowledgeBaseName, cohort: Annotated[int, Path(ge=1, examples=[1])], caller: Admin
 ) -> CohortView:
     """No further plan draws on it, permanently. Plans that are signed go on. The newest cohort cannot be closed."""
-    return await caller.do(budgets.close_cohort, knowledge_base, cohort)
+    return await caller.do(budgets.close_cohort, knowledge_base, cohort, SENT)
 
 
 @router.post("/groups", status_code=201, summary="Make a group with its lifetime budget", responses=_TAKEN)
 async def make_group(body: NewGroup, caller: Admin) -> GroupBudget:
     """Its budget can never be changed. Put knowledge bases into it afterwards."""
-    return await caller.do(budgets.make_group, body)
+    return await caller.do(budgets.make_group, body, SENT)
 
 
 @router.get("/groups", summary="List the groups")
@@ -70,4 +71,4 @@ async def join_group(
     group: Annotated[str, Path(examples=["care"])], knowledge_base: KnowledgeBaseName, caller: Admin
 ) -> GroupBudget:
     """A knowledge base joins permanently, with every plan signed for it. Its own budgets stay as they are."""
-    return await caller.do(budgets.join_group, group, knowledge_base)
+    return await caller.do(budgets.join_group, group, knowledge_base, SENT)

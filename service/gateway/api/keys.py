@@ -10,6 +10,7 @@ from service.gateway.api.once import OnceRoute, shown_once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet
 from service.operations import keys
+from service.operations.command import SENT
 from service.operations.keys import ApiKey, CreatedKey, KeyLimits, NewKey, Rotation
 from service.problem_kinds import ProblemKind
 
@@ -50,7 +51,7 @@ async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> ApiKey:
 async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin) -> CreatedKey:
     """The key's id, limits, scope and charges stay. Without an overlap its sessions on the dashboard end, too."""
     seen = await asyncio.to_thread(caller.services.records.keys.get, key_id)
-    return await caller.do(keys.rotate, seen, body)
+    return await caller.do(keys.rotate, seen, body, SENT)
 
 
 @router.delete(
@@ -61,5 +62,5 @@ async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin) -> CreatedKey
 )
 async def revoke_key(key_id: KeyId, caller: Admin, confirmed: Confirmed) -> Response:
     """The key is refused from now on. What it spent stays spent."""
-    await caller.do(keys.revoke, key_id, confirmed)
+    await caller.do(keys.revoke, key_id, confirmed | SENT)
     return Response(status_code=204)

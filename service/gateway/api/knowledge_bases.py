@@ -12,6 +12,7 @@ from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
 from service.operations import exemplars, knowledge_bases, uploads
+from service.operations.command import SENT
 from service.operations.exemplars import Ingested, Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 from service.operations.uploads import SentFile
@@ -61,7 +62,7 @@ _REFUSED = may_meet(ProblemKind.KNOWLEDGE_BASE_EXISTS, ProblemKind.INVALID_KNOWL
 @router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_REFUSED)
 async def create_knowledge_base(body: NewKnowledgeBase, caller: Admin, confirmed: Confirmed) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
-    return await caller.do(knowledge_bases.create, body, confirmed)
+    return await caller.do(knowledge_bases.create, body, confirmed | SENT)
 
 
 @router.get("", summary="List the knowledge bases")

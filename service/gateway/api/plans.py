@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
 from service.gateway.api.document import PLAN
@@ -13,6 +13,7 @@ from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
 from service.operations import plans, written_plans
+from service.operations.command import SENT
 from service.operations.plans import PlanResult, SignedPlanView
 from service.operations.written_plans import CLASSIFY, GENERATE
 from service.problem_kinds import ProblemKind
@@ -89,7 +90,21 @@ async def list_plans(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: 
     """Every plan signed for the knowledge base, oldest first."""
     page = window.cut(await caller.do(plans.list_, knowledge_base), lambda plan: str(plan.version))
     names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
-    return Page(data=[SignedPlanView.of(plan, names) for plan in page.data], has_more=page.has_more, next=page.next)
+    retired = await caller.do(plans.retired, knowledge_base)
+    return Page(
+        data=[SignedPlanView.of(plan, names, retired) for plan in page.data], has_more=page.has_more, next=page.next
+    )
+
+
+_RETIRED = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.UNKNOWN_PLAN, ProblemKind.PLAN_RETIRED)
+
+
+@router.post("/{version}/retire", summary="Retire a signed plan", responses=_RETIRED)
+async def retire_plan(
+    knowledge_base: KnowledgeBaseName, version: Annotated[int, Path(ge=1, lt=2**31, examples=[1])], caller: Admin
+) -> SignedPlanView:
+    """Its tasks answer no more, permanently, and are no longer measured. Its budget stays taken."""
+    return await caller.do(plans.retire, knowledge_base, version, SENT)
 
 
 async def _text(request: Request) -> str:

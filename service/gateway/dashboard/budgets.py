@@ -24,7 +24,7 @@ async def cohorts(visit: Visit) -> Response:
 async def open_cohort(visit: Visit) -> Response:
     """Open a cohort with its lifetime budget, or show the problems, field by field."""
     name = visit.path("name")
-    opened = await visit.do(commands.open_cohort, name, visit.read(NewCohort), visit.confirmed)
+    opened = await visit.do(commands.open_cohort, name, visit.read(NewCohort), visit.seen)
     done = f"Cohort {opened.cohort} is open: people who arrive for the first time from now on belong to it for good."
     return visit.redirect(_COHORTS.format(name=name), done=done)
 
@@ -33,7 +33,7 @@ async def open_cohort(visit: Visit) -> Response:
 async def close_cohort(visit: Visit) -> Response:
     """Close a cohort to new plans."""
     name, number = visit.path("name"), visit.path("number")
-    await visit.do(commands.close_cohort, name, number)
+    await visit.do(commands.close_cohort, name, number, visit.seen)
     return visit.redirect(_COHORTS.format(name=name), done=f"Cohort {number} is closed: no further plan draws on it.")
 
 
@@ -49,7 +49,7 @@ async def groups(visit: Visit) -> Response:
 @pages.post("/groups", again=groups, about="name")
 async def make_group(visit: Visit) -> Response:
     """Make a group with its lifetime budget, or show the problems, field by field."""
-    made = await visit.do(commands.make_group, visit.read(NewGroup))
+    made = await visit.do(commands.make_group, visit.read(NewGroup), visit.seen)
     return visit.redirect("/groups", done=f"Group “{made.group}” has its budget. Next: put knowledge bases into it.")
 
 
@@ -57,5 +57,5 @@ async def make_group(visit: Visit) -> Response:
 async def join_group(visit: Visit) -> Response:
     """Put a knowledge base into a group, with every plan signed for it."""
     group, name = visit.path("group"), visit.field("knowledge_base")
-    await visit.do(commands.join_group, group, name)
+    await visit.do(commands.join_group, group, name, visit.seen)
     return visit.redirect("/groups", done=f"“{name}” shares the budget of group “{group}” from now on.")

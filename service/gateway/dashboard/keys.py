@@ -56,7 +56,7 @@ async def rotate(visit: Visit) -> Response:
     wanted = visit.read(Rotation)
     standing = await visit.do(commands.standing, visit.path("id"))
     commands.check_shown(standing.key, visit.field("rotated_at"))
-    key = await visit.do(commands.rotate, standing.key, wanted)
+    key = await visit.do(commands.rotate, standing.key, wanted, visit.seen)
     response = visit.page("key_created.html", here="keys", key=key, example=None)
     if key.id == visit.actor.id and not wanted.overlap_hours:
         visit.forget(response)
@@ -74,7 +74,7 @@ async def revoke(visit: Visit) -> Response:
         raise FieldError("sure", "tick the box to confirm. Nothing was changed")
     if standing.locks_out and visit.field("name") != key.name:
         raise FieldError("revoke_name", f"enter the key’s name, {key.name}, exactly. Nothing was changed")
-    await visit.do(commands.revoke, key.id, {Confirmation.LOCK_OUT})
+    await visit.do(commands.revoke, key.id, {Confirmation.LOCK_OUT, Confirmation.PERMANENT})
     if standing.own:
         response = visit.redirect("/sign-in", done=f"“{key.name}” is revoked, and you are signed out.")
         visit.forget(response)

@@ -10,6 +10,7 @@ from service.gateway.dashboard.pages import Pages, Visit
 from service.gateway.dashboard.usage import charged_by_day
 from service.operations import answers, audit, budgets, knowledge_bases, overview, uploads
 from service.operations import exemplars as exemplar_commands
+from service.operations import plans as plan_commands
 from service.operations import signed_plans as plans
 from service.operations import usage as usage_commands
 from service.operations.command import Confirmation
@@ -37,7 +38,7 @@ async def blank(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create a knowledge base with its lifetime budget, or show the problems, field by field."""
     wanted = visit.read(NewKnowledgeBase)
-    await visit.do(knowledge_bases.create, wanted, visit.confirmed)
+    await visit.do(knowledge_bases.create, wanted, visit.seen)
     done = f"“{wanted.name}” was created with its lifetime budget. Next: upload its exemplars."
     return visit.redirect(f"/knowledge-bases/{wanted.name}/exemplars", done=done)
 
@@ -69,6 +70,15 @@ async def signed_plans(visit: Visit) -> Response:
         summary=await visit.do(overview.read_one, name),
         latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
     )
+
+
+@pages.post(HOME + "/plans/{version:number}/retire", again=signed_plans)
+async def retire(visit: Visit) -> Response:
+    """Retire a plan, once the admin has confirmed."""
+    name, version = visit.path("name"), visit.path("version")
+    await visit.do(plan_commands.retire, name, version, visit.seen)
+    done = f"Plan {version} is retired: its tasks answer no more, and its budget stays taken."
+    return visit.redirect(f"{HOME.format(name=name)}/plans/{version}", done=done)
 
 
 @pages.get(HOME + "/usage", needs=Right.BROWSE)

@@ -77,6 +77,7 @@ class Visit:
         form: form of a POST, checked to come from our page.
         problems: problems of the form's fields, a sentence each.
         doubts: reasons to ask for a confirmation, a sentence each.
+        unconfirmed: the refusal that has these doubts; None: there are none.
         refused: reason why nothing was done, for the form as a whole; a sentence without its full stop.
         status: HTTP status of the page that shows them.
     """
@@ -86,6 +87,7 @@ class Visit:
         self.form = FormData()
         self.problems: dict[str, str] = {}
         self.doubts: Sequence[str] = ()
+        self.unconfirmed: UnconfirmedError | None = None
         self.refused = ""
         self.status = 200
         self.signed_in = session
@@ -214,7 +216,7 @@ class Visit:
         try:
             yield
         except UnconfirmedError as error:
-            self.status, self.doubts = 422, error.doubts
+            self.status, self.doubts, self.unconfirmed = 422, error.doubts, error
         except WrongFieldsError as error:
             self.status, self.problems = 422, error.problems
         except REFUSALS as error:
@@ -226,8 +228,22 @@ class Visit:
 
     @property
     def confirmed(self) -> set[Confirmation]:
-        """The confirmations of the form."""
+        """The confirmations of a form whose other fields name what was shown, such as a plan's digest."""
         return {confirmation for confirmation in Confirmation if confirmation in self.fields("confirm")}
+
+    @property
+    def seen(self) -> set[str]:
+        """The confirmations of the figures that were shown: each is for them, and for no others."""
+        return {token for token in self.fields("confirm") if ":" in token}
+
+    @property
+    def entries(self) -> list[tuple[str, str]]:
+        """The fields of the form, to send it again."""
+        return [
+            (name, value)
+            for name, value in self.form.multi_items()
+            if isinstance(value, str) and name not in ("csrf", "change")
+        ]
 
     @property
     def theme(self) -> str:
@@ -340,7 +356,8 @@ class Pages:
         Args:
             path: path that the form is sent to.
             needs: right that the signed-in person needs.
-            again: page that shows the form again, with its problems; None: errors are raised.
+            again: page that shows the form again, with its problems; None: errors are raised. What must be confirmed is
+                shown on a page of its own, with its figures, and sent again from there.
             about: field to which a refusal without a field belongs, as in :meth:`Visit.refusals`.
             uploads: whether it brings a file, and may be larger than the gate in front of the application admits.
         """
@@ -356,8 +373,12 @@ class Pages:
                     raise FormError(NOT_OURS, 403)
                 if again is None:
                     return await handler(visit)
+                if visit.field("change"):
+                    return await again(visit)
                 with visit.refusals(about):
                     return await handler(visit)
+                if visit.unconfirmed is not None:
+                    return visit.page("confirm.html", unconfirmed=visit.unconfirmed)
                 return await again(visit)
 
             self.routes.append(Route(path, streams_body(endpoint) if uploads else endpoint, methods=["POST"]))

@@ -121,6 +121,7 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             ExemplarsReencrypted(by="root"),
             LedgerRestored(by="root", common=9, witness=Mark(30, "0" * 64), charges=0),
         )
+    ledger.budgets.retire("kb", 1, by="root")
     ledger.cohorts.archive("kb", by="root")
     with engine.begin() as connection:
         ledger.budgets.open(connection, "typo", 1, 1e-5, "root")
@@ -247,6 +248,9 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", cohorts=[]), "to no cohort"),
         (changed("cohort.opened", cohort=3), "follows cohort 1"),
         (changed("cohort.closed", cohort=3), "could be closed"),
+        (changed("plan.retired", version=2), "could be retired"),
+        (later("plan.retired"), "could be retired"),
+        (later("charge", charge="late"), "was charged after its plan was retired"),
         (without("cohort.closed"), "kb was archived with"),
         (changed("knowledge_base.archived", knowledge_base="other"), "other was archived with"),
         (later("knowledge_base.archived"), "kb was archived before"),

@@ -27,7 +27,7 @@ def test_an_account_without_a_name_is_a_number(dpicl: Shell, monkeypatch: pytest
 
 def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
     create(dpicl)
-    assert "Made group care with ε = 4" in dpicl.ok("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
+    assert "Made group care with ε = 4" in dpicl.ok("group", "create", "care", "--epsilon", 4, "--delta", 1e-4, "--yes")
     assert "name" in dpicl.fails("group", "create", "Day Care", "--epsilon", 4, "--delta", 1e-4)
     assert dpicl("group", "add", "care", "toys")[0] == 1  # the confirmation is refused
     assert "ε = 4" in dpicl.ok("group", "add", "care", "toys", "--yes")
@@ -53,9 +53,9 @@ def test_no_id_or_address_is_cut_and_ids_may_be_written_by_how_they_begin(
 
     first, second = (key["id"] for key in made)
     dpicl.ok("keys", "limit", first[:8], "--quota", 7)
-    token = dpicl.ok("keys", "rotate", first[:13]).strip()
+    token = dpicl.ok("keys", "rotate", first[:13], "--yes").strip()
     assert token.startswith("dpicl_")
-    assert dpicl.ok("keys", "revoke", second[:8]) == f"revoked {second}\n"
+    assert dpicl.ok("keys", "revoke", second[:8], "--yes") == f"revoked {second}\n"
     listed = {key["id"]: key for key in json.loads(dpicl.ok("keys", "list", "--json"))}
     assert (listed[first]["quota"], bool(listed[first]["rotated_at"]), bool(listed[first]["revoked_at"])) == (
         7,
@@ -89,7 +89,7 @@ def test_cohorts_are_opened_closed_and_listed(dpicl: Shell) -> None:
     create(dpicl)
     opening = ("cohort", "open", "toys", "--epsilon", 5, "--delta", "2e-4", "--public-size")
     assert dpicl(*opening, 60)[0] == dpicl("cohort", "close", "toys", 1)[0] == 1
-    assert "Opened cohort 2 of toys with ε = 5" in dpicl.ok(*opening, 120)
+    assert "Opened cohort 2 of toys with ε = 5" in dpicl.ok(*opening, 120, "--yes")
     assert "Cohort 2: lifetime ε = 5" in dpicl.ok("budget")
     assert "Closed cohort 1 of toys" in dpicl.ok("cohort", "close", "toys", 1, "--yes")
     listed = json.loads(dpicl.ok("cohort", "list", "toys", "--json"))
@@ -167,16 +167,16 @@ def test_keys(dpicl: Shell, plan_file: Path) -> None:
     assert "not both" in dpicl.fails("keys", "limit", made["id"], "--quota", 7, "--no-quota")
     assert "0 of any answers, 9 requests" in dpicl.ok("keys", "limit", made["id"], "--no-quota")
     assert "any number of requests" in dpicl.ok("keys", "limit", made["id"], "--no-rate-per-minute")
-    assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1").startswith("dpicl_")
+    assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1", "--yes").startswith("dpicl_")
     assert "toys.colour" in dpicl.ok("keys", "list")
-    dpicl.ok("keys", "revoke", made["id"])
+    dpicl.ok("keys", "revoke", made["id"], "--yes")
     _, listed = json.loads(dpicl.ok("keys", "list", "--json"))
     assert (listed["quota"], bool(listed["rotated_at"]), bool(listed["revoked_at"])) == (None, True, True)
     assert "nobody" in dpicl.fails("keys", "revoke", "nobody")
 
 
 def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
-    dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 600, "--remote-engine")
+    dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 600, "--remote-engine", "--yes")
     for change, status, allowed in (((), 2, True), (("--forbid",), 0, False), (("--allow",), 1, False)):
         assert dpicl("kb", "remote-engine", "open", *change)[0] == status
         assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["remote_engine"] is allowed

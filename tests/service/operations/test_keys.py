@@ -19,10 +19,10 @@ def test_an_admin_revokes_the_last_admin_key_only_on_confirmation(records: Recor
         keys.revoke(CHIEF, records, chief.id)
     assert refused.value.confirmation == Confirmation.LOCK_OUT
     assert records.keys.get(chief.id).revoked_at is None
-    keys.revoke(ROOT, records, chief.id)  # an account here can make another
+    keys.revoke(ROOT, records, chief.id, {Confirmation.PERMANENT})  # an account here can make another
     assert records.keys.get(chief.id).revoked_at is not None
     deputy, _ = records.keys.create("deputy", "admin")
-    keys.revoke(CHIEF, records, deputy.id, {Confirmation.LOCK_OUT})
+    keys.revoke(CHIEF, records, deputy.id, set(Confirmation))
     assert records.keys.get(deputy.id).revoked_at is not None
 
 

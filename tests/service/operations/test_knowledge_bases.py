@@ -26,7 +26,7 @@ from tests.service.conftest import PLAN, embed, make_records, unwitnessed
 ROOT = Actor("root", "root", "account", "admin")
 VERA = Actor("vera", "vera", "key", "viewer")
 NOTES: dict[str, Any] = {"name": "notes", "epsilon": 6.0, "delta": 1e-5, "public_size": 20_000}
-WEAK = {Confirmation.WEAK_PROMISE}
+SURE = set(Confirmation)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ WEAK = {Confirmation.WEAK_PROMISE}
 )
 def test_a_field_that_the_store_refuses_is_named(records: Records, wrong: dict[str, Any]) -> None:
     with pytest.raises(ExemplarStoreError) as refused:
-        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | wrong), WEAK)
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | wrong), SURE)
     assert [getattr(refused.value, "field", "name")] == list(wrong)
     assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["toys"]
 
@@ -62,13 +62,13 @@ def test_a_knowledge_base_lost_in_a_restore_is_created_with_the_budget_it_had(re
         for table in (tables.exemplars, tables.units, tables.knowledge_bases):
             connection.execute(sa.delete(table))
     with pytest.raises(BudgetExistsError):
-        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"name": "toys"}))
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"name": "toys"}), SURE)
     same = {"name": "toys", "epsilon": float(budget.epsilon), "delta": float(budget.delta)}
-    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | same), WEAK).name == "toys"
+    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | same), SURE).name == "toys"
 
 
 def test_a_knowledge_base_is_made_as_it_was_wanted(records: Records) -> None:
-    made = knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES, remote_engine=True))
+    made = knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES, remote_engine=True), SURE)
     assert (made.public_size, made.fields, made.remote_engine) == (20_000, ["text", "label"], True)
     assert knowledge_bases.describe(VERA, records, "notes") == made
     assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["notes", "toys"]
@@ -92,7 +92,7 @@ def test_a_weak_promise_is_confirmed_as_such(records: Records, promise: tuple[fl
     with pytest.raises(UnconfirmedError) if weak else nullcontext():
         knowledge_bases.create(ROOT, records, wanted, {Confirmation.PERMANENT})
     if weak:
-        knowledge_bases.create(ROOT, records, wanted, WEAK)
+        knowledge_bases.create(ROOT, records, wanted, SURE)
 
 
 def test_an_unknown_knowledge_base_cannot_be_changed(records: Records) -> None:
@@ -112,7 +112,7 @@ def test_an_unknown_knowledge_base_cannot_be_changed(records: Records) -> None:
 @pytest.mark.slow
 def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_postgres: Callable[[], str]) -> None:
     records = make_records(tmp_path, settings=unwitnessed(new_postgres()))
-    budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=5.0, delta=1.5e-4))
+    budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=5.0, delta=1.5e-4), SURE)
     for name in ("to\0ys", "toy", ""):
         with pytest.raises(UnknownBudgetError):
             budgets.join_group(ROOT, records, "care", name)
@@ -121,8 +121,8 @@ def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_po
 
 def test_an_empty_knowledge_base_is_deleted_and_its_name_is_free(records: Records) -> None:
     for epsilon, archived in ((6.0, False), (3.0, True)):
-        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"epsilon": epsilon}))
-        budgets.open_cohort(ROOT, records, "notes", budgets.NewCohort(epsilon=1, delta=1e-5, public_size=900))
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | {"epsilon": epsilon}), SURE)
+        budgets.open_cohort(ROOT, records, "notes", budgets.NewCohort(epsilon=1, delta=1e-5, public_size=900), SURE)
         if archived:
             knowledge_bases.archive(ROOT, records, "notes", {Confirmation.PERMANENT})
         knowledge_bases.delete(ROOT, records, "notes")
@@ -132,13 +132,13 @@ def test_an_empty_knowledge_base_is_deleted_and_its_name_is_free(records: Record
         assert wrong(records.database) == replay(records, recompute=False).problems == []
     with pytest.raises(UnknownKnowledgeBaseError):
         knowledge_bases.delete(ROOT, records, "notes")
-    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES)).archived_at is None
+    assert knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES), SURE).archived_at is None
 
 
 @pytest.mark.parametrize("has", ["a plan", "exemplars", "forgotten exemplars", "a failed upload", "a group"])
 def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has: str) -> None:
     """Otherwise a spent budget would come back, or known people would be taken for new ones."""
-    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES), SURE)
     rows = [Row(1, "u1", {"text": "a", "label": "b"})]
     match has:
         case "a plan":
@@ -150,8 +150,8 @@ def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has
                 with pytest.raises(RuntimeError):
                     records.ingest("notes", rows, embed, by="root")
         case "a group":
-            budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=9, delta=1e-4))
-            budgets.join_group(ROOT, records, "care", "notes")
+            budgets.make_group(ROOT, records, NewGroup(name="care", epsilon=9, delta=1e-4), SURE)
+            budgets.join_group(ROOT, records, "care", "notes", SURE)
         case _:
             records.ingest("notes", rows, embed, by="root")
             if has == "forgotten exemplars":
@@ -164,11 +164,11 @@ def test_a_knowledge_base_that_is_not_empty_is_not_deleted(records: Records, has
 
 
 def test_an_upload_that_was_checked_for_a_deleted_knowledge_base_is_not_stored(records: Records) -> None:
-    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+    knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES), SURE)
 
     def meanwhile(texts: Any) -> Any:
         knowledge_bases.delete(ROOT, records, "notes")
-        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES))
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES), SURE)
         return embed(texts)
 
     with pytest.raises(UnknownKnowledgeBaseError):

@@ -100,6 +100,10 @@ CAPABILITIES = {
     "plans.release": Faces(
         No("signing makes it; this mends what a crash left"), "plan release", No("signing makes it")
     ),
+    "plans.retire": Faces(
+        f"POST {_PLANS}/{{version}}/retire", "plan retire", f"POST {_HOME}/plans/{{version:number}}/retire"
+    ),
+    "plans.retired": Faces(f"GET {_PLANS}", "plan list", f"GET {_HOME}/plans"),
     "plans.sign": Faces(f"POST {_PLANS}", "plan sign", f"POST {_HOME}/plan/sign"),
     "publishing.publish": Faces(_FILES, "restore publish", _FILES),
     "answers.list_releases": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
@@ -131,7 +135,8 @@ FOR_OTHERS = {
     **dict.fromkeys(("plan_drafts.try_", "trials.try_", "trials.try_signed"), Right.TRY),
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
-    **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
+    **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_"), Right.SEE),
+    **dict.fromkeys(("plans.export", "plans.list_", "plans.retired"), Right.SEE),
     **dict.fromkeys(("audit.filters", "audit.describe"), Right.AUDIT),
     **dict.fromkeys(("overview.read", "overview.read_one", "signed_plans.read", "usage.read"), Right.BROWSE),
     **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),

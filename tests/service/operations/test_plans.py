@@ -1,6 +1,7 @@
 """Signing and trying plans: budget is taken only on purpose, and a repeated request takes it once."""
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest.mock import Mock
@@ -9,8 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from accounting.ledger.errors import BudgetExceededError, PlansChangedError, SignedAlreadyError
+from accounting.plans import plain_yaml
 from accounting.plans.plan import CalibratedPlan, PlanError, load_plan
 from service.answering.latency import Measured, smallest_grain_s
+from service.answering.plans import signing
 from service.answering.plans.expected_latency import LatencyEstimate
 from service.answering.plans.signing import prepare
 from service.answering.stages import Stages
@@ -162,3 +165,40 @@ def test_a_wrong_field_of_a_trial_is_named() -> None:
         with pytest.raises(ValidationError) as refused:
             Trying(**{"query": "a toy", "exemplars": public} | wrong)
         assert list(problems(refused.value, Trying)) == list(wrong)
+
+
+OTHER_SPELLINGS = {
+    "as it is": SMALL,
+    "other order": "\n".join(
+        [*SMALL.split("tasks:")[0].strip().splitlines()[::-1], "tasks:" + SMALL.split("tasks:")[1]]
+    ),
+    "labels in another order": SMALL.replace("[red, blue]", "[blue, red]"),
+    "as JSON": json.dumps(plain_yaml.load(SMALL)),
+    "what is the default, written": SMALL.replace("tasks:", "accountant: pld\ntasks:"),
+    "another accountant": SMALL.replace("tasks:", "accountant: rdp\ntasks:"),
+    "other figures of the same value": SMALL.replace("epsilon: 2,", "epsilon: 2.0,").replace("2.0e-5", "0.00002"),
+    "another line break": SMALL.replace('"{text}:"', '"{text}: "'),
+    "its cohorts, written": SMALL.replace("tasks:", "cohorts: [1]\ntasks:"),
+}
+
+
+@pytest.mark.parametrize("spelling", OTHER_SPELLINGS)
+def test_a_plan_that_was_written_the_same_is_asked_about_after_a_cohort_was_opened(
+    records: Records, small: CalibratedPlan, spelling: str
+) -> None:
+    assert plans.sign(ROOT, records, small, WORSE).signed.version == 2
+    records.open_cohort("toys", epsilon=8, delta=2e-4, public_size=70, by="test")
+    again = prepare(records, load_plan(OTHER_SPELLINGS[spelling]))
+    assert signing.newest_alike(records, again) == 2
+    with pytest.raises(SignedAlreadyError, match="--again 2"):
+        plans.sign(ROOT, records, again, WORSE)
+    assert versions(records) == [1, 2]
+    assert plans.sign(ROOT, records, again, WORSE, again=2).signed.version == 3
+
+
+@pytest.mark.parametrize("retain", ["cohorts: [2]", "retain: 1"])
+def test_a_plan_for_the_next_cohort_is_another(records: Records, small: CalibratedPlan, retain: str) -> None:
+    plans.sign(ROOT, records, small, WORSE)
+    records.open_cohort("toys", epsilon=8, delta=2e-4, public_size=70, by="test")
+    following = prepare(records, load_plan(SMALL.replace("tasks:", f"{retain}\ntasks:")))
+    assert plans.sign(ROOT, records, following, WORSE).signed.version == 3

@@ -51,7 +51,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_
     for name, value in {"DATABASE_URL": database_url, "WITNESS_URL": "none", "ENCRYPTION_KEY": OLD}.items():
         monkeypatch.setenv(f"DPICL_{name}", value)
 
-    said = dpicl.ok("encryption", "rewrap", "--new-key-file", file)
+    said = dpicl.ok("encryption", "rewrap", "--new-key-file", file, "--yes")
     assert charged(before, "two")
     with pytest.raises(WrongKeyError):
         replica(database_url, OLD)

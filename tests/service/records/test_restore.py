@@ -127,7 +127,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(opened, database
     opened.records.allow_remote_engine("toys", True, by="root")
     new_key = base64.b64encode(secrets.token_bytes(32)).decode()
     (tmp_path / "next.key").write_text(new_key)
-    dpicl.ok("encryption", "rewrap", "--new-key-file", tmp_path / "next.key")
+    dpicl.ok("encryption", "rewrap", "--new-key-file", tmp_path / "next.key", "--yes")
     opened.records.witness.catch_up()
     close(opened.records)
     database.restore()

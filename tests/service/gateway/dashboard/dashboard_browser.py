@@ -42,15 +42,26 @@ class Browser:
         data = {"csrf": self.csrf(), **(data or {})}
         return self.client.post(f"/admin{path}", data=data, **options)
 
+    def confirm(self, page):
+        """Confirm what a page shows once more before it is done, as often as it asks."""
+        while 'id="doubts"' in page.text:
+            action = re.search(r'<form method="post" action="([^"]+)" class="row">', page.text)
+            fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page.text)
+            data: dict[str, list[str]] = {}
+            for name, value in fields:
+                data.setdefault(name, []).append(html.unescape(value))
+            page = self.client.post(action[1], data=data)
+        return page
+
     def done(self, path: str, data: dict | None = None) -> str:
-        """Send a form that is taken; return the address it leads to."""
-        page = self.post(path, data)
+        """Send a form that is taken, and confirm it if it cannot be undone; return the address it leads to."""
+        page = self.confirm(self.post(path, data))
         assert page.status_code == 303, page.text
         return page.headers["location"].removeprefix("/admin")
 
     def refused(self, path: str, data: dict | None, field: str, status: int = 422) -> str:
         """Send a form that is refused; return the page, which has a problem beside this field alone."""
-        page = self.post(path, data)
+        page = self.confirm(self.post(path, data))
         assert (page.status_code, re.findall(r'id="(\w+)-problem"', page.text)) == (status, [field])
         return page.text
 

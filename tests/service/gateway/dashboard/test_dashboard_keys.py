@@ -20,7 +20,7 @@ def key(browser: Browser, name: str) -> StoredKey:
 
 
 def test_a_token_is_shown_once_and_works(browser: Browser) -> None:
-    made = browser.post("/keys", {"name": "ana", "role": "analyst", "quota": "1,000", "rate_per_minute": "60"})
+    made = browser.post("/keys", {"name": "ana", "role": "analyst", "quota": "1000", "rate_per_minute": "60"})
     assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
     token, ana = token_on(made.text), key(browser, "ana")
     assert "curl http://testserver/v1/tasks/toys.colour/answers" in made.text
@@ -109,14 +109,16 @@ def test_a_token_is_replaced_once_however_often_its_form_is_sent(browser: Browse
     form = {"rotated_at": re.search(r'name="rotated_at" value="([^"]*)"', browser.get(f"/keys/{made.id}").text)[1]}
     for wrong in ("-1", "x", "8761", "9" * 5000):
         browser.refused(f"/keys/{made.id}/rotate", form | {"overlap_hours": wrong}, "overlap_hours")
-    second = token_on(browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": "1"}).text)
+    asked = browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": "1"})
+    assert f"The present token of bo ({made.id}) will be refused 1 hour from now on" in words(asked.text)
+    second = token_on(browser.confirm(asked).text)
     assert keys.authenticate(first).id == keys.authenticate(second).id == made.id
     browser.refused(f"/keys/{made.id}/rotate", form, "overlap_hours", 409)
     assert keys.authenticate(second) is not None
 
 
 def test_an_admin_who_replaces_their_own_token_signs_in_again(browser: Browser) -> None:
-    page = browser.post(f"/keys/{browser.key.id}/rotate", {"rotated_at": "None"})
+    page = browser.confirm(browser.post(f"/keys/{browser.key.id}/rotate", {"rotated_at": "None"}))
     assert (browser.get("/").status_code, browser.sign_in().status_code) == (303, 401)
     assert browser.sign_in(token_on(page.text)).status_code == 303
 

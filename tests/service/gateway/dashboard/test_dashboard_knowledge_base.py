@@ -24,7 +24,7 @@ NEW = {
     "name": "notes",
     "epsilon": "6",
     "delta": "1e-5",
-    "public_size": "20,000",
+    "public_size": "20000",
     "fields": "text, code",
     "embedded_field": "text",
 }
@@ -173,7 +173,10 @@ def test_a_knowledge_base_is_archived_only_with_its_name_entered(browser: Browse
 def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     blank = browser.get("/new-knowledge-base").text
     assert 'name="fields" type="text" value="text, label"' in blank
-    response = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
+    asked = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
+    assert "notes gets the lifetime budget (ε = 6, δ = 0.00001)" in words(asked.text)
+    assert "text, code" in words(asked.text)
+    response = browser.confirm(asked)
     assert (response.status_code, response.headers["location"]) == (303, "/admin/knowledge-bases/notes/exemplars")
     notices = [browser.get("/knowledge-bases/notes").text.count('role="status"') for _ in range(2)]
     assert notices == [1, 0]
@@ -197,9 +200,22 @@ def test_a_weak_promise_is_asked_about(browser: Browser) -> None:
     weak = {**NEW, "epsilon": "1000", "public_size": "3"}
     asked = browser.post("/new-knowledge-base", weak)
     assert asked.status_code == 422
-    assert re.search('id="weaknesses">.*ε = 1000 .*size of 3 .*</div>', asked.text)
+    assert re.search("Nothing is done yet. .*ε = 1000 .*size of 3 ", words(asked.text))
+    for confirmed in ("weak_promise", "permanent", *re.findall('name="confirm" value="([^"]+)"', asked.text)):
+        browser.post("/new-knowledge-base", {**weak, "confirm": confirmed, "epsilon": "900"})
     assert [known.name for known in browser.records.store.list()] == ["toys"]
-    browser.done("/new-knowledge-base", {**weak, "confirm": "weak_promise"})
+    changed = browser.post("/new-knowledge-base", {**weak, "change": "yes"})
+    assert (changed.status_code, 'value="1000"' in changed.text) == (200, True)
+    browser.done("/new-knowledge-base", weak)
+
+
+def test_a_confirmation_is_for_the_figures_that_were_shown(browser: Browser) -> None:
+    shown = browser.post("/new-knowledge-base", NEW).text
+    (token,) = re.findall('name="confirm" value="([^"]+)"', shown)
+    for field, other in {"name": "others", "epsilon": "6.1", "delta": "2e-5", "public_size": "20001"}.items():
+        page = browser.post("/new-knowledge-base", NEW | {field: other, "confirm": token})
+        assert (page.status_code, "Nothing is done yet" in page.text) == (422, True), field
+    assert browser.post("/new-knowledge-base", NEW | {"confirm": token}).status_code == 303
 
 
 def test_a_wrong_entry_is_explained_at_its_field(browser: Browser) -> None:

@@ -161,7 +161,7 @@ def test_the_first_hour_is_guided_step_by_step(browser: Browser) -> None:
 def test_answers_that_older_plans_left_are_shown(browser: Browser) -> None:
     records = browser.records
     spend(browser.services, 5)
-    sign(records, prepare(records, load_plan(PLAN)), "test")
+    sign(records, prepare(records, load_plan(PLAN)), "test", again=1)
     (summary,) = summarise(records, datetime.now(UTC))
     listed = [(task.task, expected and expected.left, replaced) for task, expected, replaced in summary.listed]
     assert listed == [("toys.colour@2", 20, False), ("toys.colour@1", 15, True)]
