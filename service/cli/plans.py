@@ -170,9 +170,8 @@ def _make(opened: Records, stages: Stages | None) -> Make | None:
 def list_(knowledge_base: Name, json: Json = False) -> None:
     """List the signed plans, oldest first."""
     names = plans.names(output.actor(), output.records())
-    listed = output.do(plans.list_, knowledge_base)
-    retired = output.do(plans.retired, knowledge_base)
-    listed = [SignedPlanView.of(plan, names, retired) for plan in listed]
+    signed, retired = output.do(plans.list_, knowledge_base), output.do(plans.retired, knowledge_base)
+    listed = [SignedPlanView.of(plan, names, retired) for plan in signed]
     columns = {
         "version": lambda view: view.version,
         "ε": lambda view: f"{view.preview.epsilon:g}",

@@ -176,7 +176,9 @@ def test_keys(dpicl: Shell, plan_file: Path) -> None:
 
 
 def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
-    dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 600, "--remote-engine", "--yes")
+    dpicl.ok(
+        "kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 600, "--remote-engine", "--yes"
+    )
     for change, status, allowed in (((), 2, True), (("--forbid",), 0, False), (("--allow",), 1, False)):
         assert dpicl("kb", "remote-engine", "open", *change)[0] == status
         assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["remote_engine"] is allowed

@@ -80,7 +80,7 @@ def test_a_cohort_that_has_too_little_left_is_named_and_can_be_left_out(records)
         sign(records, again, "root", again=1)
     assert free(records) == [4, 1, 0]
     assert not_free(records, plan(cohorts=[1])) is None
-    signed(records, plan(cohorts=[1]))
+    sign(records, prepare(records, plan(cohorts=[1])), "root", again=1)
     assert free(records) == [0, 1, 0]
 
 
