@@ -104,18 +104,24 @@ def settings(new_postgres: Callable[[], str]) -> Settings:
     return unwitnessed(new_postgres())
 
 
-def upload_held(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
-    """Hold the next upload after its units have their topics, and before it is committed."""
+def upload_held(monkeypatch: pytest.MonkeyPatch, held: Held, *, announced: bool = False) -> None:
+    """Hold the next upload when its units have their topics, or already when it is announced: it has no lock then."""
     ingest = ExemplarStore.ingest
 
-    def holding(
-        store: ExemplarStore, name: str, rows: Any, embed: Any, progress: Any, last: Any, **options: Any
-    ) -> Any:
-        def then_wait(connection: sa.Connection) -> None:
-            last(connection)
-            held()
+    def holding(store: ExemplarStore, *args: Any, announce: Callable[[], None], **options: Any) -> Any:
+        *others, last = args
 
-        return ingest(store, name, rows, embed, progress, then_wait, **options)
+        def then_wait() -> None:
+            announce()
+            if announced:
+                held()
+
+        def wait_first(connection: sa.Connection) -> None:
+            if not announced:
+                held()
+            last(connection)
+
+        return ingest(store, *others, wait_first, announce=then_wait, **options)
 
     monkeypatch.setattr(ExemplarStore, "ingest", holding)
 
@@ -136,32 +142,53 @@ def sign_another(records: Records) -> None:
     sign(records, prepare(records, another, embed), "test")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", ["upload", "signature"])
-def test_on_postgresql_a_unit_that_arrives_beside_a_signature_has_its_topic(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    """Whichever of them is first, the other waits; a second process has connections of its own."""
-    records = opened(tmp_path, settings=settings)
-    beside, held = open_records(settings), Held()
-    with ThreadPoolExecutor(2) as threads:
-        if first == "upload":
-            upload_held(monkeypatch, held)
-            held_one = threads.submit(upload, beside, [LATE])
-        else:
-            signature_held(monkeypatch, held)
-            held_one = threads.submit(sign_another, beside)
-        assert held.reached.wait(WAIT_S)
-        monkeypatch.undo()
-        other = threads.submit(sign_another, records) if first == "upload" else threads.submit(upload, records, [LATE])
-        waits_or_is_done(records.database, other)
-        held.let_go.set()
-        held_one.result(WAIT_S)
-        other.result(WAIT_S)
+def check_it_has_its_topic(records: Records) -> None:
     services = serve(records)
     for version in (1, 2):
         assert "a late kettle" in on_the_topic(services, "kettle", version)
         assert "a late kettle" not in on_the_topic(services, "lamp", version)
+
+
+@pytest.mark.slow
+def test_on_postgresql_a_signature_waits_for_an_upload_that_has_found_topics(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second process has connections of its own."""
+    records = opened(tmp_path, settings=settings)
+    beside, held = open_records(settings), Held()
+    with ThreadPoolExecutor(2) as threads:
+        upload_held(monkeypatch, held)
+        uploading = threads.submit(upload, beside, [LATE])
+        assert held.reached.wait(WAIT_S)
+        signing = threads.submit(sign_another, records)
+        waits_or_is_done(records.database, signing)
+        held.let_go.set()
+        uploading.result(WAIT_S)
+        signing.result(WAIT_S)
+    check_it_has_its_topic(records)
+    beside.database.dispose()
+
+
+@pytest.mark.slow
+def test_on_postgresql_an_upload_waits_for_a_signature_that_has_kept_topics(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was announced before, and finds the topics of the plan that it waited for."""
+    records = opened(tmp_path, settings=settings)
+    beside, announced, kept = open_records(settings), Held(), Held()
+    with ThreadPoolExecutor(2) as threads:
+        upload_held(monkeypatch, announced, announced=True)
+        signature_held(monkeypatch, kept)
+        uploading = threads.submit(upload, beside, [LATE])
+        assert announced.reached.wait(WAIT_S)
+        signing = threads.submit(sign_another, records)
+        assert kept.reached.wait(WAIT_S)
+        announced.let_go.set()
+        waits_or_is_done(records.database, uploading)
+        kept.let_go.set()
+        signing.result(WAIT_S)
+        uploading.result(WAIT_S)
+    check_it_has_its_topic(records)
     beside.database.dispose()
 
 
