@@ -12,7 +12,6 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import ExemplarStore, KnowledgeBase, Nearest, OnTopic, Row, Slot, TopicList
-from exemplar_store.ingest import WRITE_BATCH
 from exemplar_store.topics import PAGE
 
 NAME = "tickets"
@@ -194,7 +193,7 @@ def test_whole_numbers_are_kept_for_each_exemplar_of_a_large_upload(
     store: ExemplarStore, engine: sa.Engine, tickets: KnowledgeBase
 ) -> None:
     """They are made in batches: each is of its own embedding, as if it was uploaded alone."""
-    count = 2 * WRITE_BATCH + 100
+    count = 2100
     angles = {unit: (zlib.crc32(b"angle %d" % unit) % 6000) / 1000 for unit in range(count)}
     some = [Row(1, f"u{unit}", {"text": f"{angle}", "label": "kettle"}) for unit, angle in angles.items()]
     upload(store, some, embed=by_angle)
