@@ -4,8 +4,9 @@ A value has the same placeholder throughout, so a language model can follow who 
 of the holder of the conversation. What a detector does not find is a word like others, and is drawn.
 """
 
+import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import regex
@@ -16,6 +17,8 @@ from sanitization.tokens import PLACEHOLDER
 _QUOTED = "QUOTED"
 """Kind of text that already looks like a placeholder: it must neither leave as it is nor be taken for one of ours."""
 _BEGUN = regex.compile(r"<[A-Z0-9_]*\Z")
+_JSON = regex.compile(r"[{\[]\s*(?:[\"{\[]|\Z)")
+"""The beginning of an object or a list that may hold texts, or the end of a text where one may begin."""
 
 
 class Found(Protocol):
@@ -29,6 +32,7 @@ class Found(Protocol):
     """Offset after its last character."""
 
 
+Offsets = tuple[int, int]
 Find = Callable[[str], Iterable[Found]]
 
 
@@ -59,7 +63,7 @@ class Conversation:
     @property
     def epsilon(self) -> float:
         """ε of all its questions together."""
-        return sum(question.epsilon_text for question in self._sent.values())
+        return sum(question.epsilon_text for question in list(self._sent.values()))  # others may ask meanwhile
 
     def sanitize(self, question: str) -> Sanitized:
         """The question as it may leave.
@@ -75,8 +79,22 @@ class Conversation:
             return self._sent[question]
 
     def restore(self, answer: str) -> str:
-        """The answer with values for placeholders. Others than this conversation's stay as they are."""
-        return PLACEHOLDER.sub(lambda match: self._values.get(match[0], match[0]), answer)
+        """The answer with values for placeholders. Others than this conversation's stay as they are.
+
+        Within JSON, also in the middle of a text, values are written as JSON writes them.
+        """
+        parts, at = [], 0
+        for begin, end in _objects(answer):
+            parts += [self._with_values(answer[at:begin]), self._with_values(answer[begin:end], escaped=True)]
+            at = end
+        return "".join([*parts, self._with_values(answer[at:])])
+
+    def _with_values(self, text: str, *, escaped: bool = False) -> str:
+        def value(match: regex.Match[str]) -> str:
+            found = self._values.get(match[0], match[0])
+            return json.dumps(found, ensure_ascii=False)[1:-1] if escaped else found
+
+        return PLACEHOLDER.sub(value, text)
 
     def _hide(self, text: str, values: Iterable[Found]) -> str:
         spans = [(value.start, value.end, value.entity_type) for value in values]
@@ -110,17 +128,48 @@ class StreamRestorer:
         self._begun = ""
 
     def add(self, part: str) -> str:
-        """The text that is ready: all but a placeholder that has only begun."""
+        """The text that is ready: all but a placeholder, an object or a list that has only begun."""
         text = self._begun + part
-        begun = _BEGUN.search(text)
-        end = begun.start() if begun else len(text)
+        end = _whole(text)
         self._begun = text[end:]
         return self._conversation.restore(text[:end])
 
     def end(self) -> str:
         """The rest of the answer, when no part follows."""
         rest, self._begun = self._begun, ""
-        return rest
+        return self._conversation.restore(rest)
+
+
+def _objects(text: str) -> Iterator[Offsets]:
+    """The places of the objects and lists of JSON in a text."""
+    at = 0
+    while begin := _JSON.search(text, at):
+        end = _end(text, begin.start())
+        if end is None:
+            at = begin.start() + 1
+        else:
+            yield begin.start(), end
+            at = end
+
+
+def _whole(text: str) -> int:
+    """The number of characters that no later part can change the meaning of."""
+    at = 0
+    while begin := _JSON.search(text, at):
+        end = _end(text, begin.start())
+        if end is None:
+            return begin.start()
+        at = end
+    begun = _BEGUN.search(text)
+    return begun.start() if begun else len(text)
+
+
+def _end(text: str, begin: int) -> int | None:
+    """Where the object or list ends that begins there, if it is whole."""
+    try:
+        return json.JSONDecoder().raw_decode(text, begin)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _apart(spans: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:

@@ -1,7 +1,8 @@
 """The rules for a query, and a signed task as engines see it."""
 
+import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from accounting.plans.plan import Plan
@@ -22,14 +23,15 @@ class InvalidQueryError(RefusalError, ValueError):
 def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str]) -> dict[str, str]:
     """The query's fields, in Unicode NFC and without surrounding white space.
 
+    A text is the query of a task of one field, whatever it looks like. For a task of several, it is the JSON object
+    that holds them.
+
     Raises:
         InvalidQueryError: fields missing, unknown, empty or too long.
     """
     wanted = task.query_fields
     if isinstance(query, str):
-        if len(wanted) != 1:
-            raise InvalidQueryError(f"this task needs the fields {', '.join(wanted)}: send them as an object")
-        query = {wanted[0]: query}
+        query = {wanted[0]: query} if len(wanted) == 1 else _object(query, wanted)
     if missing := [name for name in wanted if name not in query]:
         raise InvalidQueryError(f"the query lacks {', '.join(missing)}")
     if unknown := sorted(set(query) - set(wanted)):
@@ -41,6 +43,23 @@ def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str
         raise InvalidQueryError(f"{', '.join(empty)} is empty")
     if any(len(text) > MAX_QUERY_CHARACTERS for text in fields.values()):
         raise InvalidQueryError(f"a query holds at most {MAX_QUERY_CHARACTERS} characters per field")
+    return fields
+
+
+def _object(text: str, wanted: Sequence[str]) -> dict[str, str]:
+    try:
+        members = json.loads(text, object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
+        members = None
+    # An object is a tuple of pairs here, and every other value is something else.
+    if not isinstance(members, tuple) or not all(isinstance(value, str) for _, value in members):
+        raise InvalidQueryError(
+            f"this task needs the fields {', '.join(wanted)}: send them as an object of texts, in JSON where the "
+            "question is one text"
+        )
+    fields = dict(members)
+    if len(fields) != len(members):
+        raise InvalidQueryError("the query names a field twice")
     return fields
 
 

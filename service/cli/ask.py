@@ -18,7 +18,6 @@ from service.cli.output import Json, Task, print_json, print_text, state_folder
 from service.cli.reading import TextFormat
 from service.connections import http_options
 from service.engines.retry_after import retry_after_s
-from service.sources.typed import read_fields
 
 AbstainBelow = Annotated[
     float | None,
@@ -96,10 +95,10 @@ def ask(
     """Ask one question. A repeated question is answered for free.
 
     Args:
-        query: The text to answer, or a JSON object of fields.
+        query: The text to answer; for a task of several fields, a JSON object of them.
     """
     with connect(service) as client:
-        answer = _post(client, task, read_fields(query), abstain_below)
+        answer = _post(client, task, query, abstain_below)
     if json:
         print_json(answer)
         return
@@ -223,8 +222,10 @@ def _left(cost: Mapping[str, Any]) -> object:
 def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:
     """Ask; if the service is busy or its engine away, ask again after its ``Retry-After``, a few times."""
     body = {"query": query} | ({} if abstain_below is None else {"abstain_below": abstain_below})
+    content = json_module.dumps(body)  # in ASCII, so that what is not text reaches the service, which refuses it
     for _ in range(_RETRIES):
-        response = client.post(f"/v1/tasks/{task}/answers", json=body)
+        headers = {"Content-Type": "application/json"}
+        response = client.post(f"/v1/tasks/{task}/answers", content=content, headers=headers)
         if response.status_code not in (429, 503) or "Retry-After" not in response.headers:
             break
         time.sleep(max(retry_after_s(response.headers["Retry-After"], _LONGEST_WAIT_S), _SHORTEST_WAIT_S))

@@ -27,7 +27,6 @@ from service.engines.private_threads import privately
 from service.operations import trials
 from service.operations.trials import TrialView, Trying
 from service.sources.encodings import read_text
-from service.sources.typed import read_fields
 
 T = TypeVar("T")
 TIMEOUT_S = 600.0
@@ -79,7 +78,7 @@ def try_(
     Args:
         exemplars: Public exemplars, at most 200, with the fields the task's prompt shows, in any format of
             `dpicl kb ingest`.
-        query: The text to answer, or a JSON object of fields.
+        query: The text to answer; for a task of several fields, a JSON object of them.
         repeats: Number of times that noise is drawn, 1 to 100.
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
         embedded_field: Field by which exemplars are compared, with --public-size. [default: the query's first]
@@ -100,7 +99,7 @@ def try_(
         field, response = queries.embedded_field(plan, name, embedded_field), queries.response_field(plan.tasks[name])
         with calibrating:
             calibrated = Fitted(plan, public_size).calibrate()
-    trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
+    trying = Trying(query=query, exemplars=lines, repeats=repeats)
 
     async def timed(stages: Stages) -> tuple[Trial, float]:
         """The trial, and the seconds that it took an engine with nothing else to do."""

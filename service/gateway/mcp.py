@@ -18,7 +18,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from starlette.applications import Starlette
 from typing_extensions import override
 
@@ -92,7 +92,9 @@ def mcp_server(services: Services) -> MCPServer:
     async def ask(
         task: Annotated[str, Field(description="Name of the task, as `tasks` lists it.")],
         query: Annotated[
-            str | dict[str, str],
+            str,  # in truth also an object: of other types than this one the library parses a text as JSON
+            PlainValidator(_question),
+            WithJsonSchema({"anyOf": [{"type": "string"}, _OBJECT]}),
             Field(description="The whole question: a text, or for a task of several fields an object of texts."),
         ],
     ) -> AnswerView:
@@ -120,6 +122,20 @@ def mcp_app(server: MCPServer, hosts: list[str]) -> Starlette:
     return server.streamable_http_app(
         streamable_http_path=PATH, json_response=True, stateless_http=True, transport_security=security
     )
+
+
+_OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def _question(value: object) -> object:
+    """A question as it was sent.
+
+    Raises:
+        ValueError: it is neither a text nor an object of texts.
+    """
+    if isinstance(value, str) or (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
+        return value
+    raise ValueError("send a text, or an object of texts")
 
 
 async def _done(work: Callable[[Actor], Awaitable[T]]) -> T:

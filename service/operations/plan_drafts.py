@@ -34,7 +34,7 @@ from service.operations.roles import Actor, Right
 from service.operations.trials import Trying
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
-from service.sources.typed import read_fields, read_rows
+from service.sources.typed import read_rows
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _trying(query: str, rows: str) -> Trying:
     if not rows:
         raise FieldError("examples", "paste one at least")
     try:
-        return Trying(query=read_fields(query), exemplars=read_rows(rows))
+        return Trying(query=query, exemplars=read_rows(rows))
     except ValidationError as error:
         raise FieldError(*next(iter(problems(error, Trying).items()))) from None
     except ValueError as error:

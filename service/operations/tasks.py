@@ -174,16 +174,6 @@ def list_(actor: Actor, records: Records) -> list[ListedTask]:
     return [task for task in tasks if in_scope(actor.scope, task.name)]
 
 
-def query_fields(records: Records, task: str) -> tuple[str, tuple[str, ...]]:
-    """A task's address with its version, and the fields that a query of it has.
-
-    Raises:
-        accounting.ledger.errors.UnknownTaskError: no task has this address.
-    """
-    signed = records.ledger.budgets.task(task)
-    return signed.address, read_signed(signed.document).plan.tasks[signed.name].query_fields
-
-
 def _left(ledger: Ledger, signed: SignedTask) -> AnswersLeft:
     return ledger.answers_left(signed) if signed.id is not None else ledger.topics_left(signed)
 

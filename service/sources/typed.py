@@ -1,20 +1,7 @@
-"""Input that people type or paste: a question, and a few rows as JSON Lines or CSV."""
+"""A few rows that people paste: JSON Lines or CSV."""
 
 import io
-import json
 from typing import Any
-
-
-def read_fields(query: str) -> str | dict[str, str]:
-    """A question as typed: a text, or an object of texts in JSON."""
-    if query.lstrip().startswith("{"):
-        try:
-            value = json.loads(query)
-        except (ValueError, RecursionError):
-            return query
-        if isinstance(value, dict) and all(isinstance(field, str) for field in value.values()):
-            return value
-    return query
 
 
 def read_rows(rows: str) -> list[dict[str, Any]]:

@@ -1,6 +1,9 @@
 """Personal data in a conversation, then the draws, then the answer."""
 
+import json
 import re
+import sys
+import threading
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -91,3 +94,66 @@ def test_without_a_detection_nothing_is_drawn(find: Find, error: str, sanitizer:
 def test_a_sanitiser_must_keep_placeholders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="placeholders"):
         Conversation(open_sanitizer("medoid_rr", letter_words(60), 2, tmp_path))
+
+
+VALUES = ['Bo "Bob" Lee', "12 Elm St\nBath", "back\\slash", "Zoë"]
+ANSWERS = [
+    '{"name": "<PERSON_1>", "at": ["<PERSON_2>", "<PERSON_3>"], "n": {"<PERSON_4>": [1]}}',
+    'Here it is:\n```json\n[{"a": "<PERSON_1>"}]\n```\nand "<PERSON_1>" again.',
+    'First {"a": "<PERSON_3>"}, then ["<PERSON_2>"].',
+]
+PROSE = [
+    "<PERSON_1> and [<PERSON_2>] {<PERSON_3>}",
+    'a list ["<PERSON_1>, and no end',
+    "[[[[" * 2000 + "<PERSON_1>",
+    "{",
+    "<PER",
+]
+
+
+def talked(tmp_path: Path) -> Conversation:
+    talk = Conversation(
+        keeping_placeholders(tmp_path),
+        lambda text: [
+            Entity("PERSON", text.index(value), text.index(value) + len(value)) for value in VALUES if value in text
+        ],
+    )
+    for value in VALUES:
+        talk.sanitize(f"{value} pays")
+    return talk
+
+
+def test_values_in_json_are_written_as_json_writes_them(tmp_path: Path) -> None:
+    talk = talked(tmp_path)
+    assert json.loads(talk.restore(ANSWERS[0])) == {"name": VALUES[0], "at": VALUES[1:3], "n": {VALUES[3]: [1]}}
+    fenced = talk.restore(ANSWERS[1])
+    assert json.loads(fenced.split("```")[1].removeprefix("json")) == [{"a": VALUES[0]}]
+    assert fenced.endswith(f'and "{VALUES[0]}" again.')
+    for text in PROSE:
+        expected = text
+        for number, value in enumerate(VALUES, 1):
+            expected = expected.replace(f"<PERSON_{number}>", value)
+        assert talk.restore(text) == expected
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_an_answer_in_parts_is_restored_as_a_whole_is(tmp_path: Path, size: int) -> None:
+    talk = talked(tmp_path)
+    for text in [*ANSWERS, *PROSE[:2], "a [b] {c} <PERSON_1>, d"]:
+        stream = StreamRestorer(talk)
+        parts = [stream.add(text[at : at + size]) for at in range(0, len(text), size)]
+        assert "".join([*parts, stream.end()]) == talk.restore(text)
+
+
+def test_epsilon_is_read_while_others_ask(tmp_path: Path) -> None:
+    talk = Conversation(keeping_placeholders(tmp_path))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        asking = threading.Thread(target=lambda: [talk.sanitize(f"bcd {number}") for number in range(1500)])
+        asking.start()
+        while asking.is_alive():
+            assert talk.epsilon >= 0
+        asking.join()
+    finally:
+        sys.setswitchinterval(before)

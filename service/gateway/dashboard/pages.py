@@ -164,9 +164,12 @@ class Visit:
         return self.request.query_params.get(name, "")
 
     def field(self, name: str, default: str = "") -> str:
-        """A field of the form, without white space around it; ``default`` where the form has none."""
+        """A field of the form, without white space around it; ``default`` where the form has none.
+
+        Forms are sent with CR LF for every line break.
+        """
         value = self.form.get(name, default)
-        return value.strip() if isinstance(value, str) else ""
+        return value.strip().replace("\r\n", "\n") if isinstance(value, str) else ""
 
     def fields(self, name: str) -> list[str]:
         """All values of a field that may be repeated."""

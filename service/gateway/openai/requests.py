@@ -5,8 +5,7 @@ that would have to change the prompt): an answer is charged, so a question that 
 Parameters that only tune a model's sampling change nothing here, and are accepted and ignored.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -97,6 +96,7 @@ class Ignored(StrictBody):
     max_completion_tokens: int | None = None
     seed: int | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
     verbosity: str | None = None
     service_tier: str | None = None
     parallel_tool_calls: bool | None = None
@@ -105,6 +105,7 @@ class Ignored(StrictBody):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
 
 
@@ -139,6 +140,7 @@ class Asked(Ignored):
     tools: Annotated[Any, Only([], why=NO_TOOLS)] = None
     tool_choice: Annotated[Any, Only("none", "auto", why=NO_TOOLS)] = None
     top_logprobs: Annotated[Any, Only(0, why=NO_SCORES)] = None
+    moderation: Annotated[Any, Only(why="nothing is moderated here")] = None
 
 
 class ChatRequest(Asked):
@@ -217,21 +219,3 @@ _NO_INSTRUCTIONS = (
     "tools cannot be heeded. Leave them out; or send the header 'x-dpicl-context: ignore' if all that came before the "
     "newest message may be ignored"
 )
-
-
-def query_in(text: str, fields: Sequence[str]) -> str | Mapping[str, str]:
-    """The query in a text: the text itself, or for a task with several fields the JSON object that it holds.
-
-    Raises:
-        Problem: 422, the task has several fields, and the text is not a JSON object of strings.
-    """
-    if len(fields) == 1:
-        return text
-    wanted = f"this task needs the fields {', '.join(fields)}: send them as a JSON object in the message's text"
-    try:
-        query = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Problem(ProblemKind.INVALID_QUERY, wanted) from None
-    if not isinstance(query, dict) or not all(isinstance(value, str) for value in query.values()):
-        raise Problem(ProblemKind.INVALID_QUERY, f"{wanted}, each a string")
-    return query

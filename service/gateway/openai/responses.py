@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from service.gateway.api.answers import ASKING_RESPONSES, MayAsk
-from service.gateway.openai.requests import AS_RELEASED, NO_TOOLS, Asked, Message, Only, StrictBody
+from service.gateway.openai.requests import AS_RELEASED, NO_SCORES, NO_TOOLS, Asked, Message, Only, StrictBody
 from service.gateway.openai.surface import IGNORING, ask_question, refusal_of, streamed, text_of
 from service.operations.answers import AnswerView
 
@@ -36,6 +36,21 @@ class ResponsesStreamOptions(StrictBody):
     include_obfuscation: bool | None = None
 
 
+class TextOptions(StrictBody):
+    """Options of the text. How wordy it is to be changes nothing, as in chat completions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Annotated[Any, Only({"type": "text"}, why=AS_RELEASED)] = None
+    verbosity: str | None = None
+
+
+def _no_scores(include: list[str] | None) -> list[str] | None:
+    if "message.output_text.logprobs" in (include or ()):
+        raise ValueError(NO_SCORES)
+    return include
+
+
 class ResponsesRequest(Asked):
     """A question. The input, or its newest message, which must be the user's, is the query, or ends a conversation."""
 
@@ -53,15 +68,18 @@ class ResponsesRequest(Asked):
     stream_options: ResponsesStreamOptions | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
-    reasoning: dict[str, Any] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    prompt_cache_options: dict[str, Any] | None = None
+    context_management: list[dict[str, Any]] | None = None
     previous_response_id: Annotated[Any, Only(why=_NO_MEMORY)] = None
     conversation: Annotated[Any, Only(why=_NO_MEMORY)] = None
     background: Annotated[Any, Only(False, why="an answer is waited for; send it with an Idempotency-Key")] = None
     prompt: Annotated[Any, Only(why="the signed plan has the prompt")] = None
-    include: Annotated[Any, Only([], why="answers have nothing more to include")] = None
-    text: Annotated[Any, Only({}, {"format": {"type": "text"}}, why=AS_RELEASED)] = None
+    include: Annotated[
+        list[str] | None,
+        AfterValidator(_no_scores),
+        Field(description="An answer has neither reasoning nor results of tools to include; scores are refused."),
+    ] = None
+    text: TextOptions | None = None
 
 
 class OutputText(BaseModel):

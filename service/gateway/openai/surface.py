@@ -1,6 +1,5 @@
 """The part of OpenAI's API that programs and chat interfaces need to ask a task: a task is a model."""
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from service.gateway.api.answers import ASKING_RESPONSES, NO_TASK, Asking, MayAsk, TaskAddress
 from service.gateway.api.dependencies import AnyKey
-from service.gateway.openai.requests import Asked, ChatRequest, Message, query_in, question_in
+from service.gateway.openai.requests import Asked, ChatRequest, Message, question_in
 from service.operations import tasks
 from service.operations.answers import AnswerView
 from service.operations.tasks import ListedTask, TaskView
@@ -157,10 +156,7 @@ async def ask_question(
         messages: messages of the request, the newest last.
         context: treatment of the other messages.
     """
-    question = question_in(messages, ignore_context=context == "ignore")
-    task, fields = await asyncio.to_thread(tasks.query_fields, asking.caller.services.records, body.model)
-    query = query_in(question, fields) if isinstance(question, str) else question
-    return await asking(task, query, body.abstain_below)
+    return await asking(body.model, question_in(messages, ignore_context=context == "ignore"), body.abstain_below)
 
 
 def streamed(response: Response, events: Iterator[str]) -> StreamingResponse:
