@@ -106,8 +106,12 @@ class Settings(EmbeddingSettings):
     oidc_client_secret_file: Path | None = None
     """A file that holds the client secret instead, such as a mounted secret."""
     oidc_roles: dict[str, dict[str, PersonRole]] = {}
-    """Role by claim and value of the claim, as JSON: `{"groups": {"budget-owners": "admin"}}`. A person with several
-    roles gets the most privileged one; a person without a role is refused."""
+    """Role by claim and value of the claim, as JSON: `{"groups": {"budget-owners": "admin"}}`. A claim within another
+    is a path, such as `realm_access.roles` or, of objects in a list, `groups.name`; a dot in a name is written `\\\\.`.
+    A person with several roles gets the most privileged one; a person without a role in the ID token is looked up in
+    userinfo, and refused if there is none."""
+    oidc_scopes: str = "openid profile email"
+    """Scopes that a sign-in requests, with spaces between. Some providers send groups only with `groups` among them."""
     metrics_open: bool = False
     """Show `/metrics` without a key."""
 
@@ -144,6 +148,8 @@ class Settings(EmbeddingSettings):
         missing = [f"DPICL_OIDC_{name}" for name, value in {**given, "ROLES": self.oidc_roles}.items() if not value]
         if 0 < len(missing) < 4:
             raise ValueError(f"signing in with a provider needs {', '.join(missing)}, too")
+        if "openid" not in self.oidc_scopes.split():
+            raise ValueError(f"DPICL_OIDC_SCOPES must have openid among them: openid {self.oidc_scopes}")
         if self.oidc_client_secret and self.oidc_client_secret_file:
             raise ValueError("DPICL_OIDC_CLIENT_SECRET and DPICL_OIDC_CLIENT_SECRET_FILE exclude each other")
         if self.oidc_issuer:

@@ -4,7 +4,7 @@ Authlib's ``authorize_redirect`` and ``authorize_access_token`` are not used: th
 session, for which all replicas would share a secret, and take an error from the address before they check that the
 state is ours.
 The provider's description and keys are fetched anew for each sign-in: sign-ins are rare, and providers change keys.
-Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
+Source: OpenID Connect Core 1.0, sections 3.1.2, 3.1.3 and 5.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
 RP-Initiated Logout 1.0, section 2.
 """
 
@@ -20,7 +20,7 @@ from joserfc.errors import ClaimError, JoseError, MissingClaimError
 
 from service.connections import http_options, proxy_for
 from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
-from service.operations.roles import MAY
+from service.gateway.dashboard.claims import missing, role_of
 from service.operations.sessions import Person
 from service.settings import PersonRole, Settings
 
@@ -49,6 +49,7 @@ class Provider:
         self._client_id = settings.oidc_client_id or ""
         self._secret = settings.oidc_secret
         self._roles = settings.oidc_roles
+        self._scopes = settings.oidc_scopes
         self._connection = http_options(self.issuer)  # certificates are read once: a sign-in opens five clients
 
     async def begin(self, redirect_uri: str, going: str) -> tuple[str, Attempt]:
@@ -95,7 +96,16 @@ class Provider:
             claims = await client.parse_id_token(tokens, attempt.nonce, claims_options=options, leeway=_SKEW_S)
         if claims is None:
             raise SignInRefusedError("The provider sent no ID token.", 502)
-        return self._person(claims), tokens["id_token"]
+        sources: dict[str, Mapping[str, Any]] = {"the ID token": claims}
+        role = role_of(claims, self._roles)
+        if role is None:  # providers that keep ID tokens small have the rest in userinfo
+            with _refusals():
+                sources["userinfo"] = await self._userinfo(client, tokens, claims["sub"])
+            role = role_of(sources["userinfo"], self._roles)
+        if role is None:
+            offered = [str(scope) for scope in client.server_metadata.get("scopes_supported") or ()]
+            raise SignInRefusedError(missing(sources, self._roles, self._scopes, offered))
+        return self._person({**sources.get("userinfo", {}), **claims}, role), tokens["id_token"]
 
     async def sign_out_address(self, id_token: str | None, back: str) -> str | None:
         """The address at which the browser signs out at the provider, too; None: the provider has none.
@@ -122,7 +132,7 @@ class Provider:
             client_secret=self._secret,
             server_metadata_url=f"{self.issuer.rstrip('/')}/.well-known/openid-configuration",
             client_kwargs={
-                "scope": "openid profile email",
+                "scope": self._scopes,
                 "code_challenge_method": "S256",
                 "timeout": _TIMEOUT_S,
                 **self._connection,
@@ -148,9 +158,22 @@ class Provider:
         described["id_token_signing_alg_values_supported"] = sorted(algorithms)
         return client
 
-    def _person(self, claims: Mapping[str, Any]) -> Person:
+    async def _userinfo(self, client: StarletteOAuth2App, tokens: Any, subject: object) -> Mapping[str, Any]:
+        """The claims at the provider's userinfo endpoint; none if it has no such endpoint.
+
+        Raises:
+            SignInRefusedError: they are another person's (OpenID Connect Core 1.0, section 5.3.2).
+        """
+        if not client.server_metadata.get("userinfo_endpoint"):
+            return {}
+        found: Mapping[str, Any] = await client.userinfo(token=tokens)
+        if found.get("sub") != subject:
+            raise SignInRefusedError("The provider’s userinfo is about another person than its ID token.", 502)
+        return found
+
+    def _person(self, claims: Mapping[str, Any], role: PersonRole) -> Person:
         name = next((str(claims[key]) for key in ("name", "preferred_username", "email") if claims.get(key)), "")
-        person = Person(self.issuer, str(claims["sub"]), name[:200], self._role(claims))
+        person = Person(self.issuer, str(claims["sub"]), name[:200], role)
         if len(person.by) > _LONGEST:
             raise SignInRefusedError(
                 f"The provider’s names for itself and for you have more than {_LONGEST} characters."
@@ -158,21 +181,6 @@ class Provider:
         if _NO_CHARACTER.search(f"{person.by}{person.name}"):
             raise SignInRefusedError("The provider’s name for you contains characters that cannot be stored.")
         return person
-
-    def _role(self, claims: Mapping[str, Any]) -> PersonRole:
-        """The most privileged of the roles that the claims give."""
-        roles_given = set()
-        for claim, roles in self._roles.items():
-            said = claims.get(claim, [])
-            for value in said if isinstance(said, list) else [said]:
-                if isinstance(value, str) and value in roles:
-                    roles_given.add(roles[value])
-        if not roles_given:
-            raise SignInRefusedError(
-                f"You are known to the provider, but nothing in {' or '.join(self._roles)} gives you a role here. "
-                "An operator can map it with DPICL_OIDC_ROLES."
-            )
-        return max(roles_given, key=lambda role: len(MAY[role]))
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def test_a_text_is_the_same_question_through_every_door(door: Door, engine: Majo
     assert (Counter(seen) - Counter(TEXTS), Counter(TEXTS) - Counter(seen)) == ({}, {}), "each once, as it was sent"
 
 
-def test_what_is_no_question_is_refused_in_the_same_words(door: Door, engine: MajorityEngine) -> None:
+def test_what_cannot_be_asked_is_refused_in_the_same_words(door: Door, engine: MajorityEngine) -> None:
     asked = len(engine.shown)
     for text, words in REFUSED.items():
         release, refusal = door(text)

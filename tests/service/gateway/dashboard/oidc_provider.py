@@ -39,6 +39,7 @@ class Provider:
         signing: the key that signs ID tokens; a test may set another than the published one.
         algorithm: the algorithm that signs ID tokens: also "none", or HS256 with the public key as the secret.
         described: changes to the provider's description of itself.
+        userinfo: claims at its userinfo endpoint, beside the person's subject.
         asked: the dashboard's requests to sign people in.
         leads_back: the only address to which browsers may return after signing out.
         signed_out: the subject of each person who signed out, or None where the provider would have to ask the person.
@@ -51,6 +52,7 @@ class Provider:
         self.forge: Callable[[dict[str, Any]], object] = lambda _claims: None
         self.algorithm = "RS256"
         self.described: dict[str, Any] = {}
+        self.userinfo: dict[str, Any] = {}
         self.asked: list[dict[str, str]] = []
         self.leads_back = ""
         self.signed_out: list[str | None] = []
@@ -62,6 +64,7 @@ class Provider:
             "/authorize": self._authorize,
             "/token": self._token,
             "/end": self._end_session,
+            "/userinfo": self._userinfo,
         }
         self.app = Starlette(routes=[Route(path, answer, methods=["GET", "POST"]) for path, answer in answers.items()])
 
@@ -98,6 +101,11 @@ class Provider:
         claims |= self.person
         self.forge(claims)
         return JSONResponse({"token_type": "Bearer", "access_token": "unused", "id_token": self.signed(claims)})
+
+    def _userinfo(self, request: Request) -> Response:
+        if request.headers.get("authorization") != "Bearer unused":
+            return JSONResponse({"error": "invalid_token"}, 401)
+        return JSONResponse({"sub": self.person["sub"]} | self.userinfo)
 
     def signed(self, claims: dict[str, Any]) -> str:
         """An ID token with these claims."""

@@ -42,7 +42,7 @@ def browser(tmp_path: Path, idp: Provider) -> Iterator[Browser]:
     idp.person = {"sub": "248289761001", "name": "Jane Doe", "groups": ["staff"]}
     browser = Browser(serving(tmp_path, oidc_issuer=idp.issuer, **KNOWN))
     yield browser
-    idp.forge, idp.signing, idp.described = lambda _claims: None, idp.published, {}
+    idp.forge, idp.signing, idp.described, idp.userinfo = lambda _claims: None, idp.published, {}, {}
 
 
 def begin(browser: Browser, going: str = "/") -> str:
@@ -292,11 +292,44 @@ def test_signing_out_stays_here_where_the_provider_knows_nothing_of_it(browser: 
     assert idp.signed_out == []
 
 
+def test_groups_may_need_a_scope(tmp_path: Path, browser: Browser, idp: Provider) -> None:
+    del idp.person["groups"]
+    idp.described = {"scopes_supported": ["openid", "groups", "email"]}
+    idp.forge = lambda claims: claims.update({"groups": ["staff"]} if "groups" in idp.asked[-1]["scope"] else {})
+    said = unescape(refused(browser, begin(browser)))
+    assert (
+        "There is no claim groups. An operator can request it with DPICL_OIDC_SCOPES='openid profile email groups'"
+        in said
+    )
+    assert "The claims in the ID token: sub, name." in said
+    scopes = "openid groups"
+    asking = Browser(serving(tmp_path / "asking", oidc_issuer=idp.issuer, oidc_scopes=scopes, **KNOWN))
+    assert asking.client.get(begin(asking)).status_code == 200
+    assert idp.asked[-1]["scope"] == scopes
+
+
+def test_groups_may_be_in_userinfo(browser: Browser, idp: Provider) -> None:
+    del idp.person["groups"]
+    idp.described = {"userinfo_endpoint": f"{idp.issuer}/userinfo"}
+    idp.userinfo = {"sub": "another", "groups": ["deciders"]}
+    assert "another person" in refused(browser, begin(browser), 502)
+    idp.userinfo = {"groups": ["others"], "name": "Not Jane", "teams": []}
+    said = refused(browser, begin(browser))
+    assert "no value that DPICL_OIDC_ROLES maps" in said
+    assert "The claims in userinfo: sub, groups, name, teams." in said
+    assert "others" not in said
+    idp.userinfo = {"groups": ["staff"]}
+    assert browser.client.get(begin(browser)).status_code == 200
+    (event,) = browser.services.records.audit.events(kinds=["person.signed_in"])
+    assert event.particulars.role == "viewer"
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
         ({"oidc_client_id": None}, "DPICL_OIDC_CLIENT_ID"),
         ({"oidc_roles": {}}, "DPICL_OIDC_ROLES"),
+        ({"oidc_scopes": "profile groups"}, "DPICL_OIDC_SCOPES must have openid"),
         ({"oidc_client_secret": None}, "DPICL_OIDC_CLIENT_SECRET"),
         ({"oidc_issuer": "http://idp.example"}, "https://"),
         ({"oidc_roles": {"groups": {"staff": "analyst"}}}, "oidc_roles"),
