@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -222,7 +223,7 @@ def _left(cost: Mapping[str, Any]) -> object:
 def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:
     """Ask; if the service is busy or its engine away, ask again after its ``Retry-After``, a few times."""
     body = {"query": query} | ({} if abstain_below is None else {"abstain_below": abstain_below})
-    content = json_module.dumps(body)  # in ASCII, so that what is not text reaches the service, which refuses it
+    content = dumps(body)  # in ASCII, so that what is not text reaches the service, which refuses it
     for _ in range(_RETRIES):
         headers = {"Content-Type": "application/json"}
         response = client.post(f"/v1/tasks/{task}/answers", content=content, headers=headers)
