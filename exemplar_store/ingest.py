@@ -469,7 +469,7 @@ class _Writer:
                 row = as_published(connection, self._row, **as_it_will_be)
                 found = find(connection, row, self._keys, topics, positions)
             with self._staging.batch() as connection:
-                keep(connection, row, self._keys, topics, dict(zip(positions.tolist(), found.tolist(), strict=True)))
+                keep(connection, row, self._keys, topics, int(positions[0]), found)
 
     def _check_sizes(self) -> None:
         """Refuse units that are too large together with what earlier uploads stored, by the lengths of their rows."""

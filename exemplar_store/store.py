@@ -418,7 +418,7 @@ class ExemplarStore:
             found: topics from :meth:`topics_of`. Units that arrived since get theirs now.
         """
         row, keys = self.keyring.open(connection, name)
-        keep(connection, row, keys, topics, dict(enumerate(found.tolist())))
+        keep(connection, row, keys, topics, 0, found)
         assign(connection, row, keys, [topics], range(found.size, row.next_position))
 
     def sample_blocks(

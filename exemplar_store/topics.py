@@ -135,28 +135,29 @@ def keep(
     row: KnowledgeBaseRow,
     keys: KnowledgeBaseKeys,
     topics: TopicList,
-    found: Mapping[int, int],
+    first: int,
+    found: np.ndarray,
 ) -> None:
-    """Write down the topics of units that these are first found of.
+    """Write down the topics of units that these are first found of. The work depends on the number of units alone.
 
     Args:
         connection: connection in a transaction that has locked the knowledge base.
         row: row of the knowledge base.
         keys: the knowledge base's encryption keys.
         topics: topics of the task.
-        found: numbers of topics by position, from 1; 0: none.
+        first: position of the first of these units, whose positions follow each other.
+        found: numbers of their topics, int (units,), from 1; 0: none.
 
     Raises:
         TamperedError: the recorded topics were changed outside this program.
     """
-    pages: dict[int, dict[int, int]] = {}
-    for position, number in found.items():
+    end = first + len(found)
+    for page in range(first // PAGE, -(-end // PAGE)) if len(found) else ():
+        start = page * PAGE
+        numbers, written = _page(connection, row.id, keys, topics, page)
         # 0 is written, too: of an upload that was never published, another unit's topic may be there.
-        pages.setdefault(position // PAGE, {})[position % PAGE] = number
-    for page, numbers in pages.items():
-        known, written = _page(connection, row.id, keys, topics, page)
-        known[list(numbers)] = list(numbers.values())
-        sealed = keys.encrypt_topics(known.tobytes(), _place(topics.version, topics.task, page))
+        numbers[max(first - start, 0) : end - start] = found[max(start - first, 0) : start + PAGE - first]
+        sealed = keys.encrypt_topics(numbers.tobytes(), _place(topics.version, topics.task, page))
         here = {"kb_id": row.id, "version": topics.version, "task": topics.task, "page": page}
         if written:
             this = [unit_topics.c[name] == value for name, value in here.items()]
@@ -170,7 +171,7 @@ def assign(
     row: KnowledgeBaseRow,
     keys: KnowledgeBaseKeys,
     lists: Iterable[TopicList],
-    positions: Sequence[int],
+    positions: range,
 ) -> None:
     """Find the topics of units that arrive for the first time, and write them down.
 
@@ -186,7 +187,7 @@ def assign(
     """
     for topics in lists:
         found = find(connection, row, keys, topics, np.array(positions, np.int64))
-        keep(connection, row, keys, topics, dict(zip(positions, found.tolist(), strict=True)))
+        keep(connection, row, keys, topics, positions.start, found)
 
 
 def on_topic(

@@ -1,9 +1,8 @@
 """Everything a request needs, opened once from the settings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from sanitization.whole import NAME as WHOLE
 from sanitization.whole import read_public_texts
@@ -24,18 +23,12 @@ from service.engines.embedding.sanitizers import Sanitizers, setting_for
 from service.engines.embedding.words import cache_folder
 from service.engines.protocol import Engine, Steerer
 from service.engines.with_notice import WithNotice
+from service.records.apart import Apart
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
 from service.records.telemetry.heartbeat import Heartbeat
 from service.records.witness import check_witness
 from service.settings import Settings
-
-
-class Apart(Protocol):
-    """Another process, which reads whole knowledge bases: such work in this process would show in requests' times."""
-
-    def make(self, task: str) -> None:
-        """Make a task's one-time release; as :data:`service.answering.plans.signing.Make`."""
 
 
 class SanitizersMissingError(ValueError):
@@ -108,6 +101,7 @@ def open_services(
         ValueError: the public texts are too few or too many; or the settings neither name the witness nor declare that
             there is none.
     """
+    records = replace(records, apart=apart)
     settings = records.settings
     check_witness(settings)
     public_texts = check_sanitizers(settings, sanitize)

@@ -20,6 +20,7 @@ from exemplar_store.cohorts import note_lost_arrivals
 from exemplar_store.knowledge_base import BeforeCommit, Progress, do_nothing
 from service.engines.embedding.embedder import Embed
 from service.engines.embedding.model import identity
+from service.records.apart import Apart
 from service.records.api_keys import ApiKeys
 from service.records.database import nothing_at, open_database, require_there, sqlite_file
 from service.records.rate_limits import RateLimits
@@ -52,6 +53,8 @@ class Records:
     digest_key: bytes
     synthetic: bool
     """Whether the data are made up (:mod:`service.serving.synthetic`)."""
+    apart: Apart | None = None
+    """The process that reads whole knowledge bases instead of this one; None where this one serves no requests."""
 
     def create_knowledge_base(
         self,

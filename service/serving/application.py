@@ -36,8 +36,10 @@ from service.serving.restore_engine import RemoteSteerer, RestoreEngine
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
     from fastapi import FastAPI
 
+    from accounting.plans.plan import CalibratedPlan
     from service.answering.latency import Measured
-    from service.operations.services import Apart, Services
+    from service.operations.services import Services
+    from service.records.apart import Apart
 
 
 class ApplicationArgs(BaseModel):
@@ -298,7 +300,7 @@ def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart
 
 @deployment
 class PrivateWork:
-    """Reads whole knowledge bases, for one-time releases.
+    """Reads whole knowledge bases, for one-time releases and to find the topic of every unit.
 
     No request waits for this process's interpreter, so none shows how long that takes. A failure is returned without
     its reason if that may depend on what was read: Serve would log a raised one with its traceback.
@@ -319,9 +321,20 @@ class PrivateWork:
             return "making it failed"
         return None
 
+    async def find_topics(self, calibrated: CalibratedPlan) -> Mapping[str, np.ndarray] | str:
+        """The topic of every unit in a plan that is to be signed; why they are not found, if they are not."""
+        from service.answering.plans.signing import find_topics
+
+        try:
+            return await privately(lambda: find_topics(self._services.records, calibrated))
+        except ExemplarStoreError as refusal:
+            return str(refusal)
+        except Exception:
+            return "finding the units' topics failed"
+
 
 class RemotePrivateWork:
-    """The deployment :class:`PrivateWork` as :class:`service.operations.services.Apart`."""
+    """The deployment :class:`PrivateWork` as :class:`service.records.apart.Apart`."""
 
     def __init__(self, handle: DeploymentHandle[Any]):
         self._handle = handle
@@ -341,6 +354,18 @@ class RemotePrivateWork:
             problem = str(error)
         if problem is not None:
             raise NotMadeError(problem)
+
+    def find_topics(self, calibrated: CalibratedPlan) -> Mapping[str, np.ndarray]:
+        """Find the topic of every unit. Blocks.
+
+        Raises:
+            EngineUnavailableError: they are not found, or the deployment does not answer.
+        """
+        with calling("deployment for private work"):
+            found: Mapping[str, np.ndarray] | str = self._handle.find_topics.remote(calibrated).result()
+        if isinstance(found, str):
+            raise EngineUnavailableError(f"{found}; nothing is signed")
+        return found
 
 
 _OTHER_PLACES = 32

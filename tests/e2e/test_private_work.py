@@ -23,7 +23,7 @@ def refuse(*_args, **_options):
 
 class Blind(application.Ingress.func_or_class):
     async def __init__(self, *args, **options):
-        ExemplarStore.every_unit = refuse
+        ExemplarStore.every_unit = ExemplarStore.topics_of = refuse
         await super().__init__(*args, **options)
 
 class Talkative(application.EngineDeployment.func_or_class):
@@ -47,6 +47,8 @@ tasks:
 """
 ONCE = f"{PLAN}    release: once\n    mechanism: {{type: prototypes}}\n"
 ASKED = f"{PLAN}    shots: 2\n    ensemble: 5\n    answers: 5\n    mechanism: {{type: rnm_gaussian}}\n"
+TOPICS = f"{PLAN}    shots: 1\n    ensemble: 2\n    answers: 2\n    mechanism: {{type: rnm_gaussian}}\n"
+TOPICS += "    topics: {by: similarity, names: {warm: a warm shade, cold: a cold shade}, sizes: {warm: 9, cold: 9}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,13 @@ def test_signing_makes_a_release_elsewhere(service: Service) -> None:
     plans, headers = "/v1/knowledge-bases/toys/plans?confirm=worse_than_free", {"Content-Type": "application/yaml"}
     signed = service.send("POST", plans, 201, key=service.admin, content=ONCE, headers=headers)
     assert signed.json()["signed"]["tasks"] == ["toys.shade@2"]
+
+
+def test_signing_finds_the_topic_of_every_unit_elsewhere(service: Service) -> None:
+    plans, headers = "/v1/knowledge-bases/toys/plans?confirm=worse_than_free", {"Content-Type": "application/yaml"}
+    signed = service.send("POST", plans, 201, key=service.admin, content=TOPICS, headers=headers).json()["signed"]
+    answer = service.send("POST", f"/v1/tasks/{signed['tasks'][0]}/answers", 200, json={"query": "a warm toy"}).json()
+    assert answer["topic"] in ("warm", "cold")
 
 
 def test_printed_questions_and_times_are_caught(service: Service) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -354,30 +354,49 @@ def promise(
     )
 
 
-class UnitTopics:
-    """The topic of each unit in the tasks of a plan: found before it is signed, and kept as it is.
+def find_topics(records: Records, calibrated: CalibratedPlan) -> dict[str, np.ndarray]:
+    """Find the topic of every unit in the tasks of a plan that have topics.
 
-    The time of finding them depends on the number of exemplars. It ends after a whole number of grains, which depend
-    on the public size alone.
+    The time depends on the number of exemplars. It ends after a whole number of grains, which depend on the public
+    size alone.
 
     Args:
         records: records with the exemplars.
         calibrated: the plan that is to be signed.
+
+    Returns:
+        Topics by task, as of :meth:`exemplar_store.ExemplarStore.topics_of`.
+
+    Raises:
+        exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
+    """
+    begun, grain = time.monotonic(), grain_s(calibrated.public_size)
+    name, tasks = calibrated.plan.knowledge_base, _with_topics(calibrated)
+    found = {task: records.store.topics_of(name, _topics(calibrated, task, 0)) for task in tasks}
+    if tasks and not records.settings.latency_unpadded:
+        took = time.monotonic() - begun
+        time.sleep(grain * math.ceil(took / grain) - took)
+    return found
+
+
+class UnitTopics:
+    """The topic of each unit in the tasks of a plan: found before it is signed, and kept as it is.
+
+    Args:
+        records: records with the exemplars. Another process finds the topics, if they name one.
+        calibrated: the plan that is to be signed.
+
+    Raises:
+        service.engines.errors.EngineUnavailableError: the other process does not find them; nothing is signed.
     """
 
     def __init__(self, records: Records, calibrated: CalibratedPlan) -> None:
         self._store, self._calibrated = records.store, calibrated
         self._name = calibrated.plan.knowledge_base
-        self._tasks = [name for name, task in calibrated.plan.tasks.items() if task.topics is not None]
-        self._found: dict[str, np.ndarray] = {}
-        if not self._tasks:
-            return
-        begun, grain = time.monotonic(), grain_s(calibrated.public_size)
-        for task in self._tasks:
-            self._found[task] = self._store.topics_of(self._name, self._topics(task, 0))
-        if not records.settings.latency_unpadded:
-            took = time.monotonic() - begun
-            time.sleep(grain * math.ceil(took / grain) - took)
+        self._found: Mapping[str, np.ndarray] = {}
+        if _with_topics(calibrated):
+            apart = records.apart
+            self._found = apart.find_topics(calibrated) if apart else find_topics(records, calibrated)
 
     def lock(self, connection: sa.Connection) -> None:
         """Let no unit arrive until the plan is signed: who arrives later is given a topic on arrival."""
@@ -387,11 +406,15 @@ class UnitTopics:
     def keep(self, connection: sa.Connection, version: int) -> None:
         """Write them down, in the transaction that signs the plan."""
         for task, found in self._found.items():
-            self._store.keep_topics(connection, self._name, self._topics(task, version), found)
+            self._store.keep_topics(connection, self._name, _topics(self._calibrated, task, version), found)
 
-    def _topics(self, name: str, version: int) -> TopicList:
-        task = self._calibrated.plan.tasks[name]
-        return topic_list(task, self._calibrated.centres.get(name, ()), version, name)
+
+def _with_topics(calibrated: CalibratedPlan) -> list[str]:
+    return [name for name, task in calibrated.plan.tasks.items() if task.topics is not None]
+
+
+def _topics(calibrated: CalibratedPlan, name: str, version: int) -> TopicList:
+    return topic_list(calibrated.plan.tasks[name], calibrated.centres.get(name, ()), version, name)
 
 
 def release(records: Records, task: str, embed: Embed = embed_here, stages: Stages | None = None) -> Release:

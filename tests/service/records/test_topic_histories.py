@@ -33,8 +33,10 @@ from accounting.ledger.events import UploadEnded
 from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
-from exemplar_store import Row, ingest, store
+from exemplar_store import Row, store
 from exemplar_store.cohorts import spans
+from exemplar_store.ingest import _Writer
+from exemplar_store.knowledge_base import as_published
 from service.answering.draw import draw_signed
 from service.answering.plans.signing import promise
 from service.settings import Settings
@@ -294,13 +296,17 @@ def test_no_unit_pays_on_two_topics_after_any_restore(restorable: Callable[[], T
 
 
 def of(some: Callable[[sa.Connection, Any, Any, Any], Sequence[int]]) -> Callable[..., None]:
-    """An ``assign`` that finds the topics of other units, too, when an upload ends."""
+    """A way to publish an upload that finds the topics of other units, too."""
 
-    def assign(connection: sa.Connection, row: Any, keys: Any, lists: Any, _new: Any) -> None:
-        for topics in lists:
-            exemplar_store.topics.assign(connection, row, keys, [topics], some(connection, row, keys, topics))
+    def publish(writer: Any, right: Callable[..., None] = _Writer.publish) -> None:
+        with writer._staging.batch() as connection:
+            row = as_published(connection, writer._row, uploads=writer._own.upload)
+            for topics in writer._upload.topics(connection):
+                for at in some(connection, row, writer._keys, topics):
+                    exemplar_store.topics.assign(connection, row, writer._keys, [topics], range(at, at + 1))
+        right(writer)
 
-    return assign
+    return publish
 
 
 def all_units(_connection: sa.Connection, row: Any, _keys: Any, _topics: Any) -> range:
@@ -325,7 +331,7 @@ BUGS = {
             "upload ann x; sign; draw x; upload ann y replace; draw y",
             "upload ann x; sign; draw x; forget ann; upload ann y; draw",
         ],
-        [(ingest, "assign", of(all_units))],
+        [(_Writer, "publish", of(all_units))],
     ),
     "a unit without a topic is given one later": (
         [
@@ -333,7 +339,7 @@ BUGS = {
             "upload ann x; forget ann; sign; inside 3 upload ann x; inside 6 back_up; draw x; restore; upload ann y; "
             "draw",
         ],
-        [(ingest, "assign", of(units_without_topic))],
+        [(_Writer, "publish", of(units_without_topic))],
     ),
     "who came after the charge is drawn": (
         ["sign; inside 3 upload ann x; inside 6 back_up; draw x; restore; upload ann y; draw"],
@@ -374,6 +380,6 @@ def test_a_backup_at_any_point_inside_an_upload_inside_a_draw_lets_no_unit_pay_t
     restorable: Callable[[], TopicHistory], monkeypatch
 ) -> None:
     backups_inside_uploads_inside_draws(restorable)
-    monkeypatch.setattr(ingest, "assign", of(units_without_topic))
+    monkeypatch.setattr(_Writer, "publish", of(units_without_topic))
     with pytest.raises(AssertionError, match="ann pays on"):
         backups_inside_uploads_inside_draws(restorable)
