@@ -103,7 +103,8 @@ class Recording(Options):
 
     record: str | None = None
     """Signed task to measure, as in support.team or support.team@1, with its plan, noise and answers. Its accuracy is
-    recorded for the overview of the dashboard, and you declare these rows public, training and test."""
+    recorded for the overview of the dashboard, and you declare these rows public, training and test. If one is recorded
+    already, you are asked whether to replace it."""
     yes: Yes = False
 
 
@@ -168,6 +169,8 @@ def evaluate(
     evaluator = evaluator_of(data, noise.mechanism)
     # Bad rows are reported before much time is spent.
     title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
+    if signed is not None:
+        _agree_to_replace(signed, len(data.questions), yes=recording.yes)
     answers = [signed.answers] if signed else noise.answers or evaluator.answers
     epsilons = [plan.budget.epsilon] if signed else noise.epsilon or _EPSILONS
     grid = Grid(epsilons, answers, noise.draws, noise.prior, noise.fit)
@@ -221,6 +224,15 @@ def _signed(recording: Recording, noise: NoiseOptions, task: str | None) -> Sign
         raise ValueError(f"--record: {signed.address} weighs another release (prior_from), which is not measured")
     output.agreed(_DECLARATION, yes=recording.yes)
     return signed
+
+
+def _agree_to_replace(signed: SignedTask, rows: int, *, yes: bool) -> None:
+    """Ask whether to replace the accuracy that is recorded for the task, if one is, before time is spent."""
+    before = accuracies.newest(output.records()).get(signed.address)
+    if before is not None:
+        was = f"{before.accuracy.accuracy:g} % right on {before.accuracy.rows:,} rows, on {before.at:%Y-%m-%d}"
+        question = f"{signed.address} was measured: {was}. Replace that by a measurement on {rows:,} rows?"
+        output.agreed(question, yes=yes)
 
 
 def _record(signed: SignedTask, evaluator: OfLabels, rows: Sequence[LabelScores], engine: str) -> AccuracyRecorded:

@@ -9,7 +9,8 @@ import pytest
 from accounting.ledger.events import AccuracyRecorded
 from aggregation.rnm_gaussian import RnmGaussian
 from service.engines.protocol import EngineInfo
-from service.operations.accuracies import newest
+from service.operations.accuracies import newest, record
+from service.operations.roles import Actor
 from service.records.engine_record import note_engine
 from service.records.records import Records, open_records
 from service.settings import Settings
@@ -74,6 +75,29 @@ def test_the_service_s_own_rule_is_recorded(dpicl: Shell, dataset: Path, signed:
     assert "right answers of toys.colour@1, and" in " ".join(
         event.particulars.sentence(str) for event in signed.audit.events(kinds=[AccuracyRecorded.kind])
     )
+
+
+@pytest.mark.slow
+def test_an_accuracy_is_replaced_after_a_question(
+    dpicl: Shell, dataset: Path, signed: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(
+        Actor("root", "root", "account", "admin"),
+        signed,
+        signed.ledger.budgets.task("toys.colour"),
+        accuracy=81.5,
+        zero_shot=60,
+        rows=563,
+        engine="nearest_exemplar",
+    )
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda question: bool(asked.append(question)) or "public" in question)
+    dpicl.fails("eval", dataset, "--record", "toys.colour", "--queries", 2)
+    assert "81.5 % right on 563 rows" in asked[-1]
+    assert "a measurement on 2 rows?" in asked[-1]
+    assert newest(signed)["toys.colour@1"].accuracy.rows == 563
+    dpicl.ok("eval", dataset, "--record", "toys.colour", "--queries", 2, "--draws", 2, "--yes")
+    assert newest(signed)["toys.colour@1"].accuracy.rows == 2
 
 
 @pytest.mark.slow
