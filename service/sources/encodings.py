@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import codecs
 import io
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from charset_normalizer import from_bytes
-
 from exemplar_store import BadRowError
 from exemplar_store.errors import NotUtf8Error
+from service.sources.guesses import guess, mostly_utf8
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -28,12 +26,6 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_COMMON = "cp1252"
-_USUAL = [
-    *(_COMMON, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2", "iso8859_5"),
-    *("koi8_r", "mac_roman", "cp850", "cp437", "cp932", "cp949", "gb18030", "big5", "euc_jp"),
-]
-"""The encodings that office programs write. For a short text, more candidates make worse guesses."""
 _CHUNK_BYTES = 1 << 16
 _SHOWN = 80
 _BEFORE = 30
@@ -81,7 +73,9 @@ def check_marked(where: str, beginning: bytes) -> None:
     """
     if encoding := unmarked_utf16(beginning):
         even = beginning[: len(beginning) // 2 * 2]
-        raise ValueError(_refusal(where, 1, encoding, even.decode(encoding, "replace").partition("\n")[0]))
+        line = _excerpt(even.decode(encoding, "replace").partition("\n")[0])
+        said = f"{_refusal(where, 1)}; it looks like {encoding}, in which the line reads {line!r}"
+        raise ValueError(said + _IF_RIGHT.format(encoding))
 
 
 def not_utf8(where: str, error: NotUtf8Error, sample: bytes, *, may_name: bool = True) -> ValueError:
@@ -93,18 +87,32 @@ def not_utf8(where: str, error: NotUtf8Error, sample: bytes, *, may_name: bool =
         sample: part of the text that the guess is based on.
         may_name: whether the person may name the encoding instead.
     """
-    guess = _guess(error.line if sample.isascii() else sample)
-    line = error.line.decode(guess, "replace") if guess else ""
-    return ValueError(_refusal(where, error.row, guess, line, may_name=may_name))
-
-
-def _guess(sample: bytes) -> str | None:
-    best = from_bytes(sample, cp_isolation=_USUAL).best()
-    if best is None:
-        return None
-    # Of a text with few such letters no language is recognised; where they stand alone, it is a Western one.
-    alone = best.coherence == 0 and not re.search(rb"[\x80-\xff]{2}", sample)
-    return _COMMON if alone or _COMMON in best.could_be_from_charset else best.encoding
+    said = _refusal(where, error.row)
+    save = "save it as UTF-8" if not may_name else "name its encoding with --encoding, or save it as UTF-8"
+    lines = sample.split(b"\n")[:-1]
+    if mostly_utf8(sample + b"\n" + error.line):
+        line = _excerpt(error.line.decode("utf-8", "replace"))
+        return ValueError(
+            f"{said}; most of its letters are UTF-8, and byte {error.byte} of this line is not, which reads {line!r}: "
+            "correct it, and others like it, where the file was made"
+        )
+    numbers = [*range(1, len(lines) + 1), error.row]
+    found = guess(lines := [*lines, error.line])
+    if not found.likely:
+        return ValueError(f"{said}; {save}")
+    place, first = found.telling(lines)
+    number = numbers[place]
+    which = "the line" if number == error.row else f"line {number}"
+    read = [(encoding, _excerpt(lines[place].decode(encoding, "replace"), first)) for encoding in found.likely]
+    if len(read) == 1:
+        ((encoding, line),) = read
+        said += f"; it looks like {encoding}, in which {which} reads {line!r}"
+        return ValueError(said + (_IF_RIGHT.format(encoding) if may_name else f": {save}"))
+    (encoding, line), *others = read
+    said += f"; it may be {encoding}, in which {which} reads {line!r}"
+    said += "".join(f", or {encoding}: {line!r}" for encoding, line in others)
+    add = "name the one that reads right with --encoding, or save it as UTF-8"
+    return ValueError(f"{said}: {add if may_name else save}")
 
 
 def read_text(file: Path) -> str:
@@ -123,24 +131,21 @@ def read_text(file: Path) -> str:
         raise ValueError(f"{file}: line {line} is not {encoding}; save the file as UTF-8") from None
 
 
-def _refusal(where: str, row: int, guess: str | None, line: str, *, may_name: bool = True) -> str:
-    said = f"{where}: line {row} is not UTF-8, and the file is not marked as another encoding"
-    if guess is None:
-        return f"{said}; " + (
-            "name its encoding with --encoding, or save it as UTF-8" if may_name else "save it as UTF-8"
-        )
-    said += f"; it looks like {guess}, in which the line reads {_excerpt(line)!r}"
-    if not may_name:
-        return f"{said}: save it as UTF-8"
-    return f"{said}: if that is right, add --encoding {guess}, else name the right one, or save it as UTF-8"
+_IF_RIGHT = ": if that is right, add --encoding {}, else name the right one, or save it as UTF-8"
 
 
-def _excerpt(line: str) -> str:
-    """The part of a line that another encoding would change, on one line of a terminal."""
-    line = "".join(character if character.isprintable() else " " for character in line).strip()
-    first = next((place for place, character in enumerate(line) if not character.isascii()), 0)
+def _refusal(where: str, row: int) -> str:
+    return f"{where}: line {row} is not UTF-8, and the file is not marked as another encoding"
+
+
+def _excerpt(line: str, first: int | None = None) -> str:
+    """The part of a line around a character, or around the first that is not ASCII, on one line of a terminal."""
+    if first is None:
+        first = next((place for place, character in enumerate(line) if not character.isascii()), 0)
     start = max(0, first - _BEFORE)
-    return ("…" if start else "") + line[start : start + _SHOWN] + ("…" if line[start + _SHOWN :] else "")
+    part = line[start : start + _SHOWN]
+    shown = "".join(character if character.isprintable() else " " for character in part).strip()
+    return ("…" if start else "") + shown + ("…" if line[start + _SHOWN :].strip() else "")
 
 
 class _AsUtf8(io.RawIOBase):
