@@ -190,6 +190,8 @@ def _show(report: Ingested, dry_run: bool, json: bool) -> None:
     typer.echo(f"{stored} {report.exemplars} exemplars of {report.units} new units{already}{replaced}")
     if report.returned:
         typer.echo(f"Forgotten units that come back: {report.returned}")
+    if report.skipped_units:
+        typer.echo(f"Forgotten units left out: {report.skipped_units}, with {report.skipped_rows} rows")
     if report.ignored_fields:
         typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")
     for field, values in report.values.items():

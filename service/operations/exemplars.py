@@ -29,13 +29,16 @@ class Upload(BaseModel):
     replace: bool = Field(
         default=False, description="The rows are all that their units have: delete earlier exemplars of these units."
     )
+    skip_forgotten: bool = Field(
+        default=False, description="Leave out units that were forgotten; otherwise they come back."
+    )
     dry_run: bool = Field(default=False, description="Report what would be stored, and store nothing.")
 
 
 class Ingested(BaseModel):
     """Result of an upload. Exemplars that were there already were left alone, or `replaced`, that is, deleted.
 
-    Units that were forgotten and are back are `returned`.
+    Units that were forgotten and are back are `returned`. With `skip_forgotten` they and their rows are `skipped`.
     """
 
     exemplars: int
@@ -43,6 +46,8 @@ class Ingested(BaseModel):
     already_there: int
     replaced: int
     returned: int
+    skipped_units: int
+    skipped_rows: int
     ignored_fields: list[str]
     rows: int = Field(description="Number of rows read.")
     values: dict[str, dict[str, int]] = Field(
@@ -91,7 +96,7 @@ def ingest(
         if field not in (known := ("unit_id", *fields)):
             raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
     layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed, upload.numbers_as_text)
-    how = {"replace": upload.replace, "dry_run": upload.dry_run}
+    how = {name: getattr(upload, name) for name in ("replace", "skip_forgotten", "dry_run")}
     counts = RowCounts(first=described.embedding_dimension is None)
     report = records.ingest(name, counts.counting(read(layout)), embed, by=actor.id, progress=progress, **how)
     return Ingested(**asdict(report), rows=counts.rows, values=counts.values, notice=counts.notice)

@@ -120,6 +120,7 @@ class Records:
         by: str,
         progress: Progress = do_nothing,
         replace: bool = False,
+        skip_forgotten: bool = False,
         dry_run: bool = False,
     ) -> IngestReport:
         """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`), with two events in the audit trail.
@@ -166,6 +167,7 @@ class Records:
                 store,
                 announce=announce,
                 replace=replace,
+                skip_forgotten=skip_forgotten,
                 dry_run=dry_run,
                 topics=lambda connection: lists_of(connection, name),
             )

@@ -117,7 +117,13 @@ async def upload(visit: Visit) -> Response:
     content, how = await file.read(), visit.read(Upload)
     embed = services.embedder.embed_many
     stored = await visit.do(uploads.ingest_file, name, file.filename, content, how, embed)
-    done = "Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing."
+    rows = f"{stored.rows - stored.skipped_rows:,} of {stored.rows:,} rows" if stored.skipped_rows else "every row"
+    done = f"Done: {rows} of the file {'are' if stored.skipped_rows else 'is'} stored, encrypted. Uploading the same "
+    done += "file again would change nothing."
+    if stored.skipped_units:
+        done += f" The others belong to {stored.skipped_units:,} forgotten units and were left out."
+    if stored.returned:
+        done += f" Forgotten units that are back: {stored.returned:,}."
     done = f"{done} {stored.notice}" if stored.notice else done
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
 

@@ -120,6 +120,8 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
         "already_there": 0,
         "replaced": 0,
         "returned": 0,
+        "skipped_units": 0,
+        "skipped_rows": 0,
         "ignored_fields": ["price"],
     }
     assert {**report, **stored, "rows": 12} == report
@@ -145,6 +147,9 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "toys.colour@1" in dpicl.ok("budget")
 
     assert dpicl.ok("kb", "forget", "toys", "o3", "--yes").strip() == "Deleted 1 exemplars"
+    assert "no unit" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
+    again = ("kb", "ingest", "toys", toys, "--unit-id", "owner")
+    assert "Forgotten units left out: 1, with 1 rows" in dpicl.ok(*again, "--skip-forgotten")
     assert "no unit" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
     assert "come back: 1\n" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
     assert "U+200B" in dpicl.fails("kb", "forget", "toys", "o4\u200b", "--yes")
@@ -283,6 +288,7 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     assert "field 'colour'" in dpicl.fails("kb", "ingest", *sql)
     report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
     stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["price"]}
+    stored |= {"skipped_units": 0, "skipped_rows": 0}
     assert report == {**stored, "rows": 9, "values": {}, "notice": None}
 
     shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")

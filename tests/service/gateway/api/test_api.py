@@ -308,6 +308,7 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     notice, values = uploaded.pop("notice"), uploaded.pop("values")
     assert uploaded == {
         **{"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["id"]},
+        **{"skipped_units": 0, "skipped_rows": 0},
         "rows": 20,
     }
     assert notice == UNIT_A_ROW
@@ -373,6 +374,16 @@ def test_a_refused_upload_explains_why(api: Api) -> None:
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3%E2%80%8B"), 422, "invalid-request")
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
+
+
+def test_forgotten_units_are_left_out_if_asked(api: Api) -> None:
+    toys = "/v1/knowledge-bases/toys"
+    rows = "".join(json.dumps({"unit_id": unit, "text": "a", "label": "b"}) + "\n" for unit in ("u3", "new"))
+    api("admin", "DELETE", f"{toys}/units/u3")
+    path = f"{toys}/exemplars?skip_forgotten=true"
+    done = api("admin", "POST", path, content=rows, headers={"Content-Type": "application/x-ndjson"}).json()
+    assert [done[name] for name in ("exemplars", "returned", "skipped_units", "skipped_rows")] == [1, 0, 1, 1]
+    problem(api("admin", "DELETE", f"{toys}/units/u3"), 404, "unknown-unit")
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ PAGES = ("/", HOME, *(f"{HOME}/{tab}" for tab in TABS))
 ROW = b'{"unit_id": "new", "text": "secret-7", "label": "green"}\n'
 
 
-def upload(browser: Browser, content: bytes, name: str = "new.jsonl"):
-    return browser.post(f"{HOME}/exemplars", {"unit_id": "unit_id"}, files={"file": (name, content)})
+def upload(browser: Browser, content: bytes, name: str = "new.jsonl", **how: str):
+    return browser.post(f"{HOME}/exemplars", {"unit_id": "unit_id", **how}, files={"file": (name, content)})
 
 
 def release(services: Services, *answers: dict) -> None:
@@ -131,6 +131,19 @@ def test_a_unit_is_forgotten_once_that_is_confirmed(browser: Browser) -> None:
     assert "unit-77" not in page + "".join(browser.records.audit.export())
     with pytest.raises(LookupError):
         browser.records.store.forget("toys", "unit-77")
+
+
+def test_a_file_with_forgotten_units_is_stored_without_them_if_asked(browser: Browser) -> None:
+    row = b'{"unit_id": "unit-77", "text": "a green toy", "label": "green"}\n'
+    upload(browser, row)
+    browser.done(f"{HOME}/forget", {"unit": "unit-77", "sure": "yes"})
+    assert upload(browser, row, skip_forgotten="true").status_code == 303
+    assert "The others belong to 1 forgotten units and were left out." in browser.get(f"{HOME}/exemplars").text
+    with pytest.raises(LookupError):
+        browser.records.store.forget("toys", "unit-77")
+    upload(browser, row)
+    assert "Forgotten units that are back: 1." in browser.get(f"{HOME}/exemplars").text
+    assert browser.records.store.forget("toys", "unit-77") == 1
 
 
 def test_a_table_is_read_in_its_encoding_or_not_at_all(browser: Browser) -> None:
