@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import ExemplarStore, KnowledgeBase, Nearest, OnTopic, Row, Slot, TopicList
+from exemplar_store.tables import unit_topics
 from exemplar_store.topics import PAGE
 
 NAME = "tickets"
@@ -82,6 +83,24 @@ def test_every_unit_is_on_its_own_topic_on_every_page(
             known = [unit for unit in some if product(unit) in TOPICS]
             may = {unit for unit in known if product(unit) == name}
             assert {unit for unit in drawn(store, topics, name) if unit in known} == may
+
+
+def test_a_page_that_does_not_open_moves_no_other(
+    store: ExemplarStore, engine: sa.Engine, tickets: KnowledgeBase
+) -> None:
+    """Its units are drawn for no topic; the units of the next page have their own, also under another data key."""
+    count = PAGE + 30
+    upload(store, rows(range(count)))
+    sign(store, engine, FIRST)
+    store.reencrypt(lambda *_: None)
+    engine.dispose()
+    store = ExemplarStore(engine, bytes(range(32)))
+    for name in TOPICS:
+        assert drawn(store, FIRST, name) == [unit for unit in range(count) if product(unit) == name]
+    with engine.begin() as connection:
+        connection.execute(sa.update(unit_topics).where(unit_topics.c.page == 0).values(sealed=b"changed"))
+    for name in TOPICS:
+        assert drawn(store, FIRST, name) == [unit for unit in range(PAGE, count) if product(unit) == name]
 
 
 def test_a_topic_of_a_cohort_has_its_units_and_none_that_came_later(

@@ -17,12 +17,14 @@ import pytest
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError
 from accounting.ledger.quotas import QuotaExhaustedError
 from service.answering.answering import Answering
+from service.answering.once.making import grain_s
+from service.answering.plans.signing import prepare, promise
 from service.answering.queries import InvalidQueryError
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.operations.services import Services
 from tests.service.answering.test_conversations import conversation, remote, rewriting_as
-from tests.service.answering.topic_shop import BY_FIELD, BY_SIMILARITY, ask, opened, serve
-from tests.service.conftest import Embedding, FixedGrain, MajorityEngine
+from tests.service.answering.topic_shop import BY_FIELD, BY_SIMILARITY, ask, embed, opened, plan, serve
+from tests.service.conftest import Embedding, FixedGrain, MajorityEngine, development
 from tests.service.engines.chat_server import completion
 
 GRAIN_S = 0.3
@@ -118,6 +120,16 @@ def test_a_question_that_the_engine_refuses(
     stages: Any = replace(services.answering.stages, engine=Refusing(fails))
     query = {"text": "a kettle", "product": "kettle"} if topics == BY_FIELD else "a kettle"
     asyncio.run(check_leaves_on_the_grain(padded(services, stages=stages), query, error))
+
+
+def test_sorting_units_by_topic_takes_whole_grains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are few here, and the grain depends on the public size alone. The shortest is shortened here."""
+    monkeypatch.setattr("service.answering.once.making._SHORTEST_GRAIN_S", 3 * GRAIN_S)
+    records = opened(tmp_path, None, settings=development(tmp_path, latency_unpadded=False))
+    calibrated = prepare(records, plan(), embed)
+    begun = time.monotonic()
+    promise(records, calibrated, "test")
+    assert time.monotonic() - begun >= grain_s(80) >= 3 * GRAIN_S
 
 
 async def test_a_conversation_is_rewritten_for_a_whole_grain(tmp_path: Path) -> None:
