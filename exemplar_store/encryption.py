@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from exemplar_store.errors import EncryptionKeyError, TamperedError, WrongKeyError
+from exemplar_store.key_files import ReadableKeyError, read_key_file
 from exemplar_store.unit_ids import canonical
 
 KEY_BYTES = 32
@@ -169,14 +170,16 @@ def load_key(value: str | None = None, file: Path | None = None, *, development:
         32 bytes.
 
     Raises:
-        EncryptionKeyError: no key and no development flag, both a value and a file, a file that cannot be read, a key
-            that is not 32 bytes of base64, or the published development key outside development.
+        EncryptionKeyError: no key and no development flag, both a value and a file, a file that cannot be read or that
+            others can read, a key that is not 32 bytes of base64, or the published development key outside development.
     """
     if value is not None and file is not None:
         raise EncryptionKeyError("The encryption key is given twice, as a value and as a file; give one of the two.")
     if file is not None:
         try:
-            value = file.read_text(encoding="ascii")
+            value = read_key_file(file).decode("ascii")
+        except ReadableKeyError as error:
+            raise EncryptionKeyError(f"The encryption key file: {error}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise EncryptionKeyError(f"The encryption key file {file} cannot be read: {error}") from error
     if value is None:

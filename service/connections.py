@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _BUNDLE_FOLDER = "SSL_CERT_DIR"
-_PROXY = re.compile("(no_)?[a-z0-9]+_proxy", re.IGNORECASE)
+_PROXY = re.compile("(?!dpicl_)(no_)?[a-z0-9]+_proxy", re.IGNORECASE)
 _LOOPBACK = "localhost,127.0.0.1,127.0.0.0/8,::1,0.0.0.0"
 """For libraries that read the environment, each in its own way."""
 

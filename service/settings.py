@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -11,6 +13,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from accounting.plans.written_numbers import read_as
+from service.connections import ConnectionSettings
 
 PersonRole = Literal["viewer", "auditor", "admin"]
 """Roles of people who sign in at a provider."""
@@ -28,6 +31,15 @@ def set_operators_aside() -> dict[str, str]:
     """
     prefixes = tuple(f"DPICL_{name}" for name in _OPERATORS)
     return {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(prefixes)}
+
+
+class RemoteSecrets(BaseSettings):
+    """The secrets of the remote endpoint, from the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+    remote_api_key: SecretStr | None = None
+    """Sent to a remote endpoint as a bearer token."""
 
 
 class EmbeddingSettings(BaseSettings):
@@ -120,13 +132,17 @@ class Settings(EmbeddingSettings):
         """The dashboard's secret at the OpenID Connect provider.
 
         Raises:
-            ValueError: the secret's file cannot be read, or is empty.
+            ValueError: the secret's file cannot be read, can be read by others, or is empty.
         """
         if self.oidc_client_secret is not None:
             return self.oidc_client_secret.get_secret_value()
+        from exemplar_store.key_files import ReadableKeyError, read_key_file  # which takes time to import
+
         file = self.oidc_client_secret_file or Path()
         try:
-            secret = file.read_text().strip()
+            secret = read_key_file(file).decode().strip()
+        except ReadableKeyError as error:
+            raise ValueError(f"DPICL_OIDC_CLIENT_SECRET_FILE: {error}") from None
         except OSError as error:
             raise ValueError(f"DPICL_OIDC_CLIENT_SECRET_FILE: {file} cannot be read ({error.strerror})") from None
         if not secret:
@@ -174,3 +190,35 @@ class Settings(EmbeddingSettings):
                 "answer takes, or set DPICL_LATENCY_UNPADDED=true instead"
             )
         return grain
+
+
+_CLIENT = ("DPICL_URL", "DPICL_API_KEY", "DPICL_SOURCE_URL")
+"""Variables of options of commands."""
+_SERVICE_LINK = re.compile(r"DPICL_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+"""Variables that Kubernetes sets in every pod of a namespace that has a Service named ``dpicl...``."""
+
+
+class UnknownSettingError(ValueError):
+    """A variable of the environment looks like a setting, and has another name than each."""
+
+
+def setting_names() -> tuple[str, ...]:
+    """The environment variables of the service and of its clients."""
+    models = (Settings, RemoteSecrets, ConnectionSettings)
+    return (*(f"DPICL_{name.upper()}" for model in models for name in model.model_fields), *_CLIENT)
+
+
+def check_setting_names() -> None:
+    """Refuse variables that begin with ``DPICL_`` and name no setting: a mistyped one would be ignored.
+
+    Raises:
+        UnknownSettingError: there is one; the message names the setting that may be meant, and no value.
+    """
+    known = setting_names()
+    for name in sorted(os.environ):
+        upper = name.upper()
+        if not upper.startswith("DPICL_") or upper in known or _SERVICE_LINK.fullmatch(upper):
+            continue
+        meant = get_close_matches(upper, known, n=1)
+        advice = f"did you mean {meant[0]}?" if meant else "correct its name, or unset it."
+        raise UnknownSettingError(f"{name} is not a setting: {advice} docs/reference/settings.md lists all")

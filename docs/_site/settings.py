@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from _site.tables import default, fields, kind, section, table
 from service.connections import ConnectionSettings
-from service.engines.remote.chat_endpoint import RemoteSecrets
 from service.serving.application import ApplicationArgs
-from service.settings import Settings
+from service.settings import RemoteSecrets, Settings
 
 _HEAD = """# Settings
 

@@ -66,6 +66,7 @@ def serve(folder: Path, job: Path, model: Path, world: World) -> None:
     os.environ["DPICL_RESTORE_BUNDLES"] = str(folder / "bundles")
     heading("The bundle is signed and published; that is refused unless profiles beat their controls")
     key_file = folder / "key.pem"
+    key_file.touch(mode=0o600)
     key_file.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     dpicl("restore", "publish", str(job), "--signing-key", str(key_file))
 

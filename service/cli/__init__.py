@@ -4,6 +4,7 @@ Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``encryption`
 database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from service.cli.lazy import SETTINGS, EveryCommand, MissingExtraError
 from service.cli.output import close_records
 from service.connections import leave_proxies
 from service.problem_kinds import RefusalError
+from service.settings import check_setting_names
 
 app = typer.Typer(
     cls=EveryCommand,
@@ -29,6 +31,7 @@ app = typer.Typer(
     ),
 )
 
+_HELP = {"--help", "--version"}
 _EXTRAS = {"matplotlib": "research", "psycopg": "postgres", "vllm": "vllm"}
 """The extra for each package that a command may find missing; all others come with the extra server."""
 _OURS = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service", "spelling")
@@ -46,11 +49,14 @@ def _begin(
     context: typer.Context,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
+    if not _HELP & set(sys.argv):
+        check_setting_names()
     context.call_on_close(close_records)
 
 
 def main() -> None:
     """Run the command line; an error that a user can mend becomes one line on standard error and exit status 1."""
+    os.umask(0o077)  # databases, backups, exports and answers are their owner's alone
     left: list[str] = []
     try:
         left = leave_proxies()

@@ -121,6 +121,7 @@ def backup(file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
         raise ValueError(f"backup: there is no database at {url.database}")
     if file.exists():
         raise ValueError(f"backup: {file} exists; name a new file")
+    file.touch(mode=0o600)
     with closing(sqlite3.connect(url.database)) as source, closing(sqlite3.connect(file)) as target:
         source.backup(target)
     typer.echo(f"Backed up to {file}")

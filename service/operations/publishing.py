@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from accounting.ledger.events import BundlePublished
+from exemplar_store.key_files import read_key_file
 from sanitization.restore import publishing
 from sanitization.restore.bundle import Bundle, signing_key
 from service.operations.command import command
@@ -22,12 +23,13 @@ def publish(actor: Actor, records: Records, folder: Path, key: Path, margin: flo
         margin: share of answers by which profiles must beat their controls.
 
     Raises:
-        ValueError: the settings name no folder for bundles; or the job is not finished, or its profiles restore too
-            little.
+        ValueError: the settings name no folder for bundles; others can read the key; or the job is not finished, or
+            its profiles restore too little.
     """
     root = records.settings.restore_bundles
     if root is None:
         raise ValueError("set DPICL_RESTORE_BUNDLES to the folder that the service reads")
+    read_key_file(key)  # refuses one that others can read
     with records.database.begin() as connection:  # an event that cannot be stored is an error, not a result
         made = publishing.publish(folder, root, signing_key(key), margin)
         declared = made.manifest.declared

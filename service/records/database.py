@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,13 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     shared = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
     database = sa.create_engine(url, hide_parameters=True, poolclass=pool, connect_args=shared)
+
+    @sa.event.listens_for(database, "do_connect")
+    def create(_dialect: Any, _record: Any, _args: Any, _options: Any) -> None:
+        file = Path(url.database or "")
+        if pool is None and not file.exists():
+            with suppress(OSError):  # SQLite has words for it
+                file.touch(mode=0o600)  # the files beside it get the same rights
 
     @sa.event.listens_for(database, "connect")
     def configure(connection: Any, _record: Any) -> None:

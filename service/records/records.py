@@ -29,7 +29,7 @@ from service.records.schema import migrate, require, revision
 from service.records.synthetic_store import KEY, SyntheticStore
 from service.records.text_ledger import TextLedger
 from service.records.topics import lists_of
-from service.records.witness import open_witness
+from service.records.witness import open_witness, witness_url
 from service.settings import Settings
 
 log = structlog.get_logger()
@@ -192,6 +192,15 @@ def audited(happened: Particulars) -> BeforeCommit:
     return lambda connection: trail.append(connection, datetime.now(UTC), happened)
 
 
+def _report_readable(settings: Settings) -> None:
+    """Log which of the files that hold databases others can read."""
+    witness = witness_url(settings)
+    files = [sqlite_file(url) for url in (settings.database_url, witness) if url is not None]
+    for file in files:
+        if file is not None and file.is_file() and file.stat().st_mode & 0o077:
+            log.warning("database_readable_by_others", file=str(file), advice=f"chmod 600 {file}*")
+
+
 def open_records(settings: Settings, *, restored: bool = False, create: bool = True) -> Records:
     """Open the database, read the encryption key, and compare the ledger with its witness.
 
@@ -220,6 +229,7 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
     )
     if settings.development and settings.encryption_key is None and settings.encryption_key_file is None:
         log.warning("development_key", advice="exemplars are encrypted under a published key: made-up data only")
+    _report_readable(settings)
     database = open_database(settings.database_url)
     if settings.migrate == "auto" and revision(database) is None:
         in_memory = database.dialect.name == "sqlite" and sqlite_file(settings.database_url) is None

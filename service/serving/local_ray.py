@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from service.connections import leave_proxies, require_direct_calls
 from service.serving import ray_private
+from service.settings import check_setting_names
 
 SETTINGS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -181,17 +182,20 @@ def abandon() -> NoReturn:
 
 
 def begin_replica() -> None:
-    """What each replica's constructor does first: see to its connections.
+    """What each replica's constructor does first: see to its settings, its connections and the files that it makes.
 
     On a node at loopback, Serve's port for calls between replicas is there, too.
 
     Raises:
         service.connections.CallsThroughProxyError: the node's environment sends these calls to a proxy.
+        service.settings.UnknownSettingError: a variable begins with ``DPICL_`` and names no setting.
     """
     import ray
 
+    check_setting_names()
     require_direct_calls()
     leave_proxies()
+    os.umask(0o077)
     node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     if ipaddress.ip_address(node).is_loopback:
         ray_private.listen_at(node)

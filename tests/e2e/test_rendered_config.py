@@ -23,6 +23,7 @@ from service.settings import Settings
 from tests.deploy.overlays import ROOT, environment, groups, pods, serve_config, service_pod, settings
 from tests.e2e.kuberay import Pod, ray_started
 from tests.e2e.serving import DPICL
+from tests.private_file import private_file
 from tests.processes import wait_for
 from tests.service.conftest import PLAN, make_records
 
@@ -53,8 +54,7 @@ def running(overlay: str, folder: Path, ledger: str, witness: str) -> Iterator[t
     """Run the overlay's service pod on a database migrated as in the manifests, and filled; yield it and an API key."""
     template = pods(overlay)[service_pod(overlay)]
     (container,) = template["spec"]["containers"]
-    key_file = folder / "key"
-    key_file.write_bytes(base64.b64encode(secrets.token_bytes(32)))
+    key_file = private_file(folder / "key", base64.b64encode(secrets.token_bytes(32)))
     changed = {"DPICL_DATABASE_URL": ledger, "DPICL_WITNESS_URL": witness, "DPICL_ENCRYPTION_KEY_FILE": str(key_file)}
     image = {name: value for name, value in environment(IMAGE).items() if name not in OF_THE_FILE_SYSTEM}
     given = {**image, **{name: one.get("value") for name, one in settings(container).items()}, **changed}

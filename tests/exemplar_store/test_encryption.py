@@ -12,14 +12,14 @@ from exemplar_store import EncryptionKeyError, ExemplarStore, Row, TamperedError
 from exemplar_store.encryption import DEVELOPMENT_KEY, DataKey, KnowledgeBaseKeys, MasterKey, place
 from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, knowledge_bases, metadata, units
+from tests.private_file import private_file
 
 KEY = bytes(range(32))
 ENCODED = base64.b64encode(KEY).decode()
 
 
 def test_the_key_comes_from_the_environment_or_a_file(tmp_path):
-    file = tmp_path / "key"
-    file.write_text(ENCODED + "\n")
+    file = private_file(tmp_path / "key", ENCODED + "\n")
     assert load_key(ENCODED) == load_key(None, file) == load_key(f" {ENCODED} ", development=True) == KEY
 
 

@@ -1,5 +1,6 @@
 """``dpicl``, run in the process of the tests."""
 
+import os
 import sys
 
 import pytest
@@ -16,12 +17,15 @@ class Shell:
 
     def __call__(self, *args: object) -> tuple[int, str, str]:
         self.monkeypatch.setattr(sys, "argv", ["dpicl", *map(str, args)])
+        umask = os.umask(0o022)  # as usual; a command sets another
         try:
             main()
         except SystemExit as stop:
             status = int(stop.code or 0)
         else:
             status = 0
+        finally:
+            os.umask(umask)
         out, err = self.capsys.readouterr()
         return status, out, err
 

@@ -20,8 +20,6 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
-from pydantic import SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.connections import http_options
 from service.engines.configs import OpenAiCompatibleConfig
@@ -29,6 +27,7 @@ from service.engines.errors import EngineUnavailableError
 from service.engines.remote.completion import Failure, Reply, read_completion
 from service.engines.remote.refusals import read_refusal
 from service.engines.retry_after import retry_after_s
+from service.settings import RemoteSecrets
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
@@ -37,15 +36,6 @@ _LARGEST_BODY = 4 * 1024 * 1024
 _LONGEST_EXPLANATION = 256 * 1024
 _HEALTH_TIMEOUT_S = 3.0
 _uniform = secrets.SystemRandom().uniform
-
-
-class RemoteSecrets(BaseSettings):
-    """The secrets of the remote endpoint, from the environment."""
-
-    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
-
-    remote_api_key: SecretStr | None = None
-    """Sent to a remote endpoint as a bearer token."""
 
 
 class ChatEndpoint:

@@ -17,7 +17,7 @@ from tests.e2e.dashboard.lived import live, running
 from tests.service.conftest import development
 
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
-"""Pictures in the docs, which are taken again if DPICL_SCREENSHOTS is set."""
+"""Pictures in the docs, which are taken again if TAKE_SCREENSHOTS is set."""
 
 WHOLE = ("overview", "overview-dark")
 """Pictures that show the whole page, not only the part in the window."""
@@ -73,7 +73,7 @@ def sign_in(window: Window, service: Service) -> None:
 
 def shoot(window: Window, name: str) -> None:
     """Take a picture for the docs, in few colours so that it stays small."""
-    if "DPICL_SCREENSHOTS" in os.environ:
+    if "TAKE_SCREENSHOTS" in os.environ:
         window.page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
         SHOTS.mkdir(exist_ok=True)
         taken = Image.open(BytesIO(window.page.screenshot(full_page=name in WHOLE))).convert("RGB")

@@ -18,6 +18,7 @@ from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import open_services
 from service.serving.web import create_app
 from service.settings import Settings
+from tests.private_file import private_file
 from tests.processes import listening
 from tests.sanitization.restore.made_up import KEY
 from tests.service.conftest import EMBEDDER, make_records
@@ -59,7 +60,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for said in ("The commonest answer", "redacted texts only", "5-RR", "d_chi"):
         assert said in done.output
     key = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "key.pem").write_bytes(key)
+    private_file(folder / "key.pem", key)
     return folder
 
 

@@ -19,6 +19,7 @@ from service.records.records import open_records
 from service.records.synthetic_store import KEY_BASE64
 from service.settings import Settings
 from tests.documented import DOCS
+from tests.private_file import private_file
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 from tests.service.shell import Shell, create
 
@@ -47,7 +48,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_
     before = open_services(records, MajorityEngine(), EMBEDDER)
     assert charged(before, "one")
     file = tmp_path / "next.key"
-    file.write_text(NEW)
+    private_file(file, NEW)
     for name, value in {"DATABASE_URL": database_url, "WITNESS_URL": "none", "ENCRYPTION_KEY": OLD}.items():
         monkeypatch.setenv(f"DPICL_{name}", value)
 
@@ -111,9 +112,9 @@ def test_mistakes_change_nothing(dpicl: Shell, tmp_path: Path, monkeypatch) -> N
     create(dpicl)
     file = tmp_path / "next.key"
     for content, says in (("short", "not base64"), ("", "0 bytes long"), (KEY_BASE64, "made up")):
-        file.write_text(content)
+        private_file(file, content)
         assert says in dpicl.fails("encryption", "rewrap", "--new-key-file", file)
-    file.write_text(base64.b64encode(b"dp-icl development key, public!!").decode())
+    private_file(file, base64.b64encode(b"dp-icl development key, public!!"))
     assert "published development key" in dpicl.fails("encryption", "rewrap", "--new-key-file", file)
     assert "cannot be read" in dpicl.fails("encryption", "rewrap", "--new-key-file", tmp_path / "none")
     monkeypatch.setattr("typer.confirm", lambda _question: False)
@@ -125,6 +126,6 @@ def test_made_up_data_keep_their_published_key(dpicl: Shell, tmp_path: Path, mon
     monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/made-up.sqlite")
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
     file = tmp_path / "next.key"
-    file.write_text(NEW)
+    private_file(file, NEW)
     dpicl.ok("keys", "create", "ana")
     assert "made up" in dpicl.fails("encryption", "rewrap", "--new-key-file", file)

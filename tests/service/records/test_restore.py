@@ -31,6 +31,7 @@ from service.records.replaying import replay
 from service.records.witness import bring_back, witness_url
 from service.serving.web import create_app
 from service.settings import Settings
+from tests.private_file import private_file
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
 from tests.service.gateway.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
@@ -126,7 +127,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(opened, database
     opened.records.keys.limit(spared.id, quota=3, rate_per_minute=None)
     opened.records.allow_remote_engine("toys", True, by="root")
     new_key = base64.b64encode(secrets.token_bytes(32)).decode()
-    (tmp_path / "next.key").write_text(new_key)
+    private_file(tmp_path / "next.key", new_key)
     dpicl.ok("encryption", "rewrap", "--new-key-file", tmp_path / "next.key", "--yes")
     opened.records.witness.catch_up()
     close(opened.records)

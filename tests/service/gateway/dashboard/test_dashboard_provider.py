@@ -21,6 +21,7 @@ from service.gateway.dashboard.attempt import Attempt
 from service.gateway.dashboard.sign_in import _ATTEMPT as ATTEMPT
 from service.operations.sessions import LASTS, Sessions
 from service.settings import Settings
+from tests.private_file import private_file
 from tests.recording_proxy import recording_proxy
 from tests.service.conftest import serving
 from tests.service.gateway.dashboard.dashboard_browser import Browser
@@ -346,7 +347,7 @@ def test_the_secret_may_be_in_a_file(tmp_path: Path) -> None:
     settings = Settings(oidc_issuer="https://idp.example", **given)
     with pytest.raises(ValueError, match="cannot be read"):
         _ = settings.oidc_secret
-    file.write_text(f"{SECRET}\n")
+    private_file(file, f"{SECRET}\n")
     assert settings.oidc_secret == SECRET
 
 

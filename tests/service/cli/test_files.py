@@ -1,0 +1,74 @@
+"""Files that commands make: their owner alone can read them, whatever the umask."""
+
+import base64
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.shell import Shell, create
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a key, where commands make their database."""
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(base64.b64encode(secrets.token_bytes(32)))
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY_FILE", str(key))
+    monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
+    monkeypatch.delenv("DPICL_WITNESS_URL", raising=False)
+    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/data/own.sqlite")
+    monkeypatch.delenv("DPICL_DEVELOPMENT", raising=False)
+    return tmp_path
+
+
+def open_to_others(folder: Path) -> set[str]:
+    """Names of files and folders on which others have a right."""
+    return {file.name for file in folder.rglob("*") if stat.S_IMODE(file.stat().st_mode) & 0o077}
+
+
+def test_databases_backups_and_exports_are_the_owners(dpicl: Shell, own: Path) -> None:
+    create(dpicl)
+    dpicl.ok("ledger", "backup", own / "backup.sqlite")
+    dpicl.ok("audit", "export", own / "trail.jsonl")
+    assert {"own.sqlite", "own.witness.sqlite", "backup.sqlite", "trail.jsonl"} <= {one.name for one in own.rglob("*")}
+    assert open_to_others(own) == set()
+
+
+def test_a_database_without_a_command_and_the_files_beside_it_are_the_owners(tmp_path: Path) -> None:
+    from service.records.database import open_database
+
+    database = open_database(f"sqlite:///{tmp_path}/library.sqlite")
+    with database.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE one (a INTEGER)")
+        assert {one.name for one in tmp_path.iterdir()} >= {f"library.sqlite{end}" for end in ("", "-wal", "-shm")}
+        assert open_to_others(tmp_path) == set()
+    database.dispose()
+
+
+def test_a_database_that_others_can_read_is_reported(dpicl: Shell, own: Path) -> None:
+    create(dpicl)
+    assert "database_readable_by_others" not in dpicl("kb", "list")[2]
+    (own / "data" / "own.sqlite").chmod(0o644)
+    status, _, said = dpicl("kb", "list")
+    assert status == 0
+    assert "database_readable_by_others" in said
+    assert f"chmod 600 {own}/data/own.sqlite" in " ".join(said.split())
+
+
+def test_a_key_that_others_can_read_opens_nothing(dpicl: Shell, own: Path) -> None:
+    (own / "key").chmod(0o644)
+    assert "other users can read it: chmod 600" in dpicl.fails("kb", "create", "toys", "--epsilon", "8", "--yes",
+                                                              "--delta", "2e-4", "--public-size", 60)  # fmt: skip
+    assert not (own / "data").exists()
