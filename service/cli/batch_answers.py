@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from exemplar_store.rows import Unreadable
-
 
 def as_json(row: Mapping[str, object]) -> tuple[dict[str, Any], set[str]]:
     """A row that can be written as JSON, and the names of the columns that cannot, which are null in it.
 
     Neither can numbers that are infinite, or none. Dates and times are in ISO 8601, bytes in URL-safe base64.
     """
+    from exemplar_store.rows import Unreadable  # which takes a second, and `dpicl ask` does without
+
     lost = {name for name, value in row.items() if isinstance(value, Unreadable)}
     kept = {name: None if name in lost else value for name, value in row.items()}
     written = to_jsonable_python(kept, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=True)
