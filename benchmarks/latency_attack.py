@@ -3,11 +3,11 @@
 The same questions are asked of two knowledge bases that differ in one unit, the canary: as many and as large exemplars
 as ingest takes, with replies as long as the embedding model reads. Every answer draws every unit, so the canary is
 always there to be seen. An attacker times answers, a twin of each, and /readyz, /metrics, refusals and voided questions
-beside answers. The attacker also times trains: one /readyz after the other for as long as an answer, or the signing of
-a plan with a one-time release, takes. Half of the times choose the best threshold, and the other half judge it. The
-output shows the area under the ROC curve (0.5 is chance) and the lower bound on ε that a Clopper-Pearson interval
-proves at δ = 1e-5, wrong with a probability of 1e-6. The service promises that latency costs nothing, so the bound must
-be 0: "no distinguisher".
+beside answers, and calls that cost nothing (`free_calls.py`). The attacker also times trains: one /readyz after the
+other for as long as an answer, or the signing of a plan with a one-time release, takes. Half of the times choose the
+best threshold, and the other half judge it. The output shows the area under the ROC curve (0.5 is chance) and the lower
+bound on ε that a Clopper-Pearson interval proves at δ = 1e-5, wrong with a probability of 1e-6. The service promises
+that latency costs nothing, so the bound must be 0: "no distinguisher".
 
 In one process, private work and requests share an interpreter, and trains notice it. So trains are shown there, but not
 judged. ``--served`` runs the attack on `dpicl serve`, where they are judged.
@@ -42,6 +42,8 @@ from scipy import stats
 from accounting.ledger.budgets import SignedTask
 from accounting.plans.plan import CalibratedPlan, EpsilonRange, Plan, TaskNoise, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from benchmarks.free_calls import CALLS
+from benchmarks.free_calls import attack as attack_by
 from examples.serving import serving, use_database_in
 from exemplar_store import MAX_UNIT_BYTES, Layout
 from exemplar_store.exemplar import content
@@ -484,7 +486,7 @@ def main() -> None:
     answers = 20 if options.quick else options.answers
     embedder = Embedder()
     print(f"{answers} answers a side; medians in milliseconds; proven ε at δ = {DELTA:g}, wrong with p = {2 * ERROR:g}")
-    print(f"{'mechanism':12}{'observed':14}{'without':>10}{'with':>10}{'AUC':>8}{'ε >':>8}")
+    print(f"{'mechanism':12}{'observed':18}{'without':>10}{'with':>10}{'AUC':>8}{'ε >':>8}")
     passed = on_serve(embedder, answers, options.mechanisms) if options.served else here(embedder, answers, options)
     if not options.quick and not passed:
         raise SystemExit(1)
@@ -500,6 +502,7 @@ def here(embedder: Embedder, answers: int, options: argparse.Namespace) -> bool:
             times = asyncio.run(attack(embedder, task, beside, answers))
             bounds = show(task, beside, times)
             found += bounds if beside != A_TRAIN else []
+    found += [free_call(name, answers, planted=False) for name in CALLS]
     clean = not any(found)
     print("no distinguisher" if clean else "DISTINGUISHED")
     caught = []
@@ -512,8 +515,17 @@ def here(embedder: Embedder, answers: int, options: argparse.Namespace) -> bool:
             times = asyncio.run(attack(embedder, task, beside, answers, grain_s))
         print(name)
         caught.append(max(show(task, beside, times)) > 0)
+    print("free calls take no turn")
+    caught += [free_call(name, answers, planted=True) > 0 for name in CALLS]
     print("all found" if all(caught) else "NOT ALL FOUND")
     return clean and all(caught)
+
+
+def free_call(name: str, answers: int, *, planted: bool) -> float:
+    """Print what a free call beside answers shows, with an engine that only takes time; return the bound on ε."""
+    times = asyncio.run(attack_by(CALLS[name], answers, planted=planted))
+    (bound,) = show("beside", name, {name: times})
+    return bound
 
 
 def on_serve(embedder: Embedder, answers: int, tasks: Sequence[str]) -> bool:
@@ -543,7 +555,7 @@ def show(task: str, beside: str, times: Times) -> list[float]:
             medians = [1000 * float(np.median(side)) for side in (zero, one)]
             area = stats.mannwhitneyu(one, zero).statistic / (len(one) * len(zero))
             bounds.append(judge(zero, one))
-            print(f"{task:12}{what:14}{medians[0]:10.2f}{medians[1]:10.2f}{area:8.2f}{bounds[-1]:8.2f}", flush=True)
+            print(f"{task:12}{what:18}{medians[0]:10.2f}{medians[1]:10.2f}{area:8.2f}{bounds[-1]:8.2f}", flush=True)
     return bounds
 
 

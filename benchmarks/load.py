@@ -5,7 +5,7 @@ long as any can be. Callers ask new questions, one after the other. A question t
 time that it names. The service has its default settings, so the grain is measured at the start. An answer that misses
 its grain is one that the service reports as `answer_overran`. None may.
 
-    python benchmarks/load.py [--served] [--model FOLDER] [--callers 1 4 8 16 32 64] [--questions 3]
+    python benchmarks/load.py [--served] [--model smollm2] [--callers 1 4 8 16 32 64] [--questions 3]
 
 With ``--served`` the service is `dpicl serve`, else it runs in this process. With ``--model``, the engine is vLLM with
 that model instead of `nearest_exemplar`.
@@ -165,7 +165,7 @@ async def here(folder: Path, model: str | None) -> AsyncIterator[tuple[httpx.Asy
 
 
 def vllm(model: str) -> VllmConfig:
-    return VllmConfig(name="vllm", model=model, max_model_len=1024, kv_cache_gib=0.5, dtype="bfloat16")
+    return VllmConfig(name="vllm", model=model, max_model_len=1024, kv_cache_gib=1, dtype="bfloat16")
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def served(folder: Path, model: str | None):  # type: ignore[no-untyped-def]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--served", action="store_true", help="`dpicl serve` instead of this process")
-    parser.add_argument("--model", help="folder of a language model for vLLM")
+    parser.add_argument("--model", help="language model for vLLM, such as smollm2")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64])
     parser.add_argument("--questions", type=int, default=3, help="of each caller")
     options = parser.parse_args()

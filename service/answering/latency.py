@@ -19,7 +19,8 @@ UNPADDED = "Latency is not padded here: how long an answer takes can reveal priv
 SMALLEST_S = 0.3
 """The shortest grain that is chosen where none is set."""
 
-_ROOMY = 1.5  # times what the largest slots took when they were measured: a busy machine is slower
+_ROOMY = 2.0  # times what the largest slots took when they were measured: a busy machine is slower
+_TURN = 1.5
 
 _TWICE_AS_LONG = 4096  # tokens before it with which a token takes no more than twice as long, in models of any size
 
@@ -76,7 +77,7 @@ class Measured(Work):
     @property
     def turn_s(self) -> float:
         """Seconds that the private part of an answer has to itself, if its question is no longer than the measured."""
-        return _ROOMY * self.work_s
+        return _TURN * self.work_s
 
     def times(self, tokens: int) -> float:
         """How much longer slots may take for a question of this many tokens: a factor of 1 or more.
@@ -178,7 +179,7 @@ class Grains:
 
 
 def smallest_grain_s(work_s: float) -> float:
-    """The smallest grain of two significant digits that is chosen: half of it is one and a half times the work.
+    """The smallest grain of two significant digits that is chosen: half of it is twice the work.
 
     Args:
         work_s: seconds of work that it is to hide.

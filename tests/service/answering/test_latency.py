@@ -70,7 +70,7 @@ def test_without_a_grain_nothing_waits() -> None:
 
 @pytest.mark.parametrize(
     ("work_s", "grain_s"),
-    [(0.0, 0.3), (0.06, 0.3), (0.099, 0.3), (0.1, 0.3), (0.1001, 0.31), (0.333, 1.0), (15.15, 46.0), (33.3, 100.0)],
+    [(0.0, 0.3), (0.06, 0.3), (0.075, 0.3), (0.1, 0.4), (0.1001, 0.41), (0.25, 1.0), (15.15, 61.0), (25.0, 100.0)],
 )
 def test_the_grain_that_is_chosen_is_the_smallest_of_two_digits(work_s: float, grain_s: float) -> None:
     assert smallest_grain_s(work_s) == pytest.approx(grain_s)

@@ -348,7 +348,7 @@ def test_what_ordinary_slots_take_is_measured_and_no_promise_rests_on_it(tmp_pat
             return await super().contributions(task, query, slots, zero_shot)
 
     measured = measure(padded(tmp_path, calibrated, Reads(0.0)))
-    assert (measured.typical_s, measured.work_s, measured.grain_s) == (1.0, 4.0, 12.0)
+    assert (measured.typical_s, measured.work_s, measured.grain_s) == (1.0, 4.0, 16.0)
     (tmp_path / "b").mkdir()
     services = padded(tmp_path / "b", calibrated, Reads(0.0), latency_grain_ms=3000)
     assert "a latency grain of 3000 ms" in measure(services).problem
