@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exemplar_store import Exemplar, ExemplarStore, Nearest, Row
-from exemplar_store.nearness import LEVELS, cosines, nearest, rounded, shown
+from exemplar_store.nearness import LEVELS, closest, cosines, nearest, rounded, shown
 from exemplar_store.tables import exemplars
 
 DIMENSION = 384
@@ -30,6 +30,18 @@ def test_products_are_whole_numbers_that_are_exact(dimension: int) -> None:
         whole = vectors.astype(int)
         products, squares = whole @ question.astype(int), (whole * whole).sum(axis=1)
         assert cosines(vectors, question).tolist() == [p / np.sqrt(s) for p, s in zip(products, squares, strict=True)]
+
+
+@pytest.mark.parametrize("dimension", [16, 1041])
+def test_the_closest_centre_is_that_of_each_vector_alone(dimension: int) -> None:
+    """There are more vectors than are compared at once. The last centre, which equals the first, is never closest."""
+    centres = rounded(directions(5, 3, dimension))
+    centres[4] = centres[0]
+    vectors = rounded(directions(2 * 1024 + 9, 4, dimension))
+    whole, norms = centres.astype(int), np.sqrt((centres.astype(int) ** 2).sum(axis=1))
+    alone = [int(np.argmax((whole @ vector.astype(int)) / norms)) for vector in vectors]
+    assert closest(centres, vectors).tolist() == alone
+    assert set(alone) == {0, 1, 2, 3}
 
 
 def test_embeddings_become_whole_numbers_each_by_itself() -> None:

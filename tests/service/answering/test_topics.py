@@ -359,3 +359,15 @@ def test_questions_race_for_the_last_answer_of_a_topic(tmp_path: Path) -> None:
     outcomes = asyncio.run(race())
     assert sum(isinstance(one, AnswersExhaustedError) for one in outcomes) == 4
     assert wrong(services.records.database) == []
+
+
+def test_a_question_has_a_topic_of_its_own_in_each_plan(tmp_path: Path) -> None:
+    """The topics of the second plan have each other's names: a stored answer of the first is on another topic."""
+    records = opened(tmp_path, BY_SIMILARITY)
+    turned = "{by: similarity, names: {kettle: about a lamp, lamp: about a kettle}, sizes: {kettle: 40, lamp: 40}}"
+    sign(records, prepare(records, plan(turned), embed), "test")
+    services = serve(records)
+    for _ in range(2):
+        answers = [ask(services, "my kettle leaks", None, task=f"shop.mood@{version}") for version in (1, 2)]
+        assert [answer.topic for answer in answers] == ["kettle", "lamp"]
+    assert [texts - {"a radio"} for texts in shown(services)] == [KETTLES, KETTLES]
