@@ -90,10 +90,11 @@ def _explain(error: Exception, proxies: Sequence[str]) -> str | None:
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?{unused}"
     sqlalchemy = sys.modules.get("sqlalchemy.exc")
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
+        from service.records.database import advice_on as what_to_do
+
         cause = getattr(error, "orig", None) or error
-        hint = "Is it running" if type(cause).__module__ != "sqlite3" else "Is its disk full or read-only"
         said = " ".join(str(cause).split())
-        return f"the database cannot be used: {said}. {hint}, and is DPICL_DATABASE_URL right?"
+        return f"the database cannot be used: {said}. {what_to_do(cause)}"
     if isinstance(error, RefusalError) and error.hint:
         return f"{error}: {error.hint}"
     ours = type(error).__module__.partition(".")[0] in _OURS

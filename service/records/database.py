@@ -1,5 +1,6 @@
 """One database for the exemplar store, the ledger and the API keys: opening it."""
 
+import re
 import sqlite3
 import time
 from contextlib import suppress
@@ -9,8 +10,22 @@ from typing import Any
 import sqlalchemy as sa
 
 BUSY_TIMEOUT_S = 60
+_SEVERAL_HOSTS = re.compile(r"(postgres[^:/]*://(?:[^@/]*@)?)([^@/?,]+(?:,[^@/?,]+)+)(/[^?]*)?(\?.*)?")
 UNAVAILABLE = (sa.exc.TimeoutError, sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError)
 """All connections are in use; the database does not answer; the connection is gone; it is a standby, not promoted."""
+_HINTS = {
+    "25006": "It is a standby, or default_transaction_read_only is on: name the primary, or turn that off "
+    "(ALTER DATABASE ... SET default_transaction_read_only = off)",
+    "42501": "Its role lacks this right: grant it, or run `dpicl migrate` as the owner",
+    "42P05": "A connection pooler mixes sessions up: let it pool transactions, or name the server itself",
+    "26000": "A connection pooler mixes sessions up: let it pool transactions, or name the server itself",
+    "3D000": "Create it (createdb -T template0 -E UTF8), or correct DPICL_DATABASE_URL",
+    "57014": "Raise statement_timeout for this database and role",
+    sqlite3.SQLITE_NOTADB: "Another file is there: correct DPICL_DATABASE_URL",
+    sqlite3.SQLITE_CANTOPEN: "Is it a folder, or may this user not open it? Correct DPICL_DATABASE_URL",
+    sqlite3.SQLITE_READONLY: "Its file or folder is read-only for this user: allow writing, or name another file",
+}
+"""Advice by PostgreSQL's SQLSTATE and SQLite's error code."""
 _WRITE = "write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, with %40 for @ in a password"
 
 
@@ -34,6 +49,19 @@ def open_database(url: str, *, statement_timeout_s: float | None = None) -> sa.E
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite(parsed)
     return _open_postgresql(parsed, statement_timeout_s)
+
+
+class UnsuitableDatabaseError(ValueError):
+    """The database cannot hold every text."""
+
+
+def advice_on(cause: object) -> str:
+    """What to do about an error of the database's driver: a sentence without its end."""
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is None:
+        known = _HINTS.get(getattr(cause, "sqlstate", None) or "")
+        return known or "Is it running, and is DPICL_DATABASE_URL right?"
+    return _HINTS.get(code & 0xFF) or "Is its disk full or read-only, and is DPICL_DATABASE_URL right?"
 
 
 class MissingDatabaseError(ValueError):
@@ -84,7 +112,9 @@ def sqlite_file(url: str, name: str = "DPICL_DATABASE_URL") -> Path | None:
 
 
 def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
-    """The parts of a database's URL. PostgreSQL's has the same driver however it is written.
+    """The parts of a database's URL. PostgreSQL's has the same driver however it is written, and so has SQLite's.
+
+    White space around it, such as a secret's last line break, does not count.
 
     Args:
         url: a URL such as ``sqlite:///FILE``, ``postgresql://...`` or ``postgres://...``.
@@ -93,16 +123,53 @@ def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
     Raises:
         ValueError: it is not a URL, or another kind of database.
     """
+    url = url.strip()
+    if url[:1] in ("'", '"'):
+        raise ValueError(f"{name} begins with a quotation mark: leave the quotes out")
     try:
-        parsed = sa.make_url(url)
+        parsed = sa.make_url(_several_hosts(url))
     except (sa.exc.ArgumentError, ValueError):  # the latter repeats part of a password that is not encoded
         raise ValueError(f"{name} is not a URL; {_WRITE}") from None
     if "@" in (parsed.host or ""):  # the end of a password that is not encoded
         raise ValueError(f"{name} has more than one @; {_WRITE}")
-    if parsed.drivername in ("postgresql", "postgres"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if (kind := parsed.get_backend_name()) not in ("sqlite", "postgresql"):
+    kind = parsed.drivername.partition("+")[0]
+    if kind in ("postgresql", "postgres"):
+        if not parsed.database and not {"service", "dbname"} & set(parsed.query):
+            raise ValueError(f"{name} names no database; {_WRITE}")
+        return parsed.set(drivername="postgresql+psycopg")
+    if kind != "sqlite":
         raise ValueError(f"{name}: {kind!r} is not supported; {_WRITE}")
+    if "?" in url:
+        raise ValueError(f"{name}: write the path of a file alone; it cannot have a ? or options after it")
+    return _file_alone(parsed, name).set(drivername="sqlite")
+
+
+def _several_hosts(url: str) -> str:
+    """A URL whose hosts have ports, such as ``postgresql://user@one:5432,two:5432/name``, as SQLAlchemy reads it."""
+    parts = _SEVERAL_HOSTS.fullmatch(url)
+    if parts is None:
+        return url
+    begin, hosts, path, query = parts.groups()
+    pairs = [host.rpartition(":") if ":" in host else (host, "", "5432") for host in hosts.split(",")]
+    listed = f"host={','.join(host for host, _, _ in pairs)}&port={','.join(port for _, _, port in pairs)}"
+    return f"{begin}{path or '/'}?{listed}{'&' + query[1:] if query else ''}"
+
+
+def _file_alone(parsed: sa.URL, name: str) -> sa.URL:
+    """The URL of a SQLite database, if it is a file's path and nothing else, or one in memory.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if parsed.host or parsed.username or parsed.port:
+        raise ValueError(
+            f"{name} needs three slashes before a path, and four before one that begins with a slash: "
+            "sqlite:///dpicl.sqlite, sqlite:////var/lib/dpicl.sqlite"
+        )
+    if (parsed.database or "").startswith("file:"):
+        raise ValueError(f"{name}: write the path of a file alone, without file:")
+    if (parsed.database or "").startswith("~"):
+        raise ValueError(f"{name}: ~ does not stand for your home here; write the whole path, sqlite:////home/...")
     return parsed
 
 
@@ -115,8 +182,20 @@ def _open_postgresql(url: sa.URL, statement_timeout_s: float | None) -> sa.Engin
         pool_size=8,
         max_overflow=8,
         # A statement that was prepared in one session is unknown in the pooler's next one.
-        connect_args={"prepare_threshold": None},
+        connect_args={"prepare_threshold": None, "client_encoding": "utf8"},
     )
+
+    @sa.event.listens_for(database, "connect", insert=True)
+    def require_every_text(connection: Any, _record: Any) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in (None, "UTF8", "SQL_ASCII"):
+            found, connection_name = encoding, connection.info.dbname
+            connection.close()
+            raise UnsuitableDatabaseError(
+                f"the database {connection_name!r} has the encoding {found}, which cannot hold every text: create "
+                "another one (createdb -T template0 -E UTF8 NAME), and name it in the URL"
+            )
+
     # Stricter settings (a standby that must have applied it) stay as they are.
     durable = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 

@@ -1,8 +1,10 @@
 """Opening the database: durability, isolation, transactions that wait for each other."""
 
 import multiprocessing
+import os
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,7 +13,14 @@ import pytest
 import sqlalchemy as sa
 
 from service.records import database
-from service.records.database import MissingDatabaseError, open_database, require_there
+from service.records.database import (
+    MissingDatabaseError,
+    UnsuitableDatabaseError,
+    advice_on,
+    open_database,
+    parse_url,
+    require_there,
+)
 from service.records.witness import check_witness, open_witness
 from service.settings import Settings
 from tests.processes import FRESH
@@ -99,6 +108,106 @@ def test_postgresql_has_the_installed_driver_and_needs_a_witness_however_it_is_w
     with pytest.raises(ConnectionError):
         open_witness(Settings(witness_url=url), sa.create_engine("sqlite://"))
     assert "connect_timeout=5" in opened.call_args.args[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "database", "query"),
+    [
+        ("postgresql+psycopg2://u@h/db", "postgresql+psycopg", "db", {}),
+        ("postgresql+asyncpg://u:p%40w@h/db", "postgresql+psycopg", "db", {}),
+        (" postgres://u@h/db\n", "postgresql+psycopg", "db", {}),
+        ("postgresql://u:p#x%25@h/db?sslmode=require", "postgresql+psycopg", "db", {"sslmode": "require"}),
+        ("postgresql:///db?host=/var/run/postgresql", "postgresql+psycopg", "db", {"host": "/var/run/postgresql"}),
+        ("postgresql://u:p@one:1,two/db", "postgresql+psycopg", "db", {"host": "one,two", "port": "1,5432"}),
+        (
+            "postgresql://one:1,two:2/db?target_session_attrs=read-write",
+            "postgresql+psycopg",
+            "db",
+            {"host": "one,two", "port": "1,2", "target_session_attrs": "read-write"},
+        ),
+        ("postgresql://?service=dp", "postgresql+psycopg", None, {"service": "dp"}),
+        ("sqlite:///dp.sqlite\n", "sqlite", "dp.sqlite", {}),
+        ("sqlite+aiosqlite:////var/dp.sqlite", "sqlite", "/var/dp.sqlite", {}),
+    ],
+)
+def test_a_url_is_read_as_people_write_it(url, driver, database, query):
+    parsed = parse_url(url)
+    assert (parsed.drivername, parsed.database, dict(parsed.query)) == (driver, database, query)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite://var/dp.sqlite", "three slashes"),
+        ("sqlite:///~/dp.sqlite", "home"),
+        ("sqlite:///what? #1/dp.sqlite", "path of a file"),
+        ("sqlite:///file:dp.sqlite?mode=ro&uri=true", "path of a file"),
+        ("postgresql://u:hidden@h", "names no database"),
+        ("postgresql://u:hidden@h/", "names no database"),
+        ("mysql://u:hidden@h/db", "'mysql' is not supported"),
+        ("'postgresql://u:hidden@h/db'", "quot"),
+        ("host=h dbname=db password=hidden", "is not a URL"),
+        ("postgresql://u:hid@den@h/db", "more than one @"),
+        ("", "is not a URL"),
+    ],
+)
+def test_an_odd_url_is_refused_without_its_password(url, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        parse_url(url)
+    assert "hid" not in str(caught.value)
+    assert "DPICL_DATABASE_URL" in str(caught.value)
+
+
+@pytest.fixture
+def encoded(engine: sa.Engine) -> Callable[[str], str]:
+    """Creates a PostgreSQL database with an encoding; returns its URL."""
+    if engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has no encodings to choose from")
+
+    def create(encoding: str) -> str:
+        name = f"{encoding.lower()}_{os.getpid()}"
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name}")
+            connection.exec_driver_sql(
+                f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            )
+        return engine.url.set(database=name).render_as_string(hide_password=False)
+
+    return create
+
+
+def test_texts_are_utf_8_where_a_database_has_no_encoding(encoded):
+    database = open_database(encoded("SQL_ASCII"))
+    with database.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE texts (text TEXT)")
+        connection.execute(sa.text("INSERT INTO texts VALUES (:text)"), {"text": "éva 山"})
+        assert connection.exec_driver_sql("SELECT text FROM texts").scalar() == "éva 山"
+    database.dispose()
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused(encoded):
+    with pytest.raises(UnsuitableDatabaseError, match=r"encoding LATIN1.*createdb -T template0 -E UTF8"):
+        open_database(encoded("LATIN1")).connect()
+
+
+def test_a_database_that_takes_no_changes_is_named_with_what_to_do(engine):
+    if engine.dialect.name != "postgresql":
+        pytest.skip("a file that cannot be written is another error")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+        with pytest.raises(sa.exc.InternalError) as caught:
+            connection.exec_driver_sql("CREATE TABLE t (n INTEGER)")
+    assert "default_transaction_read_only" in advice_on(caught.value.orig)
+
+
+def test_a_file_that_is_not_a_database_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database " * 100)
+    with pytest.raises(sa.exc.DatabaseError) as caught:
+        open_database(f"sqlite:///{tmp_path}/notes.txt").connect()
+    assert "Another file is there" in advice_on(caught.value.orig)
+    with pytest.raises(sa.exc.OperationalError) as caught:
+        open_database(f"sqlite:///{tmp_path}").connect()
+    assert "a folder" in advice_on(caught.value.orig)
 
 
 def test_a_missing_folder_is_made(tmp_path):
