@@ -51,7 +51,7 @@ def test_a_file_that_is_not_utf_8_is_refused(dpicl: Shell, tmp_path: Path, plan_
 
 def test_a_known_knowledge_base_gives_the_public_size(dpicl: Shell, plan_file, toys) -> None:
     create(dpicl)
-    options = ("--exemplars", toys, "--query", '{"text": "a ladybird"}', "--task", "colour")
+    options = ("--exemplars", toys, "--query", "a ladybird", "--task", "colour")
     assert json.loads(dpicl.ok("plan", "try", plan_file, *options, "--json"))["exemplars"]["public_size"] == 60
     assert "colour" not in dpicl.ok("budget")  # nothing was signed
 
