@@ -39,6 +39,7 @@ from service.engines.errors import EngineUnavailableError, UnanswerableQueryErro
 from service.engines.private_threads import privately
 from service.engines.protocol import EngineInfo, KeepsBlocks, SetsRoomAside
 from service.engines.task import TaskSpec
+from service.records.database import UNAVAILABLE
 from service.records.signed import identity, read_signed, read_task
 from service.records.topics import most_work
 
@@ -208,6 +209,12 @@ class MeasuredGrains(Grains):
             log.error("latency_not_measured", task=signed.whole, problem=str(error))
             unusable = isinstance(error, UnusableReplyError)
             return Measured(signed.whole, 0.0, f"{signed.whole}: {error}", unusable)
+        except (EngineUnavailableError, *UNAVAILABLE):
+            raise
+        except Exception as error:  # one task that this engine cannot measure must not keep others from being answered
+            log.error("latency_not_measured", task=signed.whole, problem=type(error).__name__)
+            why = f"the engine could not be measured with its largest slots ({type(error).__name__})"
+            return Measured(signed.whole, 0.0, f"{signed.whole}: {why}; use another engine, or retire its plan")
         work = replace(work, work_s=work.work_s + read_s, typical_s=work.typical_s and work.typical_s + read_s)
         grain_s = smallest_grain_s(work.work_s) if self._grain_s is None else self._grain_s
         blocks = blocks if work.block_s else 0
