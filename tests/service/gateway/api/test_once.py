@@ -36,6 +36,7 @@ CHANGING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     f"{_KB}/{{knowledge_base}}/plans": (_SIGN, {"content": _SMALL}, {"content": _SMALL + "\n"}),
     f"{_KB}/{{knowledge_base}}/cohorts": (f"{_KB}/toys/cohorts", {"json": _COHORT}, {"json": _COHORT | {"epsilon": 1}}),
     f"{_KB}/{{knowledge_base}}/cohorts/{{cohort}}/close": (f"{_KB}/toys/cohorts/1/close", {}, {"json": {}}),
+    f"{_KB}/{{knowledge_base}}/plans/{{version}}/retire": (f"{_KB}/toys/plans/1/retire", {}, {"json": {}}),
     "/v1/groups": (
         "/v1/groups",
         {"json": {"name": "care", "epsilon": 5, "delta": 1e-4}},
