@@ -1,7 +1,7 @@
 """Does a free call of the engine show how long private slots take beside it?
 
 The engine computes one prompt after the other, by sleeping, as one accelerator does. Two knowledge bases differ in one
-unit, the canary, which makes slots take eight times as long. Beside each answer an attacker makes a call that costs
+unit, the canary, which makes slots take twelve times as long. Beside each answer an attacker makes a call that costs
 nothing: a conversation to rewrite, a trial, an answer of a one-time release. The attacker times it, as in
 ``latency_attack.py``, which judges the times and runs this attack with the others.
 
@@ -37,8 +37,8 @@ from service.settings import Settings
 
 UNITS = 12
 CANARY = "canary"
-PUBLIC_S, SHORT_S, LONG_S = 0.005, 0.005, 0.04
-GRAIN_S = 0.12
+PUBLIC_S, SHORT_S, LONG_S = 0.005, 0.005, 0.06
+GRAIN_S = 0.16
 PLAN = """
 knowledge_base: KB
 budget: {epsilon: 8, delta: 1.0e-4}
@@ -78,7 +78,7 @@ class OneProcessor:
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         await self.compute(PUBLIC_S)
         if task.kind == "generate":
-            return ZeroShot(texts=(f"Is it good, {' '.join(query.values())}?",), tokens=9)
+            return ZeroShot(texts=("Is it good?",), tokens=9)
         return ZeroShot(np.array([0.5, 0.5]), tokens=9)
 
     async def contributions(
@@ -118,7 +118,7 @@ class Grain(Grains):
 
 
 async def converse(services: Services, number: int) -> None:
-    """Have a conversation rewritten; its question was answered before, and is so again."""
+    """Have a conversation rewritten, as a question that was answered before."""
     said = (Turn("user", f"I saw film {number}."), Turn("assistant", "Which?"), Turn("user", "Is it good?"))
     await services.answering.answer("free.mood", Conversation(said), key_id="attacker")
 
