@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from accounting.ledger import restoring
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.events import KINDS
+from accounting.ledger.trail import every
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Row
@@ -304,3 +305,17 @@ def test_what_is_promised_to_be_done_again_is_done() -> None:
     promised = {kind.__name__ for kind in KINDS.values() if re.search(r": will .*again", kind.lost or "")}
     assert promised <= repeated
     assert len(promised) > 8
+
+
+def test_every_event_is_read_in_batches(opened: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a restore lost is found by reading both trails to their ends."""
+    for number in range(9):
+        opened.records.keys.create(f"key {number}", "analyst")
+    opened.records.witness.catch_up()
+    whole = opened.records.audit.events(limit=1000)
+    for batch in (1, 2, 3, len(whole)):
+        monkeypatch.setattr("accounting.ledger.trail.BATCH", batch)
+        for after in (0, 4):
+            assert list(every(opened.records.audit.events, after)) == whole[after:]
+            assert list(every(opened.records.witness.events, after)) == whole[after:]
+    close(opened.records)
