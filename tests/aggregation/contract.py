@@ -27,6 +27,7 @@ class MechanismContract(ABC):
             is replaced; units are not replaced. They are whole numbers or fractions, so they are exact.
         worst: pairs of neighbouring lists of contributions that reach the largest of these changes.
         others: strategy of the contributions beside those that change; by default, a few of any kind.
+        short: part of the largest change that rounding may cost.
         euclidean: whether changes are measured in the L2 norm, else by the coordinate that moves the most.
     """
 
@@ -38,6 +39,7 @@ class MechanismContract(ABC):
     squared: Mapping[str, Any]
     worst: Sequence[tuple[Sequence[Any], Sequence[Any]]]
     others: st.SearchStrategy | None = None
+    short = 1e-9
     euclidean = True
 
     @abstractmethod
@@ -85,7 +87,7 @@ class MechanismContract(ABC):
     def test_the_sensitivity_is_reached(self) -> None:
         """It is reached except for rounding towards zero."""
         for before, after in self.worst:
-            assert self.moved(before, after) > (1 - 1e-9) * max(self.squared.values())
+            assert self.moved(before, after) > (1 - self.short) * max(self.squared.values())
 
     def test_unusable_contributions_abstain(self) -> None:
         """No error and no warning reveals private data."""
