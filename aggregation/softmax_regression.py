@@ -132,7 +132,7 @@ class SoftmaxRegression:
         return np.clip(total, -_LARGEST_SUM >> shift, _LARGEST_SUM >> shift) << shift
 
     def _scales(self, residuals: np.ndarray, vectors: np.ndarray, number: int, bits: int) -> np.ndarray:
-        """Factors, at most 1, that bring units of so many texts each to norm C even after rounding; shape (units,)."""
+        """Factors, at most 1, that bring each unit of `number` texts to norm C even after rounding; shape (units,)."""
         of_units = residuals.reshape(-1, number, self.labels), vectors.reshape(-1, number, self.dimension)
         if number == 1:
             squares = _sum_of_squares(of_units[0][:, 0]) * _sum_of_squares(of_units[1][:, 0])

@@ -269,6 +269,24 @@ class PrototypesMechanism(OnceLabelMechanism):
         return self.fitted_to
 
 
+class SoftmaxRegressionMechanism(OnceLabelMechanism):
+    """Softmax regression on embeddings, by a one-time release: noisy gradient descent, which labels any number of
+    questions."""
+
+    can_be_fitted = True
+    type: Literal["softmax_regression"]
+    temperature: float = Field(default=1.0, ge=0.01, le=100)
+    """Certainty of an answer: the lower, the surer. It changes no label, only scores."""
+    fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_unset)
+    """Number of labelled public rows that the temperature was fitted to, as `dpicl eval --fit` writes it: answers then
+    carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
+
+    @property
+    @override
+    def fitted(self) -> int | None:
+        return self.fitted_to
+
+
 class SyntheticExemplarsMechanism(OnceLabelMechanism):
     """Public candidates that private units vote for, once: the engine is shown the chosen ones with every question."""
 
@@ -512,6 +530,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for known in (
         RnmGaussianMechanism,
         PrototypesMechanism,
+        SoftmaxRegressionMechanism,
         SyntheticExemplarsMechanism,
         EmbeddingMeanMechanism,
         KeywordJointEmMechanism,

@@ -17,12 +17,13 @@ from accounting.plans.tasks import ClassifyTask
 from research.evaluation.dataset import Dataset, Progress
 from research.evaluation.evaluator import Evaluator, Pass
 from research.evaluation.labels import ZERO_SHOT, LabelEvaluator, LabelScores, OfLabels
-from research.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
+from research.evaluation.once import PrototypesEvaluator, SoftmaxRegressionEvaluator, SyntheticExemplarsEvaluator
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid, read_csv, write_csv
 from research.evaluation.texts import TextEvaluator
 from service.answering.mechanisms.adapter import NO_CANDIDATES, Adapter, adapter_type, needs_written_texts
 from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.softmax_regression import SoftmaxRegressionAdapter
 from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.answering.mechanisms.written_texts import WrittenTextsAdapter
 from service.answering.queries import embedded_field
@@ -42,6 +43,7 @@ def _exported(data: Dataset) -> Evaluator:
 
 
 ONCE: dict[type[Adapter[Any, Any]], Callable[[Dataset], Evaluator]] = {
+    SoftmaxRegressionAdapter: SoftmaxRegressionEvaluator,
     PrototypesAdapter: PrototypesEvaluator,
     SyntheticExemplarsAdapter: SyntheticExemplarsEvaluator,
     WrittenTextsAdapter: _exported,
@@ -159,9 +161,8 @@ def evaluate(
         plan, name = read_signed(signed.document).plan, signed.name
         field = output.records().store.get(signed.knowledge_base).embedded_field
     if noise.fit and not getattr(plan.tasks[name].mechanism, "can_be_fitted", False):
-        raise ValueError(
-            f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; rnm_gaussian and prototypes have"
-        )
+        fitting = "rnm_gaussian, softmax_regression and prototypes have"
+        raise ValueError(f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; {fitting}")
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
     field = embedded_field(plan, name, field)
     as_signed = read_task(signed)[1] if signed else None

@@ -91,18 +91,18 @@ def fit(rows: Labelled, sigma: float, slots: int, default: PosteriorParameters) 
     return model(optimize.minimize(surprise, centre, method="L-BFGS-B", bounds=bounds).x).calibration
 
 
-def fit_temperature(truth: np.ndarray, cosines: np.ndarray, default: float) -> float:
-    """Maximum a posteriori of prototypes' temperature, whose logarithm is Gaussian around the default's beforehand.
+def fit_temperature(truth: np.ndarray, logits: np.ndarray, default: float) -> float:
+    """Maximum a posteriori of a release's temperature, whose logarithm is Gaussian around the default's beforehand.
 
     Args:
         truth: index of the right label of each row, int (rows,).
-        cosines: cosines of each row with each label's noisy direction, float (draws of noise, rows, labels).
+        logits: scores of each row with each label at temperature 1, float (draws of noise, rows, labels).
         default: temperature to expect before the rows.
     """
-    own = np.broadcast_to(truth[:, None], (len(cosines), len(truth), 1))
+    own = np.broadcast_to(truth[:, None], (len(logits), len(truth), 1))
 
     def surprise(log_temperature: float) -> float:
-        believed = special.log_softmax(cosines / math.exp(log_temperature), axis=-1)
+        believed = special.log_softmax(logits / math.exp(log_temperature), axis=-1)
         doubt = ((log_temperature - math.log(default)) / _DOUBT_TEMPERATURE) ** 2 / 2 / len(truth)
         return float(doubt - np.take_along_axis(believed, own, axis=-1).mean())
 

@@ -83,8 +83,14 @@ class LabelScores:
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
 """Line style of each rule to decide; the table has one more."""
-_NOISELESS = {"soft": "-.", "hard": "--", "prototypes": ":", "synthetic_exemplars": (0, (1, 5))}
-_COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars": "C3"}
+_NOISELESS = {
+    "soft": "-.",
+    "hard": "--",
+    "softmax_regression": "-",
+    "prototypes": ":",
+    "synthetic_exemplars": (0, (1, 5)),
+}
+_COLOURS = {"hard": "C0", "soft": "C1", "softmax_regression": "C4", "prototypes": "C2", "synthetic_exemplars": "C3"}
 """Colours by the kind of votes, or by the mechanism of a one-time release."""
 
 

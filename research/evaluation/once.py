@@ -1,7 +1,7 @@
 """One-time releases: the share of right answers, before noise and after.
 
-With prototypes questions are compared with noisy sums, and the temperature can be fitted; with synthetic exemplars the
-engine is asked again for each choice that noise makes.
+With softmax regression and prototypes questions are compared with noisy vectors, and the temperature can be fitted;
+with synthetic exemplars the engine is asked again for each choice that noise makes.
 """
 
 from abc import abstractmethod
@@ -14,6 +14,7 @@ from scipy import special
 from typing_extensions import override
 
 from aggregation.noise import FixedPoint, from_fixed_point
+from aggregation.softmax_regression import PackedUnits, SoftmaxRegression
 from exemplar_store import Slot
 from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import NAME
@@ -23,6 +24,7 @@ from research.evaluation.labels import ZERO_SHOT, LabelScores, OfLabels, halves,
 from research.evaluation.tables import Grid
 from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.softmax_regression import SoftmaxRegressionAdapter, start
 from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.engines.task import TaskSpec
 
@@ -35,8 +37,12 @@ class OnceEvaluator(OfLabels, Generic[A]):
     needs_embeddings = True
 
     @abstractmethod
-    def exact(self, adapter: A, given: Pass) -> FixedPoint:
-        """The release without noise, with a sensitivity of 1. Any shape."""
+    def read(self, adapter: A, given: Pass) -> Any:
+        """All that releases are made of: by default the release without noise, of a sensitivity of 1 and any shape."""
+
+    def release(self, adapter: A, read: Any, given: Pass, sigma: float) -> np.ndarray:
+        """One release of what was read, with the noise multiplier sigma; 0: without noise."""
+        return with_noise(read, sigma) if sigma else from_fixed_point(read)
 
     @abstractmethod
     def probabilities(self, adapter: A, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
@@ -44,8 +50,8 @@ class OnceEvaluator(OfLabels, Generic[A]):
 
         Args:
             adapter: adapter of the mechanism.
-            released: release with noise; shape as of :meth:`exact`.
-            sigma: standard deviation of the noise.
+            released: result of :meth:`release`.
+            sigma: noise multiplier.
             given: questions, and the engine that was asked.
         """
 
@@ -56,21 +62,23 @@ class OnceEvaluator(OfLabels, Generic[A]):
         method = self._task.mechanism.type
         adapters = {epsilon: self._adapter(epsilon) for epsilon in grid.epsilons}
         adapter = next(iter(adapters.values()))
-        exact = self.exact(adapter, given)
+        read = self.read(adapter, given)
+        noiseless = [self.release(adapter, read, given, 0.0)]
         rows = [
             score(ZERO_SHOT, zero_shot.argmax(axis=1) == truth),
-            self._scored(f"{method}, no noise", adapter, [from_fixed_point(exact)], truth, given, sigma=0.0),
+            self._scored(f"{method}, no noise", adapter, noiseless, truth, given, sigma=0.0),
         ]
         for epsilon, adapter in adapters.items():
             sigma = adapter.noise.noise_multiplier
-            noisy = [with_noise(exact, sigma) for _ in range(grid.draws)]
+            noisy = [self.release(adapter, read, given, sigma) for _ in range(grid.draws)]
             rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
             if grid.fit:
                 rows.append(replace(self.fit(adapter, noisy, truth, given), epsilon=epsilon))
             progress(len(rows), 2 + (1 + grid.fit) * len(adapters))
         if grid.fit:
             adapter = self._adapter(self.data.plan.budget.epsilon)
-            noisy = [with_noise(exact, adapter.noise.noise_multiplier) for _ in range(grid.draws)]
+            sigma = adapter.noise.noise_multiplier
+            noisy = [self.release(adapter, read, given, sigma) for _ in range(grid.draws)]
             self.fit(adapter, noisy, truth, given)
         return rows
 
@@ -108,50 +116,87 @@ def scored(method: str, believed: np.ndarray, truth: np.ndarray, sigma: float, d
     return replace(row, **values)
 
 
-class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
-    """Measures tasks with ``mechanism: {type: prototypes}``."""
+Linear = TypeVar("Linear", PrototypesAdapter, SoftmaxRegressionAdapter)
+
+
+class LinearEvaluator(OnceEvaluator[Linear], Generic[Linear]):
+    """Measures releases of a vector for each label, with which questions are compared at a temperature."""
 
     _questions: np.ndarray
-    """Embeddings of the questions, (questions, d)."""
+    """Embeddings of the questions, float64 (questions, d)."""
+
+    @abstractmethod
+    def logits(self, adapter: Linear, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """Scores of all questions before the temperature, shape (questions, labels); arguments as of
+        :meth:`probabilities`."""
+
+    def embed_questions(self, given: Pass) -> int:
+        """Embed the questions; return their dimension."""
+        field = self.data.specification.input_field
+        self._questions = given.embedder.embed([one.query[field] for one in given.asked]).astype(np.float64)
+        return self._questions.shape[1]
 
     @override
-    def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
-        self._questions = given.embedder.embed(
-            [question.query[self.data.specification.input_field] for question in given.asked]
-        )
-        units = map(adapter.labelled, given.store.every_unit(NAME))
-        return adapter.sums(self._questions.shape[1]).sum(units)
-
-    @override
-    def probabilities(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        cosines = self._cosines(adapter, released, sigma, given)
-        probabilities: np.ndarray = special.softmax(cosines / adapter.written.temperature, axis=-1)
+    def probabilities(self, adapter: Linear, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        logits = self.logits(adapter, released, sigma, given)
+        probabilities: np.ndarray = special.softmax(logits / adapter.written.temperature, axis=-1)
         return probabilities
 
-    def fit(
-        self, adapter: PrototypesAdapter, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass
-    ) -> LabelScores:
+    def fit(self, adapter: Linear, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass) -> LabelScores:
         """Fit the temperature (:meth:`OnceEvaluator.fit`)."""
         sigma, default = adapter.noise.noise_multiplier, adapter.written.temperature
-        cosines = np.array([self._cosines(adapter, release, sigma, given) for release in released])
+        logits = np.array([self.logits(adapter, release, sigma, given) for release in released])
         temperature = np.empty((len(truth), 1))
         for seen, unseen in halves(len(truth)):
-            temperature[unseen] = fit_temperature(truth[seen], cosines[:, seen], default)
-        self.fitted = {"temperature": round(fit_temperature(truth, cosines, default), 4), **self.enough}
-        believed = special.softmax(cosines / temperature, axis=-1)
+            temperature[unseen] = fit_temperature(truth[seen], logits[:, seen], default)
+        self.fitted = {"temperature": round(fit_temperature(truth, logits, default), 4), **self.enough}
+        believed = special.softmax(logits / temperature, axis=-1)
         return scored(adapter.written.type, believed, truth, sigma, decide="fitted")
 
-    def _cosines(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
-        """Cosines of all questions with the labels' directions, shape (questions, labels)."""
+
+class PrototypesEvaluator(LinearEvaluator[PrototypesAdapter]):
+    """Measures tasks with ``mechanism: {type: prototypes}``."""
+
+    @override
+    def read(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
+        dimension = self.embed_questions(given)
+        return adapter.sums(dimension).sum(map(adapter.labelled, given.store.every_unit(NAME)))
+
+    @override
+    def logits(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
         prototypes = adapter.reader(released, sigma, self.data.specification, given.embedder).prototypes
-        return np.array([prototypes.cosines(question) for question in self._questions])
+        cosines: np.ndarray = self._questions @ prototypes.directions.T
+        return cosines
+
+
+class SoftmaxRegressionEvaluator(LinearEvaluator[SoftmaxRegressionAdapter]):
+    """Measures tasks with ``mechanism: {type: softmax_regression}``."""
+
+    @override
+    def read(self, adapter: SoftmaxRegressionAdapter, given: Pass) -> PackedUnits:
+        regression = self._regression(adapter, given, self.embed_questions(given))
+        return regression.pack(map(adapter.labelled, given.store.every_unit(NAME)))
+
+    @override
+    def release(self, adapter: SoftmaxRegressionAdapter, read: PackedUnits, given: Pass, sigma: float) -> np.ndarray:
+        sentences = given.embedder.embed(adapter.public_texts(self.data.field))
+        regression = self._regression(adapter, given, self._questions.shape[1])
+        return regression.descend(read, start(sentences), regression.sigma if sigma else None)
+
+    @override
+    def logits(self, adapter: SoftmaxRegressionAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        scores: np.ndarray = self._questions @ released.T
+        return scores
+
+    def _regression(self, adapter: SoftmaxRegressionAdapter, given: Pass, dimension: int) -> SoftmaxRegression:
+        return adapter.regression(dimension, given.store.get(NAME).public_size)
 
 
 class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
     """Measures tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
 
     @override
-    def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
+    def read(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
         public = given.embedder.embed(adapter.public_texts(self.data.field))
         return adapter.votes(public).votes(map(adapter.labelled, given.store.every_unit(NAME)))
 

@@ -88,7 +88,7 @@ async def made(task: GenerateTask, spec: TaskSpec, stages: Stages, plan: Calibra
 
         return asyncio.run_coroutine_threadsafe(written(), loop).result()
 
-    return await asyncio.to_thread(once_adapter_of(task, noise).make, units, np.empty((0, 0)), write)
+    return await asyncio.to_thread(once_adapter_of(task, noise).make, units, np.empty((0, 0)), write, len(units))
 
 
 async def run(arguments: argparse.Namespace) -> None:

@@ -52,11 +52,9 @@ def embeddings(number: int, dimension: int, seed: int) -> np.ndarray:
 def test_a_step_sums_what_plain_arithmetic_sums() -> None:
     """Units of one to seven texts, beyond a page of each kind; embeddings keep 8 bits."""
     vectors, draws = embeddings(12_000, 48, 1), np.random.default_rng(2)
-    sizes = draws.integers(1, 8, 3_000).tolist() + [5_000]
+    sizes = [*draws.integers(1, 8, 3_000).tolist(), 5_000]
     ends = [end for end in itertools.accumulate(sizes) if end <= len(vectors)]
-    units = [
-        [(int(draws.integers(3)), vector) for vector in vectors[a:b]] for a, b in itertools.pairwise([0, *ends])
-    ]
+    units = [[(int(draws.integers(3)), vector) for vector in vectors[a:b]] for a, b in itertools.pairwise([0, *ends])]
     mechanism = SoftmaxRegression(1.0, 3, 48, 3_000)
     at = draws.normal(size=(3, 48)) * 5
     packed = mechanism.pack(units)
@@ -67,7 +65,7 @@ def test_a_step_sums_what_plain_arithmetic_sums() -> None:
 
 
 def test_every_small_unit_moves_every_small_sum_by_at_most_the_clip() -> None:
-    """All units of up to three texts, beside all units of one, at weights that know much, little and the wrong thing."""
+    """All units of up to three texts, beside all of one, at weights that know nothing, something and too much."""
     kinds = [*itertools.product(range(L), AROUND)]
     every = [unit for size in range(4) for unit in itertools.combinations_with_replacement(kinds, size)]
     for at in (START, np.array([[9.0, -3], [-9, 3]]), np.array([[-900.0, 5], [900, 0]])):

@@ -13,11 +13,13 @@ from service.answering.mechanisms.keyword_joint_em import KeywordJointEmAdapter
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.answering.mechanisms.prototypes import PrototypesAdapter
 from service.answering.mechanisms.rnm_gaussian import RnmGaussianAdapter
+from service.answering.mechanisms.softmax_regression import SoftmaxRegressionAdapter
 from service.answering.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.answering.mechanisms.token_ensemble import TokenEnsembleAdapter
 from service.answering.mechanisms.written_texts import WrittenTextsAdapter
 
 register(RnmGaussianAdapter)
+register(SoftmaxRegressionAdapter)
 register(PrototypesAdapter)
 register(SyntheticExemplarsAdapter)
 register(EmbeddingMeanAdapter)

@@ -239,7 +239,7 @@ class OnceAdapter(Adapter[M, P]):
         return ()
 
     @abstractmethod
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write, public_size: int) -> Answer:
         """The release, with noise, as JSON. It counts no unit for more than the noise allows for.
 
         Args:
@@ -247,6 +247,7 @@ class OnceAdapter(Adapter[M, P]):
             public: embeddings of :meth:`public_texts`, shape (texts, d), with d that of the exemplars'.
             write: function that asks the engine for the answer to one of the task's public questions, where its slots
                 write together.
+            public_size: the public number of exemplars, as it was when the plan was signed.
         """
 
     def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -52,7 +52,7 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     about = "A prototype of each label, a one-time release: it answers any number of questions."
 
     @override
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write, public_size: int) -> Answer:
         dimension = public.shape[1]
         sums = self.sums(dimension).release(self.labelled(unit) for unit in units)
         written = base64.b64encode(sums.astype("<f8").tobytes()).decode()

@@ -54,7 +54,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         return [candidate[field] for candidate in self.written.candidates]
 
     @override
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write, public_size: int) -> Answer:
         noisy_votes = self.votes(public).release(self.labelled(unit) for unit in units)
         votes = {str(number): float(vote) for number, vote in enumerate(noisy_votes)}
         return {"made_once": self.written.type, "votes": votes}

@@ -102,7 +102,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
         return self.text.writing
 
     @override
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write, public_size: int) -> Answer:
         field, topics = self.task.topic_field, self.written.topics or ()
         parts: dict[str, list[Slot]] = {topic: [] for topic in topics}
         for unit in units:

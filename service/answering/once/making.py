@@ -101,13 +101,14 @@ def make(
     write, writing_s = (
         _writer(signed, stages, described, measured=padded) if adapter.writing else (_no_slots_write, 0.0)
     )
-    grain = grain_s(read_signed(signed.document).public_size) + writing_s
+    public_size = read_signed(signed.document).public_size
+    grain = grain_s(public_size) + writing_s
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
     units = store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived)
-    answer = adapter.make(units, public, write)
+    answer = adapter.make(units, public, write, public_size)
     if padded:
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
     return asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))

@@ -34,6 +34,7 @@ import numpy as np
 from typing_extensions import override
 
 from accounting.plans.labels import Spellings, spellings
+from accounting.plans.tasks import ClassifyTask
 from service.engines.embedded.extraction import candidates, extract, probe, split
 from service.engines.embedded.given_texts import best_covering, nearest_response, rank
 from service.engines.embedding.embedder import TextEmbedder
@@ -168,15 +169,24 @@ class NearestExemplarEngine(Engine):
 
 def label_directions(task: TaskSpec, embed: Callable[[tuple[str, ...]], np.ndarray]) -> np.ndarray:
     """The direction of each label, from public sentences: unit vectors, float64 (L, d)."""
-    sentences = tuple(sentence for label in task.labels for sentence in label_sentences(task, label))
-    sums = embed(sentences).astype(np.float64).reshape(len(task.labels), 2, -1).sum(axis=1)
-    directions: np.ndarray = sums / np.linalg.norm(sums, axis=1, keepdims=True)
-    return directions
+    return directions_of(embed(sentences_of_labels(task)))
 
 
-def label_sentences(task: TaskSpec, label: str) -> tuple[str, str]:
+def label_sentences(task: TaskSpec | ClassifyTask, label: str) -> tuple[str, str]:
     """The two texts a label is compared by: itself, and its description or a sentence that puts it in context."""
     return label, task.label_descriptions.get(label, f"This text is about {label}.")
+
+
+def sentences_of_labels(task: TaskSpec | ClassifyTask) -> tuple[str, ...]:
+    """The sentences of all labels, two for each, in the order of the labels."""
+    return tuple(sentence for label in task.labels for sentence in label_sentences(task, label))
+
+
+def directions_of(sentences: np.ndarray) -> np.ndarray:
+    """The direction of each label from embeddings of :func:`sentences_of_labels`: unit vectors, float64 (L, d)."""
+    sums = sentences.astype(np.float64).reshape(len(sentences) // 2, 2, -1).sum(axis=1)
+    directions: np.ndarray = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    return directions
 
 
 def _answer_or_abstain(answer: Callable[[Slot], Output | None], slot: Slot) -> Output | None:

@@ -64,19 +64,20 @@ def test_too_few_training_rows_for_the_slots_are_refused(dpicl: Shell, dataset: 
 
 
 @pytest.mark.slow
-def test_prototypes_are_released_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
+@pytest.mark.parametrize("mechanism", ["prototypes", "softmax_regression"])
+def test_a_one_time_release_is_measured(mechanism: str, dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     plan = plan_file.read_text()
-    plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}")
+    plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {{type: {mechanism}}}")
     picture = dataset / "picture.png"
     options = ["--epsilon", 0.01, "--epsilon", 20, "--draws", 10, "--png", picture]
     results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
     assert [(r["method"], r["epsilon"], r["answers"]) for r in results] == [
         ("zero-shot", None, None),
-        ("prototypes, no noise", None, None),
-        ("prototypes", 0.01, None),
-        ("prototypes", 20, None),
+        (f"{mechanism}, no noise", None, None),
+        (mechanism, 0.01, None),
+        (mechanism, 20, None),
     ]
-    assert results[1]["accuracy"] == 100  # the same words, for another use
+    assert results[1]["accuracy"] >= 95  # the same words, for another use
     assert results[3]["accuracy"] > 70
     assert results[2]["sigma"] > 100 * results[3]["sigma"]
     assert all(0 <= r["calibration_error"] <= 100 for r in results[1:])
@@ -85,26 +86,27 @@ def test_prototypes_are_released_once_and_measured(dpicl: Shell, dataset: Path, 
 
 
 @pytest.mark.slow
-def test_a_fitted_temperature_makes_scores_of_prototypes_probabilities(
-    dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("mechanism", "unsure"), [("prototypes", 0.5), ("softmax_regression", 50)])
+def test_a_fitted_temperature_makes_scores_probabilities(
+    mechanism: str, unsure: float, dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them are right, but the plan's temperature makes them unsure."""
     monkeypatch.setattr(accounting.plans.mechanisms, "FEWEST_ROWS", 10)
     plan = plan_file.read_text()
-    unsure = "release: once\n    mechanism: {type: prototypes, temperature: 0.5}"
-    plan_file.write_text(f"{plan[: plan.index('    shots')]}    {unsure}")
+    once = f"release: once\n    mechanism: {{type: {mechanism}, temperature: {unsure}}}"
+    plan_file.write_text(f"{plan[: plan.index('    shots')]}    {once}")
     options = ["--epsilon", 20, "--draws", 4, "--fit"]
     found = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
     unfitted, fitted = found["rows"][-2:]
     assert (unfitted["decide"], fitted["decide"]) == ("", "fitted")
     assert unfitted["accuracy"] == fitted["accuracy"]
     assert fitted["calibration_error"] < unfitted["calibration_error"] / 2
-    assert found["temperature"] < 0.25
+    assert found["temperature"] < unsure / 2
     printed = dpicl.ok("eval", dataset, "--plan", plan_file, *options)
     written = yaml.safe_load(printed[printed.index("temperature:") :])
     assert written.keys() == {"temperature", "fitted_to"}
     document = yaml.safe_load(plan_file.read_text())
-    document["tasks"]["colour"]["mechanism"] = {"type": "prototypes", **written, "fitted_to": 200}
+    document["tasks"]["colour"]["mechanism"] = {"type": mechanism, **written, "fitted_to": 200}
     assert parse_plan(document).tasks["colour"].mechanism.fitted == 200
 
 

@@ -65,7 +65,9 @@ VOTED = PLAN.replace(
       - {text: a cube, label: blue}
       - {text: a blue brick, label: blue}""",
 )
-BOTH = pytest.mark.parametrize("plan", [PLAN, VOTED], ids=["prototypes", "synthetic_exemplars"])
+REGRESSED = PLAN.replace("{type: prototypes}", "{type: softmax_regression}")
+TYPES = {"prototypes": PLAN, "synthetic_exemplars": VOTED, "softmax_regression": REGRESSED}
+EACH = pytest.mark.parametrize("plan", TYPES.values(), ids=TYPES)
 
 
 def embed(texts) -> np.ndarray:
@@ -74,7 +76,7 @@ def embed(texts) -> np.ndarray:
     return (np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("plan", [PLAN, VOTED], ids=["prototypes", "synthetic_exemplars"])
+@EACH
 def test_an_exemplar_counts_however_its_label_is_spelt(plan: str) -> None:
     calibrated = nearly_noiseless(load_plan(plan))
     adapter = once_adapter_of(calibrated.plan.tasks["for-ever"], calibrated.noise["for-ever"])
@@ -116,7 +118,7 @@ def alone(plan: str) -> str:
 
 
 def type_of(plan: str) -> str:
-    return "synthetic_exemplars" if plan == VOTED else "prototypes"
+    return next(name for name, document in TYPES.items() if document == plan)
 
 
 def noisy(plan: str) -> CalibratedPlan:
@@ -152,7 +154,7 @@ def task_of(records: Records, name: str = "for-ever") -> SignedTask:
     return records.ledger.budgets.task(f"toys.{name}")
 
 
-@BOTH
+@EACH
 def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(plan: str, records: Records) -> None:
     services = signed(records, plan)
     asked = [f"a {label} thing {i}" for label in ("red", "blue") for i in range(20)]
@@ -173,7 +175,7 @@ def test_the_engine_and_the_exemplars_are_no_longer_needed(services: Services, m
     assert ask(services, "a red thing", "toys.for-ever").release.answer["label"] == "red"
 
 
-@BOTH
+@EACH
 def test_a_task_that_is_used_up_goes_on_answering(plan: str, records: Records) -> None:
     services = signed(records, plan)
     paid = [ask(services, query) for query in ("a red one", "a red two")]
@@ -206,7 +208,7 @@ def test_a_question_must_fit_and_may_be_abstained_from(services: Services) -> No
 
 
 @pytest.mark.slow
-@BOTH
+@EACH
 def test_paid_answers_may_take_their_prior_from_it(plan: str, records: Records) -> None:
     """Zero-shot is even here, and half of the votes are for either label whatever is asked: the prior decides."""
     plan = plan.replace("when_spent: for-ever", "prior_from: for-ever").replace("answers: 2", "answers: 20")
@@ -280,7 +282,7 @@ class Crash(BaseException):
 crash = Mock(side_effect=Crash)
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("where", ["every_unit", "release"])
 def test_what_was_charged_and_not_stored_is_lost_forever(plan: str, where: str, database_url, tmp_path, monkeypatch):
     calibrated = noisy(alone(plan))
@@ -441,7 +443,7 @@ def test_nothing_is_charged_where_candidates_cannot_be_embedded(embedder, record
     assert states(records, "for-ever") == {"released": 1}
 
 
-@BOTH
+@EACH
 def test_noise_that_counts_on_sampling_is_refused(plan: str) -> None:
     calibrated = noisy(alone(plan))
     noise = calibrated.noise["for-ever"].model_copy(update={"sampling_probability": 1 / 60})

@@ -156,7 +156,7 @@ def test_a_unit_is_on_a_topic_however_that_is_spelt(calibrated: CalibratedPlan) 
         seen[query["label"]] += sum(map(len, slots))
         return ""
 
-    adapter.make(units, np.empty((0, 0)), write)
+    adapter.make(units, np.empty((0, 0)), write, len(units))
     assert seen == {"red": 0, "blue": 2 * len(units)}
 
 
@@ -181,7 +181,7 @@ def written_from(calibrated: CalibratedPlan, units: Sequence[str]) -> dict[str, 
         return ""
 
     exemplars = [[Exemplar({"label": topic, "text": name}, None) for topic in UNITS[name]] for name in units]
-    adapter.make(exemplars, np.empty((0, 2), np.float32), write)
+    adapter.make(exemplars, np.empty((0, 2), np.float32), write, len(exemplars))
     return shown
 
 

@@ -1,0 +1,103 @@
+"""``softmax_regression``: one-time noisy weights of each label; a question has the label whose weights it fits best."""
+
+import asyncio
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+from typing_extensions import override
+
+from accounting.plans.mechanisms import SoftmaxRegressionMechanism
+from accounting.plans.tasks import ClassifyTask
+from accounting.privacy.profiles import Gaussian
+from aggregation.rnm_gaussian import probability_correct, required_margin
+from aggregation.softmax_regression import SoftmaxRegression
+from exemplar_store import Exemplar
+from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
+from service.answering.mechanisms.outlook import RELIABLE, Outlook
+from service.engines.embedded.nearest_exemplar import directions_of, sentences_of_labels
+from service.engines.embedding.embedder import TextEmbedder
+from service.engines.task import TaskSpec
+
+ZERO_SHOT_TEMPERATURE = 0.055
+"""Temperature at which cosines with the labels' sentences are zero-shot's probabilities: the weights' public start."""
+
+_TYPICAL_LEAD = 0.1
+"""A public guess, for planning only: by how much a text is more similar to its label's mean than to another's."""
+
+_FEW = 10.0
+"""A tenth of the units needed still beats zero-shot: close questions are lost, clear ones are not."""
+
+
+@dataclass(frozen=True)
+class Regression(Reader):
+    """The label whose weights fit a question best."""
+
+    weights: np.ndarray
+    task: ClassifyTask
+    embedder: TextEmbedder
+    field: str
+    temperature: float
+
+    @override
+    async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
+        question = (await asyncio.to_thread(self.embedder.embed, [query[self.field]]))[0]
+        return scored(self.task, special.softmax(self.weights @ question.astype(np.float64) / self.temperature))
+
+
+class SoftmaxRegressionAdapter(OnceLabelAdapter[SoftmaxRegressionMechanism, Gaussian]):
+    """The adapter of ``softmax_regression``."""
+
+    schema = SoftmaxRegressionMechanism
+    profile = Gaussian
+    example = SoftmaxRegressionMechanism(type="softmax_regression")
+    about = "Softmax regression, a one-time release: it answers any number of questions."
+
+    @override
+    def public_texts(self, field: str) -> Sequence[str]:
+        return sentences_of_labels(self.task)
+
+    @override
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write, public_size: int) -> Answer:
+        regression = self.regression(public.shape[1], public_size)
+        weights = regression.release((self.labelled(unit) for unit in units), start(public))
+        written = base64.b64encode(weights.astype("<f8").tobytes()).decode()
+        return {"made_once": self.written.type, "dimension": regression.dimension, "weights": written}
+
+    @override
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> Regression:
+        weights = np.frombuffer(base64.b64decode(made["weights"]), "<f8").reshape(len(self.task.labels), -1)
+        return Regression(weights, self.task, embedder, spec.input_field, self.written.temperature)
+
+    def regression(self, dimension: int, public_size: int) -> SoftmaxRegression:
+        """The signed mechanism for embeddings of such a dimension."""
+        return SoftmaxRegression(self.noise.noise_multiplier, len(self.task.labels), dimension, public_size)
+
+    def outlook(self) -> Outlook:
+        """See :class:`.adapter.Adapter`: the noise of all steps moves a score by z where n units of a label move it by
+        n times their lead."""
+        z, labels = self.noise.noise_multiplier, len(self.task.labels)
+        return Outlook(
+            noise={"noise_multiplier": z},
+            noise_words=f"z {z:.1f}",
+            head=f"gradient descent in 40 steps with Gaussian noise, of noise multiplier {z:.1f} together",
+            needed=required_margin(z, labels, RELIABLE) / _TYPICAL_LEAD,
+            slots_mean="units of each label",
+            outcome="noise leaves even a close question its label",
+            chance=lambda units: probability_correct(_TYPICAL_LEAD * units, z, labels),
+            rule="even a close question gets its label if each label has {needed} units; it has about {all}",
+            remedies="more ε, fewer labels, more exemplars before it is signed",
+            notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
+            "its sentence, as in zero-shot.",
+            demanding=_FEW,
+            instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which "
+            "are free.",
+        )
+
+
+def start(sentences: np.ndarray) -> np.ndarray:
+    """Public weights that answer as zero-shot does, shape (labels, d), from embeddings of the labels' sentences."""
+    return directions_of(sentences) / ZERO_SHOT_TEMPERATURE
