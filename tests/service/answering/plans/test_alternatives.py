@@ -14,13 +14,14 @@ LATER = "".join(PLAN.partition("  colour:")[1:]).replace("colour", "shade").repl
 def test_each_is_what_it_would_be_if_it_were_signed() -> None:
     fewer, planned, more = PLAN.replace("answers: 20", "answers: 2"), PLAN, PLAN.replace("answers: 20", "answers: 200")
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
+    regressed = once.replace("prototypes", "softmax_regression")
     *seen, voted = alternatives(load_plan(PLAN), 60)["colour"]
-    for one, text in zip(seen, (planned, fewer, more, once), strict=True):
+    for one, text in zip(seen, (planned, fewer, more, once, regressed), strict=True):
         signed = preview(calibrate_plan(load_plan(text), 60)).tasks["colour"]
         assert one.answers == signed.answers
         assert one.noise == pytest.approx(signed.noise, rel=0.003)
         assert one.warning == signed.warning
-    assert [bool(one.warning) for one in seen] == [False, False, True, False]
+    assert [bool(one.warning) for one in seen] == [False, False, True, False, False]
     assert (voted.mechanism, voted.answers) == ("synthetic_exemplars", None)
     assert (voted.llm_calls, seen[-1].llm_calls, seen[-1].llm_tokens) == (2, 0, 0)
     assert 0 < voted.llm_tokens < seen[0].llm_tokens
@@ -32,7 +33,7 @@ def test_tasks_that_rely_on_each_other_are_seen_alone() -> None:
     once = "".join(PLAN.partition("  colour:")[1:]).replace("colour", "for-ever")
     once = f"{once[: once.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
     seen = alternatives(load_plan(PLAN.replace("answers: 20", "answers: 20\n    when_spent: for-ever") + once), 60)
-    assert [one.answers for one in seen["colour"]] == [20, 2, 200, None, None]
+    assert [one.answers for one in seen["colour"]] == [20, 2, 200, None, None, None]
     assert [(one.mechanism, one.answers) for one in seen["for-ever"]] == [("prototypes", None)]
 
 
@@ -43,7 +44,7 @@ def test_a_task_has_its_share_to_itself() -> None:
     colour = preview(calibrate_plan(load_plan(alone), 60)).tasks["colour"]
     seen = alternatives(plan, 60)
     assert seen["colour"][0].noise["noise_votes"] == pytest.approx(colour.noise["noise_votes"], rel=0.003)
-    assert [one.answers for one in seen["shade"]] == [40, 4, 400, None, None]
+    assert [one.answers for one in seen["shade"]] == [40, 4, 400, None, None, None]
 
 
 @pytest.mark.slow
@@ -69,4 +70,4 @@ def test_what_cannot_be_calibrated_is_left_out(monkeypatch: pytest.MonkeyPatch) 
         return least_noise(plan, public_size)
 
     monkeypatch.setattr("service.answering.plans.alternatives.least_noise", refuse)
-    assert [one.answers for one in alternatives(load_plan(PLAN), 60)["colour"]] == [20, 2, None, None]
+    assert [one.answers for one in alternatives(load_plan(PLAN), 60)["colour"]] == [20, 2, None, None, None]

@@ -181,7 +181,7 @@ DECIDE_PAGES = [
     Entry("GET", "/admin/keys", 200),
     Entry("POST", "/admin/keys", 422),
     Entry("GET", "/admin/keys/{id}", 200),
-    Entry("POST", "/admin/keys/{id}/limits", 303),
+    Entry("POST", "/admin/keys/{id}/limits", 422),  # a form without limits changes nothing
     Entry("POST", "/admin/keys/{id}/rotate", 409),
     Entry("POST", "/admin/keys/{id}/revoke", 422),
     Entry("POST", f"{_KB}/delete", 409),
