@@ -160,7 +160,7 @@ def test_libraries_find_no_proxy_but_that_of_the_setting(proxy: RecordingProxy, 
 @pytest.mark.parametrize(
     "wrong",
     ["socks5://127.0.0.1:1080", "socks://h:1/", "127.0.0.1:3128", "proxy.example.org", "http://", "http://h:99999",
-     "http://h:0", "http://[::1", "http://me:pw@", "ftp://h:1", "http://h:3128/path", "http://h o:1", "http://h:x"],
+     "http://h:0", "http://[::1", "http://me:PASSWORD@", "ftp://h:1", "http://h:3128/path", "http://h o:1", "http://h:x"],
 )  # fmt: skip
 def test_a_proxy_that_cannot_be_used_is_refused_by_the_settings_name(wrong: str, monkeypatch, dpicl: Shell) -> None:
     monkeypatch.setenv("DPICL_PROXY_URL", wrong)
@@ -169,7 +169,7 @@ def test_a_proxy_that_cannot_be_used_is_refused_by_the_settings_name(wrong: str,
     said = dpicl.fails("ask", "shop.team", "Where?", "--url", "http://127.0.0.1:9", "--key", "dpicl_none")
     assert "DPICL_PROXY_URL" in said
     assert "http://proxy.example.org:3128" in said
-    assert "pw" not in said
+    assert "PASSWORD" not in said
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
