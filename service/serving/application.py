@@ -175,6 +175,7 @@ class TurnsDeployment:
 
     def __init__(self) -> None:
         configure_logs()
+        begin_replica()
         self._turns = Turns()
 
     async def begin(self, about_s: float, most_s: float) -> int:
