@@ -30,7 +30,7 @@ def main() -> None:
     from benchmarks.simulated_engine import Simulation, application
 
     port, simulation = int(sys.argv[1]), Simulation(**json.loads(sys.argv[2]))
-    head = {"num_cpus": 1, "object_store_memory": MEMORY, "resources": {"head": 3}, "include_dashboard": False}
+    head = {"num_cpus": 1, "object_store_memory": MEMORY, "resources": {"head": 4}, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     workers = [cluster.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"engine": 2}) for _ in range(2)]
     ray.init(address=cluster.address, namespace="serve")
