@@ -48,7 +48,7 @@ PRINTS = {
     ],
 }
 
-BY_HAND = {"fan_out", "isolation", "latency_attack", "prefix_cache", "routing", "scale_out", "startup"}
+BY_HAND = {"fan_out", "isolation", "latency_attack", "load", "prefix_cache", "routing", "scale_out", "startup"}
 """Not run here: even the quick run of each takes a minute or more of two idle cores (`make bench ARGS=--quick`)."""
 
 

@@ -22,17 +22,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-import exemplar_store.topics
 from accounting.plans.plan import load_plan
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Row
+from exemplar_store.ingest import _Writer
 from service.answering.draw import draw_signed
 from service.answering.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.records.signed import read_task
 from tests.privacy.audit import epsilon_lower_bound
 from tests.service.conftest import development, embed
+from tests.service.records.test_topic_histories import all_units, of
 
 pytestmark = pytest.mark.lengthy
 
@@ -126,20 +127,5 @@ def test_a_unit_that_is_drawn_by_each_exemplar_is_caught(tmp_path: Path, monkeyp
 
 
 def test_a_topic_that_follows_the_exemplars_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = exemplar_store.topics._page
-
-    def forgetful(*args: Any) -> tuple[np.ndarray, bool]:
-        numbers, written = kept(*args)
-        return np.zeros_like(numbers), written
-
-    def overwriting(connection: Any, row: Any, keys: Any, topics: Any, found: dict[int, int]) -> None:
-        numbers, written = kept(connection, row.id, keys, topics, 0)
-        monkeypatch.setattr(exemplar_store.topics, "_page", lambda *_: (numbers, written))
-        numbers[[*found]] = 0
-        honest(connection, row, keys, topics, found)
-        monkeypatch.setattr(exemplar_store.topics, "_page", forgetful)
-
-    honest = exemplar_store.topics.keep
-    monkeypatch.setattr(exemplar_store.topics, "keep", overwriting)
-    monkeypatch.setattr(exemplar_store.topics, "_page", forgetful)
+    monkeypatch.setattr(_Writer, "publish", of(all_units))
     assert bound(tmp_path, on_the_questions_topic) > EPSILON

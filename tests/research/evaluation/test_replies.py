@@ -251,7 +251,7 @@ def test_what_cannot_be_asked_is_one_line(
         return response(400, "")
 
     server.behaviour = too_long
-    assert "refuses this query" in dpicl.fails(*command())
+    assert "refuses this question" in dpicl.fails(*command())
     (tmp_path / "odd" / "replies.sqlite").mkdir(parents=True)
     assert "replies.sqlite cannot be used (unable to open" in dpicl.fails(*command("--replies", tmp_path / "odd"))
     (tmp_path / "taken").write_text("")
