@@ -22,7 +22,7 @@ from tests.service.conftest import Embedding, MajorityEngine, embed, make_record
 
 pytestmark = pytest.mark.slow
 
-PRIVATE_S = 0.1
+PRIVATE_S = 0.3
 TURNS = (Turn("user", "I have a kite."), Turn("assistant", "From where?"), Turn("user", "From Spain. Is it red?"))
 
 
