@@ -80,7 +80,7 @@ def test_commands_in_runbooks_are_commands(tmp_path: Path, monkeypatch: pytest.M
     for command in commands:
         parse(shlex.split(command))
     for wrong in ("keys mend", "keys limit --no-such-option", "keys limit --quota many 0199"):
-        with pytest.raises(Exception, match=r"mend|No such option|valid int"):
+        with pytest.raises(Exception, match=r"mend|No such option|whole number"):
             parse(shlex.split(wrong))
 
 

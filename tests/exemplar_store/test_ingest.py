@@ -15,7 +15,6 @@ from exemplar_store import (
     MAX_UNIT_BYTES,
     BadRowError,
     EmbeddingError,
-    ExemplarStore,
     IngestReport,
     Row,
     UnitTooLargeError,
@@ -23,8 +22,7 @@ from exemplar_store import (
 from exemplar_store.encryption import OVERHEAD_BYTES
 from exemplar_store.exemplar import overhead
 from exemplar_store.tables import exemplars, knowledge_bases, units
-from service.records.database import open_database
-from tests.exemplar_store.test_keyring import OLD, die_before, killed, texts
+from tests.exemplar_store.test_keyring import texts
 
 
 def counts(engine: sa.Engine) -> tuple[int, int, int]:
@@ -376,17 +374,3 @@ def test_concurrent_uploads_all_succeed(store, engine, tickets, rows, embed):
     assert sum(report.units for report in reports) == 4 * 20 + 20
     assert counts(engine) == (100, 160, 100)
     assert len(texts(store)) == 160
-
-
-def ingest_and_die(url: str, statement: int) -> None:
-    """Ingest in a process that is killed before the statement with this number."""
-    database = open_database(url)
-    store = ExemplarStore(database, OLD)
-    die_before(database, statement)
-    store.ingest("tickets", rows_of(*map(str, range(1000))) + rows_of("t", unit="bo") + rows_of("t", unit="cy"))
-
-
-@pytest.mark.slow
-def test_an_upload_whose_process_is_killed_leaves_nothing(engine, database_url, tickets):
-    for was_killed in killed(ingest_and_die, database_url, 4, 3):
-        assert counts(engine) == ((0, 0, 0) if was_killed else (3, 1002, 3))

@@ -16,6 +16,7 @@ NEVER_THERE = {
     "NotHereError",
     "SanitizersMissingError",
     "SchemaError",
+    "UnsuitableDatabaseError",
     # The engine's caller turns it into another error.
     "UnanswerableQueryError",
     # It is raised only while the largest slots are measured.
