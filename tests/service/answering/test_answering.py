@@ -384,7 +384,8 @@ async def test_the_grains_are_fixed_in_turn_and_by_how_long_the_question_is(
     await padded.answer("toys.colour", "q", key_id="k")
     times = measured.times(40)
     assert times > 4
-    expected = [("probe", ()), ("places", (times * 0.05,)), ("end", (number + 1, 1.5 * (times * 0.05))), ("fix", (times,))]
+    work_s = times * 0.05
+    expected = [("probe", ()), ("places", (work_s,)), ("end", (number + 1, 1.5 * work_s)), ("fix", (times,))]
     assert [(name, given) for name, _, given in order] == [*expected, ("draw", ())]
     assert begins <= order[0][1] + 0.01
 
