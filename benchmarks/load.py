@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -30,6 +31,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 import structlog
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from accounting.plans.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
 from accounting.privacy.profiles import Gaussian
