@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -175,11 +175,7 @@ def vllm(model: str) -> VllmConfig:
 def served(folder: Path, model: str | None):  # type: ignore[no-untyped-def]
     """`dpicl serve`, whose log is read."""
     fill(open_records(Settings()), LANGUAGE_MODEL if model else LIGHT)
-    options: Sequence[str] = ()
-    if model:
-        config = folder / "engine.yaml"
-        config.write_text(vllm(model).model_dump_json(exclude_unset=True))
-        options = ("--engine-config", str(config))
+    options = ("--model", model) if model else ()
     log = folder / "serve.log"
     with serving(folder, *options, what="Ray Serve", timeout_s=600) as ready:
         yield ready, lambda: log.read_text().count("answer_overran")
