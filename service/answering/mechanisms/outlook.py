@@ -7,11 +7,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from aggregation.rnm_gaussian import probability_correct, required_margin
+
 RELIABLE = 0.95
 """The chance of a good release that the figures are stated for."""
 
 DEMANDING = 0.6
 """The share of the slots above which agreement is rare."""
+
+_FEW = 10.0
+"""A tenth of the units needed still beats zero-shot: close questions are lost, clear ones are not."""
 
 REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
 """Remedies against too much noise, whatever the mechanism."""
@@ -95,6 +100,34 @@ class Outlook:
                 says += f" Few questions reach that number. What helps: {self.remedies}."
         given = "One release for any number of answers" if answers is None else _granted(answers, topics)
         return f"{given}: {self.head}. {says}{self.notes}"
+
+
+def of_embeddings(noise: float, labels: int, lead: float, *, head: str, noise_words: str) -> Outlook:
+    """The requirements of a one-time release that a question's embedding is compared with.
+
+    Args:
+        noise: noise multiplier.
+        labels: number of labels.
+        lead: guess of how far a unit moves a question's score towards its own label, in units of sensitivity.
+        head: see :class:`Outlook`.
+        noise_words: likewise.
+    """
+    return Outlook(
+        noise={"noise_multiplier": noise},
+        noise_words=noise_words,
+        head=head,
+        needed=required_margin(noise, labels, RELIABLE) / lead,
+        slots_mean="units of each label",
+        outcome="noise leaves even a close question its label",
+        chance=lambda units: probability_correct(lead * units, noise, labels),
+        rule="even a close question gets its label if each label has {needed} units; it has about {all}",
+        remedies="more ε, fewer labels, more exemplars before it is signed",
+        notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near its "
+        "sentence, as in zero-shot.",
+        demanding=_FEW,
+        instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which are "
+        "free.",
+    )
 
 
 def _granted(answers: int | None, topics: int | None) -> str:

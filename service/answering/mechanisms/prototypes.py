@@ -13,19 +13,15 @@ from accounting.plans.mechanisms import PrototypesMechanism
 from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
-from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar
 from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
-from service.answering.mechanisms.outlook import RELIABLE, Outlook
+from service.answering.mechanisms.outlook import Outlook, of_embeddings
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.task import TaskSpec
 
 _TYPICAL_LEAD = 0.05
 """A public guess, for planning only: by how much a question is more similar to its label's mean than to another's."""
-
-_FEW = 10.0
-"""A tenth of the units needed still beats zero-shot: close questions are lost, clear ones are not."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +71,5 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`: with n units a label the noise moves a similarity by σ/n."""
         sigma, labels = self.noise.noise_multiplier, len(self.task.labels)
-        return Outlook(
-            noise={"noise_multiplier": sigma},
-            noise_words=f"σ {sigma:.1f}",
-            head=f"Gaussian noise of {sigma:.1f} on each coordinate of each of {labels} labels' sums",
-            needed=required_margin(sigma, labels, RELIABLE) / _TYPICAL_LEAD,
-            slots_mean="units of each label",
-            outcome="noise leaves even a close question its label",
-            chance=lambda units: probability_correct(_TYPICAL_LEAD * units, sigma, labels),
-            rule="even a close question gets its label if each label has {needed} units; it has about {all}",
-            remedies="more ε, fewer labels, more exemplars before it is signed",
-            notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
-            "its sentence, as in zero-shot.",
-            demanding=_FEW,
-            instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which "
-            "are free.",
-        )
+        head = f"Gaussian noise of {sigma:.1f} on each coordinate of each of {labels} labels' sums"
+        return of_embeddings(sigma, labels, _TYPICAL_LEAD, head=head, noise_words=f"σ {sigma:.1f}")

@@ -13,11 +13,10 @@ from typing_extensions import override
 from accounting.plans.mechanisms import SoftmaxRegressionMechanism
 from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
-from aggregation.rnm_gaussian import probability_correct, required_margin
-from aggregation.softmax_regression import SoftmaxRegression
+from aggregation.softmax_regression import STEPS, SoftmaxRegression
 from exemplar_store import Exemplar
 from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
-from service.answering.mechanisms.outlook import RELIABLE, Outlook
+from service.answering.mechanisms.outlook import Outlook, of_embeddings
 from service.engines.embedded.nearest_exemplar import directions_of, sentences_of_labels
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.task import TaskSpec
@@ -27,9 +26,6 @@ ZERO_SHOT_TEMPERATURE = 0.055
 
 _TYPICAL_LEAD = 0.1
 """A public guess, for planning only: by how much a text is more similar to its label's mean than to another's."""
-
-_FEW = 10.0
-"""A tenth of the units needed still beats zero-shot: close questions are lost, clear ones are not."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +76,8 @@ class SoftmaxRegressionAdapter(OnceLabelAdapter[SoftmaxRegressionMechanism, Gaus
         """See :class:`.adapter.Adapter`: the noise of all steps moves a score by z where n units of a label move it by
         n times their lead."""
         z, labels = self.noise.noise_multiplier, len(self.task.labels)
-        return Outlook(
-            noise={"noise_multiplier": z},
-            noise_words=f"z {z:.1f}",
-            head=f"gradient descent in 40 steps with Gaussian noise, of noise multiplier {z:.1f} together",
-            needed=required_margin(z, labels, RELIABLE) / _TYPICAL_LEAD,
-            slots_mean="units of each label",
-            outcome="noise leaves even a close question its label",
-            chance=lambda units: probability_correct(_TYPICAL_LEAD * units, z, labels),
-            rule="even a close question gets its label if each label has {needed} units; it has about {all}",
-            remedies="more ε, fewer labels, more exemplars before it is signed",
-            notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
-            "its sentence, as in zero-shot.",
-            demanding=_FEW,
-            instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which "
-            "are free.",
-        )
+        head = f"gradient descent in {STEPS} steps with Gaussian noise, of noise multiplier {z:.1f} together"
+        return of_embeddings(z, labels, _TYPICAL_LEAD, head=head, noise_words=f"z {z:.1f}")
 
 
 def start(sentences: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ process dies before it has stored the release, the charge is spent and the relea
 What failed before the charge, or voided it since it could not be witnessed, may be tried again.
 
 The time of the work depends on the number of exemplars. It ends after a whole number of grains, which depend on the
-public size alone, and where slots write texts, on how many there are and how long one takes with made-up slots.
+public size, on how long a release of no units takes, and where slots write texts, on how many there are and how long
+one takes with made-up slots.
 """
 
 import asyncio
@@ -103,6 +104,10 @@ def make(
     )
     public_size = read_signed(signed.document).public_size
     grain = grain_s(public_size) + writing_s
+    if padded and not adapter.writing:  # what it takes without units, such as noise, is public
+        began = time.monotonic()
+        adapter.make((), public, write, public_size)
+        grain += 2 * (time.monotonic() - began)
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge

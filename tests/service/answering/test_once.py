@@ -365,14 +365,14 @@ def test_concurrent_makers_make_one_release(database_url: str, tmp_path: Path, m
 
 
 def test_it_takes_a_whole_number_of_grains(records: Records, monkeypatch) -> None:
-    """The grain depends on the public size alone, so the charge and the release in the trail reveal nothing else."""
+    """The grain is the public size's and twice what a release of no units takes, so the trail reveals nothing else."""
     slept: list[float] = []
-    now = iter([100.0, 102.3, 102.3])
+    now = iter([10.0, 10.1, 100.0, 102.3, 102.3])
     # In place of the module, not in it: other threads have clocks, too.
     monkeypatch.setattr(making, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append))
     padded = replace(records, settings=records.settings.model_copy(update={"latency_unpadded": False}))
     sign(padded, noisy(alone(PLAN)), "test")
-    assert slept == [pytest.approx(0.7)]
+    assert slept == [pytest.approx(0.1)]
     assert making.grain_s(60) == 1
     assert making.grain_s(100_000) == 50
 
