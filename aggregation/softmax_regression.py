@@ -35,6 +35,7 @@ MOST_TEXTS = 2**16
 
 _MOMENTUM = 0.8
 _LENGTH = 0.2  # of a step, over the noise's share in it
+_DOUBTED = 10.0  # units for each 1 of z with which steps are half as long: fewer teach less than zero-shot knows
 _LONGEST = 20.0  # of a step: where there is little noise, longer ones overshoot
 _LEVELS = 127
 _WIDEST = 5.0  # what a coordinate of an embedding has room for, in multiples of 1/√d
@@ -79,7 +80,8 @@ class SoftmaxRegression:
     @property
     def step_length(self) -> float:
         """Factor of a mean gradient in a step."""
-        return min(_LENGTH * self.public_size / (self.noise_multiplier * CLIP * STEPS), _LONGEST)
+        units = self.public_size / self.noise_multiplier
+        return min(_LENGTH * units / (CLIP * STEPS) * units / (units + _DOUBTED), _LONGEST)
 
     def release(self, units: Iterable[Unit], start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The weights after the last step, shape (labels, d): all that may be known of the units.
@@ -115,9 +117,26 @@ class SoftmaxRegression:
         """The usable texts of units, in memory: d bytes a text and some more."""
         return PackedUnits.of(units, self.labels, self.dimension)
 
+    def right(self, units: Iterable[Unit], weights: npt.NDArray[np.float64]) -> Iterator[tuple[int, int]]:
+        """Right answers to the texts of units that the weights were not fitted to.
+
+        Args:
+            units: their texts, as in :meth:`release`.
+            weights: released weights, shape (labels, d).
+
+        Yields:
+            For each unit with a usable text: the number of its texts that fit their own label best, and of all of them.
+            Scores are exact, so other units change neither.
+        """
+        packed, wide = self.pack(units), _widened(weights)
+        for texts, number in packed.pages():
+            scores = packed.vectors[texts].astype(np.float64) @ wide
+            hits = (scores.argmax(axis=1) == packed.labels[texts]).reshape(-1, number).sum(axis=1)
+            yield from ((int(right), number) for right in hits)
+
     def gradient(self, packed: "PackedUnits", weights: npt.NDArray[np.float64]) -> FixedPoint:
         """The sum of what units contribute to a step at public weights: fixed point, shape (labels, d)."""
-        wide = np.rint(_in_range(weights) * 2.0**_WEIGHT_BITS).T
+        wide = _widened(weights)
         to_logit = 2.0 ** -(_WEIGHT_BITS + packed.bits)
         total: FixedPoint = np.zeros((self.labels, self.dimension), dtype=np.int64)
         for texts, number in packed.pages():
@@ -204,6 +223,12 @@ def _residuals(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _sum_of_squares(rows: np.ndarray) -> np.ndarray:
     """The sum of each row's squares, float64 (n,): each by itself."""
     return (rows * rows).sum(axis=1)
+
+
+def _widened(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Weights as whole numbers of 2^-20, shape (d, labels)."""
+    whole: npt.NDArray[np.float64] = np.rint(_in_range(weights) * 2.0**_WEIGHT_BITS).T
+    return whole
 
 
 def _in_range(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

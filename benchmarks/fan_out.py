@@ -190,8 +190,8 @@ def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int
     application = config["applications"][0]
     application["args"] = {"engine": engine}
     if torch.cuda.is_available():
-        (deployment,) = (one for one in application["deployments"] if one["name"] == "EngineDeployment")
-        deployment["ray_actor_options"]["num_gpus"] = 1
+        on_gpu = {"name": "EngineDeployment", "ray_actor_options": {"num_cpus": 0.2, "num_gpus": 1}}
+        application["deployments"].append(on_gpu)
     (folder / "serve.yaml").write_text(yaml.safe_dump(config))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

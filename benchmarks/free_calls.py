@@ -2,8 +2,8 @@
 
 The engine computes one prompt after the other, by sleeping, as one accelerator does. Two knowledge bases differ in one
 unit, the canary, which makes slots take twelve times as long. Beside each answer an attacker makes a call that costs
-nothing: a conversation to rewrite, a trial, an answer of a one-time release. The attacker times it, as in
-``latency_attack.py``, which judges the times and runs this attack with the others.
+nothing: a conversation to rewrite, a trial, an answer of a one-time release, a text to sanitise or to restore. The
+attacker times it, as in ``latency_attack.py``, which judges the times and runs this attack with the others.
 
 The planted defect of each kind is a call that takes no turn.
 """
@@ -14,7 +14,9 @@ import asyncio
 import random
 import tempfile
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,13 +32,19 @@ from service.answering.plans.signing import release, sign
 from service.answering.turns import NoTurns
 from service.engines.protocol import EngineInfo
 from service.engines.task import Sentence, TaskSpec, ZeroShot
+from service.operations import restoring, sanitising
+from service.operations.restoring import RedactedText
+from service.operations.roles import Actor
+from service.operations.sanitising import TextsToSanitize
 from service.operations.services import Services, open_services
 from service.records.records import Records, open_records
 from service.records.signed import read_signed
 from service.settings import Settings
+from tests.sanitization.restore.made_up import published
 
 UNITS = 12
 CANARY = "canary"
+ATTACKER = Actor("attacker", "attacker", "key", "analyst")
 PUBLIC_S, SHORT_S, LONG_S = 0.005, 0.005, 0.06
 GRAIN_S = 0.16
 PLAN = """
@@ -79,7 +87,7 @@ class OneProcessor:
         await self.compute(PUBLIC_S)
         if task.kind == "generate":
             return ZeroShot(texts=("Is it good?",), tokens=9)
-        return ZeroShot(np.array([0.5, 0.5]), tokens=9)
+        return ZeroShot(np.full(len(task.labels), 1 / len(task.labels)), tokens=9)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -105,7 +113,8 @@ class OneProcessor:
     def embed(self, texts: Sequence[str | None]) -> np.ndarray:
         if self.loop is not None:
             asyncio.run_coroutine_threadsafe(self.compute(PUBLIC_S), self.loop).result()
-        return np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1))
+        angles = np.array([zlib.crc32((text or "").encode()) for text in texts], float)
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
     embed_many = embed_bounded = embed
 
@@ -137,8 +146,28 @@ async def ask_one_release(services: Services, number: int) -> None:
     await services.answering.answer("free.once", f"Is film {number} good?", key_id="attacker")
 
 
+async def sanitise(services: Services, number: int) -> None:
+    """Have a text sanitised that must be embedded."""
+    wanted = TextsToSanitize(texts=[f"I saw film {number}."], mechanism="whole_rr")
+    sanitizers, texts = services.sanitizers, services.records.texts
+    await sanitising.sanitize(ATTACKER, services.answering, sanitizers, texts, wanted)
+
+
+async def restore(services: Services, _number: int) -> None:
+    """Have a redacted text answered."""
+    bundle = services.restoring.bundle("clinic@1")
+    asked = RedactedText(bundle=bundle.address, bundle_sha256=bundle.sha256, query="has ___", profile=1)
+    await restoring.answer(ATTACKER, services.restoring, asked)
+
+
 Call = Callable[[Services, int], Awaitable[None]]
-CALLS: Mapping[str, Call] = {"a conversation": converse, "a trial": try_out, "a one-time answer": ask_one_release}
+CALLS: Mapping[str, Call] = {
+    "a conversation": converse,
+    "a trial": try_out,
+    "a one-time answer": ask_one_release,
+    "a sanitised text": sanitise,
+    "a restored text": restore,
+}
 
 
 def fill(records: Records, name: str, engine: OneProcessor) -> None:
@@ -160,12 +189,16 @@ def fill(records: Records, name: str, engine: OneProcessor) -> None:
 def opened(folder: Path) -> Services:
     """A service with both knowledge bases, and one whose calls are free."""
     url = f"sqlite:///{folder}/attack.sqlite"
-    settings = Settings(database_url=url, development=True, witness_url="none", latency_grain_ms=10)
+    (folder / "public.txt").write_text("good\nbad\nlong\nshort\n")
+    published(folder / "bundles")
+    given = {"public_texts": folder / "public.txt", "restore_bundles": folder / "bundles"}
+    settings = Settings(database_url=url, development=True, witness_url="none", latency_grain_ms=10, **given)
     records, engine = open_records(settings), OneProcessor()
     for name in ("without", "with", "free"):
         fill(records, name, engine)
     services = open_services(records, engine, engine)
     services.answering.grains = Grain()
+    services.sanitizers.prepare()
     return services
 
 
@@ -173,6 +206,8 @@ def plant(services: Services) -> None:
     """Let free calls take no turn."""
     stages = replace(services.answering.stages, turns=NoTurns())
     services.answering._made.stages = services.answering._rewriting.stages = services.trials._stages = stages
+    services.answering.free_call = nullcontext  # type: ignore[method-assign,assignment]
+    services.restoring.turns = NoTurns()
 
 
 async def attack(call: Call, answers: int, *, planted: bool) -> Times:

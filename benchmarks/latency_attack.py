@@ -26,6 +26,7 @@ import logging
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -39,9 +40,11 @@ import numpy as np
 import structlog
 from scipy import stats
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from accounting.ledger.budgets import SignedTask
 from accounting.plans.plan import CalibratedPlan, EpsilonRange, Plan, TaskNoise, load_plan
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.privacy.profiles import BoundedRange, Gaussian, GaussianThreshold, ProposeTestRelease
 from benchmarks.free_calls import CALLS
 from benchmarks.free_calls import attack as attack_by
 from examples.serving import serving, use_database_in
@@ -101,6 +104,7 @@ MECHANISMS = {
     "ranked": (GENERATE, "units", "{type: keyword_joint_em, k: 5}", BoundedRange(1.0)),
     "documents": (DOCUMENT, "units", "{type: embedding_mean}", Gaussian(2.0)),
     "tested": (GENERATE, "blocks", "{type: keyword_ptr, k_min: 2, k_max: 5}", ProposeTestRelease(1.0, 2.0, 1e-6)),
+    "shared": (GENERATE, "units", "{type: common_sentences}", GaussianThreshold(Gaussian(1.0), 1e-6)),
 }
 SIGNING = "signing"
 ONCE = """
@@ -131,7 +135,7 @@ def signed_plan(knowledge_base: str) -> CalibratedPlan:
 
 
 def by_hand(
-    plan: Plan, noise: Mapping[str, Gaussian | BoundedRange | ProposeTestRelease], epsilon: float
+    plan: Plan, noise: Mapping[str, Gaussian | BoundedRange | ProposeTestRelease | GaussianThreshold], epsilon: float
 ) -> CalibratedPlan:
     return CalibratedPlan(
         plan=plan,
@@ -482,6 +486,7 @@ def main() -> None:
     parser.add_argument("--served", action="store_true", help="on `dpicl serve` instead of in this process")
     parser.add_argument("--quick", action="store_true", help="few answers: shows that it runs, proves little")
     options = parser.parse_args()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # which MCP's library lets write
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     answers = 20 if options.quick else options.answers
     embedder = Embedder()

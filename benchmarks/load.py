@@ -5,7 +5,7 @@ long as any can be. Callers ask new questions, one after the other. A question t
 time that it names. The service has its default settings, so the grain is measured at the start. An answer that misses
 its grain is one that the service reports as `answer_overran`. None may.
 
-    python benchmarks/load.py [--served] [--model smollm2] [--callers 1 4 8 16 32 64] [--questions 3]
+    python benchmarks/load.py [--served] [--model smollm2] [--callers 1 4 8 16 32 64] [--questions 3] [--bytes 16384]
 
 With ``--served`` the service is `dpicl serve`, else it runs in this process. With ``--model``, the engine is vLLM with
 that model instead of `nearest_exemplar`.
@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from accounting.plans.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
 from accounting.privacy.profiles import Gaussian
 from examples.serving import serving, use_database_in
-from exemplar_store import Layout
+from exemplar_store import MAX_EXEMPLAR_BYTES, Layout
 from service.answering.measured_grains import made_up_text, made_up_words
 from service.answering.plans.signing import sign
 from service.engines.configs import NearestExemplarConfig, VllmConfig
@@ -67,23 +67,29 @@ tasks:
 LIGHT, LANGUAGE_MODEL = 40, 6
 """Slots of an answer."""
 _UNITS_PER_SLOT = 16  # twice as many as one keeps
-_WORDS = 2_600  # of five bytes each, which with its label fill an exemplar to nine tenths
+_FILLED = 0.8  # of an exemplar's bytes are those of words, each with five; others are the label's and JSON's
 
 Overran = Callable[[], int]
 
 
-def fill(records: Records, slots: int) -> None:
-    """Create a knowledge base of the largest exemplars, and sign a plan whose answers draw all of them.
+def fill(records: Records, slots: int, size: int) -> None:
+    """Create a knowledge base of exemplars of a size, the largest, and sign a plan whose answers draw all of them.
 
     Noise and embeddings are made up, since times do not depend on them; this plan protects nothing.
     """
     units = _UNITS_PER_SLOT * slots
     records.create_knowledge_base(
-        "load", epsilon=30, delta=1e-3, public_size=units, fields=["text", "label"], embedded_field="text"
+        "load",
+        epsilon=30,
+        delta=1e-3,
+        public_size=units,
+        fields=["text", "label"],
+        embedded_field="text",
+        max_exemplar_bytes=size,
     )
-    layout, words = Layout(("text", "label")), made_up_words()
+    layout, words, most = Layout(("text", "label")), made_up_words(), int(_FILLED * size) // 5
     rows = (
-        layout.row(i, {"unit_id": f"u{i}", "text": made_up_text(words, _WORDS), "label": LABELS[i % 3]})
+        layout.row(i, {"unit_id": f"u{i}", "text": made_up_text(words, most), "label": LABELS[i % 3]})
         for i in range(units)
     )
     records.store.ingest("load", rows, lambda texts: np.tile(np.eye(1, 384, dtype=np.float32), (len(texts), 1)))
@@ -141,7 +147,7 @@ class Load:
 
 
 @asynccontextmanager
-async def here(folder: Path, model: str | None) -> AsyncIterator[tuple[httpx.AsyncClient, Overran]]:
+async def here(folder: Path, model: str | None, size: int) -> AsyncIterator[tuple[httpx.AsyncClient, Overran]]:
     """The service in this process."""
     reported: Counter[str] = Counter()
 
@@ -152,7 +158,7 @@ async def here(folder: Path, model: str | None) -> AsyncIterator[tuple[httpx.Asy
     structlog.configure(processors=[noted])
     embedder = Embedder()
     records = open_records(Settings())
-    fill(records, LANGUAGE_MODEL if model else LIGHT)
+    fill(records, LANGUAGE_MODEL if model else LIGHT, size)
     engine = open_engine(vllm(model) if model else NearestExemplarConfig(), embedder)
     try:
         app = create_app(services := open_services(records, engine, embedder))
@@ -172,9 +178,9 @@ def vllm(model: str) -> VllmConfig:
 
 
 @contextmanager
-def served(folder: Path, model: str | None):  # type: ignore[no-untyped-def]
+def served(folder: Path, model: str | None, size: int):  # type: ignore[no-untyped-def]
     """`dpicl serve`, whose log is read."""
-    fill(open_records(Settings()), LANGUAGE_MODEL if model else LIGHT)
+    fill(open_records(Settings()), LANGUAGE_MODEL if model else LIGHT, size)
     options = ("--model", model) if model else ()
     log = folder / "serve.log"
     with serving(folder, *options, what="Ray Serve", timeout_s=600) as ready:
@@ -187,6 +193,7 @@ def main() -> None:
     parser.add_argument("--model", help="language model for vLLM, such as smollm2")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64])
     parser.add_argument("--questions", type=int, default=3, help="of each caller")
+    parser.add_argument("--bytes", type=int, default=MAX_EXEMPLAR_BYTES, help="of an exemplar, the most")
     options = parser.parse_args()
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -196,7 +203,7 @@ def main() -> None:
         return sum([await load.measure(callers, options.questions) for callers in options.callers])
 
     async def in_process() -> int:
-        async with here(folder, options.model) as (client, overran):
+        async with here(folder, options.model, options.bytes) as (client, overran):
             return await measure(client, overran)
 
     async def over_http(address: httpx.URL, headers: httpx.Headers, overran: Overran) -> int:
@@ -209,7 +216,7 @@ def main() -> None:
         use_database_in(folder)
         os.environ["DPICL_WITNESS_URL"] = "none"
         if options.served:
-            with served(folder, options.model) as (ready, overran):
+            with served(folder, options.model, options.bytes) as (ready, overran):
                 late = asyncio.run(over_http(ready.base_url, ready.headers, overran))
         else:
             late = asyncio.run(in_process())

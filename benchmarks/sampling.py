@@ -28,7 +28,7 @@ import numpy as np
 
 from exemplar_store import ExemplarStore, Nearest
 from exemplar_store.encryption import place
-from exemplar_store.exemplar import content, embeddings_of, pack
+from exemplar_store.exemplar import content, embeddings_of, halved, pack
 from exemplar_store.nearness import rounded
 from exemplar_store.tables import knowledge_bases, metadata
 from service.records.database import open_database
@@ -85,7 +85,7 @@ def _exemplars(embeddings: bool) -> Iterator[bytes]:
         vector = generator.normal(size=DIMENSION)
         yield pack(
             content({"text": text, "label": "Science"}, ["text", "label"]),
-            *([vector / np.linalg.norm(vector)] if embeddings else []),
+            *(halved(vector[None] / np.linalg.norm(vector)) if embeddings else []),
         )
 
 

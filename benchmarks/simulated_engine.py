@@ -104,7 +104,6 @@ class SimulatedEngineDeployment(EngineDeployment.func_or_class):  # type: ignore
     def __init__(self, simulation: Simulation):
         configure_logs()
         self._engine = SimulatedEngine(simulation)
-        self._language_model = False
 
 
 def application(

@@ -15,8 +15,8 @@ from tests.processes import answers
 _TICK_S = 0.5
 _PROBE_EVERY_S = 5.0
 _PROBE_TIMEOUT_S = 20.0
-_HUNG_S = 120.0
-_STARTUP_S = 240.0
+_HUNG_S = 240.0
+_STARTUP_S = 600.0
 _STOP_S = 60.0
 _GRACE_S = 15.0
 

@@ -25,8 +25,8 @@ from service.cli.serve import DEFAULT_CONFIG
 from tests.e2e.serving import DPICL, opened
 from tests.processes import answers, free_ports, wait_for
 
-RECOVERS_IN_S = 240.0
-_READY_IN_S = 240.0
+RECOVERS_IN_S = 600.0
+_READY_IN_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _environment(this: World) -> dict[str, str]:
         "DPICL_DATABASE_URL": ledger,
         "DPICL_WITNESS_URL": f"sqlite:///{this.folder}/witness.sqlite",
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-        "DPICL_LATENCY_GRAIN_MS": "3000",  # slow machines need a second to answer
+        "DPICL_LATENCY_GRAIN_MS": "4000",  # slow machines need more than a second to answer
         "DPICL_QUERY_TIMEOUT_S": "5",
         "DPICL_LEASE_S": "90",
         "RAY_TMPDIR": str(this.folder),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 GIB = 2**30
 MEMORY_GIB = 6
-"""Memory of the service with SmolLM2, Ray and the cache of 1 GiB."""
+"""Memory of the service with SmolLM2, Ray and the cache of 2 GiB."""
 FLAGS = ("avx2", "fma", "f16c")
 """Flags of the processor that the smallest kernels of vLLM's CPU build need."""
 GLIBC = (2, 28)

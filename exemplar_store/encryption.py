@@ -15,6 +15,7 @@ import binascii
 import hashlib
 import hmac
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from exemplar_store.errors import EncryptionKeyError, TamperedError, WrongKeyError
@@ -92,7 +94,8 @@ class KnowledgeBaseKeys:
         """16 bytes stored beside the knowledge base: they show wrong keys before anything is read or written."""
         self._salt = salt
         self._unit_tags = Cipher(AES(derive(b"unit tags", KEY_BYTES)), ECB())  # noqa: S305  (one block)
-        self._content_tag_key = derive(b"content tags", KEY_BYTES)
+        self._content_tags = HMAC(derive(b"content tags", KEY_BYTES), SHA256())
+        self._part_key = derive(b"parts", KEY_BYTES)
 
     def encrypt(self, plaintext: bytes, place: bytes) -> bytes:
         """Encrypt a row.
@@ -141,16 +144,26 @@ class KnowledgeBaseKeys:
 
     def unit_tag(self, unit_id: str) -> bytes:
         """The 16 bytes that stand for a unit id, however it is spelt."""
-        hashed = hashlib.sha256(self._salt + canonical(unit_id).encode()).digest()[:TAG_BYTES]
-        return self._unit_tags.encryptor().update(hashed)
+        return self.unit_tagger()(unit_id)
+
+    def unit_tagger(self) -> Callable[[str], bytes]:
+        """:meth:`unit_tag` for many units, faster; for one thread."""
+        encrypt = self._unit_tags.encryptor().update
+        return lambda unit_id: encrypt(hashlib.sha256(self._salt + canonical(unit_id).encode()).digest()[:TAG_BYTES])
 
     def reencrypted_tag(self, unit_tag: bytes, before: KnowledgeBaseKeys) -> bytes:
         """The unit tag of whom other keys of this knowledge base gave ``unit_tag``."""
         return self._unit_tags.encryptor().update(before._unit_tags.decryptor().update(unit_tag))
 
+    def lot(self, unit_tag: bytes, purpose: str) -> int:
+        """A number from 0 to 2⁶⁴ − 1 that a unit's tag and a purpose alone decide, pseudorandom without the key."""
+        return int.from_bytes(hmac.digest(self._part_key, unit_tag + purpose.encode(), "sha256")[:8], "big")
+
     def content_tag(self, unit_tag: bytes, content: bytes) -> bytes:
         """The 16 bytes that stand for an exemplar of a unit; other units' equal exemplars have other tags."""
-        return hmac.digest(self._content_tag_key, unit_tag + content, "sha256")[:TAG_BYTES]
+        tag = self._content_tags.copy()
+        tag.update(unit_tag + content)
+        return tag.finalize()[:TAG_BYTES]
 
 
 def place(position: int, content_tag: bytes) -> bytes:
@@ -177,11 +190,11 @@ def load_key(value: str | None = None, file: Path | None = None, *, development:
         raise EncryptionKeyError("The encryption key is given twice, as a value and as a file; give one of the two.")
     if file is not None:
         try:
-            value = read_key_file(file).decode("ascii")
+            value = read_key_file(file).decode("ascii", "replace")  # what is not ASCII is not base64
         except ReadableKeyError as error:
             raise EncryptionKeyError(f"The encryption key file: {error}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise EncryptionKeyError(f"The encryption key file {file} cannot be read: {error}") from error
+        except OSError as error:
+            raise EncryptionKeyError(f"The encryption key file {file} cannot be read ({error.strerror})") from error
     if value is None:
         if development:
             return DEVELOPMENT_KEY

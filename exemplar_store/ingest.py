@@ -20,10 +20,10 @@ from exemplar_store.errors import (
     UploadLostError,
 )
 from exemplar_store.exemplar import (
-    MAX_EXEMPLAR_BYTES,
     MAX_EXEMPLARS_PER_UNIT,
     MAX_UNIT_BYTES,
     embeddings_of,
+    halved,
     overhead,
     pack,
     values,
@@ -39,7 +39,7 @@ from exemplar_store.knowledge_base import (
     do_nothing,
 )
 from exemplar_store.nearness import rounded
-from exemplar_store.reading import Edition, is_there
+from exemplar_store.reading import Edition, asked_for, is_there
 from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Record, Spool
 from exemplar_store.staging import BATCH, Staging, begin
@@ -49,7 +49,7 @@ from exemplar_store.topics import TopicList, find, keep
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to unit vectors, float array (n, d)."""
 
-EMBED_BATCH = 512
+EMBED_BATCH = 2048
 """Texts that are given to the embedder at once: enough of them that batches of one length are mostly full."""
 _NORM_TOLERANCE = 1e-3
 _MAX_IGNORED = 100
@@ -114,7 +114,6 @@ def ingest(
         )
     with Spool() as checked:
         ignored = _check(knowledge_base, keys, rows, checked)
-        _check_unit_sizes(checked)
         done, skipped = _Written(), _Skipped()
         if len(checked):
             if not upload.dry_run:
@@ -204,28 +203,34 @@ def _divide(upload: IngestOptions, checked: Spool, new: Spool, there: Spool) -> 
 
 
 def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row], checked: Spool) -> set[str]:
-    names = set(knowledge_base.fields)
+    """Check all rows and collect them; returns columns that are not fields.
+
+    Raises:
+        BadRowError: a row is not valid.
+        UnitTooLargeError: a unit is too large in the upload alone.
+    """
+    names, tag_of = set(knowledge_base.fields), keys.unit_tagger()
     ignored: set[str] = set()
+    count, size = Counter[bytes](), Counter[bytes]()
     for row in rows:
         if row.fields.keys() != names:
             wrong = min(names ^ row.fields.keys())
             raise BadRowError(row.number, wrong, f"knowledge base {knowledge_base.name!r} has other fields")
         if len(ignored) < _MAX_IGNORED:
             ignored.update(row.ignored)
-        unit_tag = keys.unit_tag(row.unit_id)
-        body = row_content(row.number, row.fields, knowledge_base.fields)
+        unit_tag = tag_of(row.unit_id)
+        body = row_content(row.number, row.fields, knowledge_base.fields, knowledge_base.max_exemplar_bytes)
         checked.append(Record(unit_tag, keys.content_tag(unit_tag, body), body))
+        count[unit_tag] += 1
+        size[unit_tag] += len(body)
+    # Few units, if any, need a closer look: all rows' tags would be a lot to hold.
+    large = {tag for tag in count if count[tag] > MAX_EXEMPLARS_PER_UNIT or size[tag] > MAX_UNIT_BYTES}
+    _check_sizes(checked, large)
     return ignored
 
 
-def _check_unit_sizes(checked: Spool) -> None:
-    """Refuse units that are too large in the upload alone. Repeated exemplars count once."""
-    rows, size = Counter[bytes](), Counter[bytes]()
-    for record in checked:
-        rows[record.unit_tag] += 1
-        size[record.unit_tag] += len(record.body)
-    # Few units, if any, need a closer look: all rows' tags would be a lot to hold.
-    large = {tag for tag in rows if rows[tag] > MAX_EXEMPLARS_PER_UNIT or size[tag] > MAX_UNIT_BYTES}
+def _check_sizes(checked: Spool, large: Iterable[bytes]) -> None:
+    """Refuse those units of some, by tag, that are too large in the upload alone. Repeated exemplars count once."""
     distinct: dict[bytes, dict[bytes, int]] = {tag: {} for tag in large}
     if distinct:
         for record in checked:
@@ -252,7 +257,7 @@ def _embed(
         distinct = list(dict.fromkeys(chain.from_iterable(texts)))
         vectors = embed(distinct)
         dimension = _check_embeddings(vectors, len(distinct), dimension)
-        by_text = dict(zip(distinct, vectors, strict=True))
+        by_text = dict(zip(distinct, halved(vectors), strict=True))
         for record, embedded_texts in zip(batch, texts, strict=True):
             body = pack(record.body, *(by_text[text] for text in embedded_texts))
             embedded.append(record._replace(body=body))
@@ -497,16 +502,23 @@ def _replace(connection: sa.Connection, edition: Edition, positions: Iterable[in
 
 
 def _known_positions(connection: sa.Connection, kb_id: int, batch: Sequence[Record]) -> dict[bytes, int]:
-    """The positions of known units of a batch by their tags, by one index seek a unit.
+    """The positions of known units of a batch by their tags, by one index seek a unit."""
+    tags = list({record.unit_tag for record in batch})
+    asked = {"of": kb_id, "positions": [0] * len(tags), "tags": b"".join(tags)}
+    rows = connection.execute(_seeking_units(connection.dialect.name), asked).all()
+    return {tags[number]: position for number, position in rows if position is not None}
+
+
+@cache
+def _seeking_units(dialect: str) -> sa.Select[int, int]:
+    """Built once: that takes longer than to execute it.
 
     Asked for ``kb_id = ... AND unit_tag IN (...)``, SQLite (and PostgreSQL, before its first ANALYZE) reads all units
     of the knowledge base instead, for every batch: uploads would cost the square of the number of units.
     """
-    tag = sa.column("tag", sa.LargeBinary)
-    asked = sa.values(tag, name="asked").data([(unit_tag,) for unit_tag in {record.unit_tag for record in batch}]).cte()
-    seek = sa.select(units.c.position).where(units.c.kb_id == kb_id, units.c.unit_tag == asked.c.tag)
-    rows = connection.execute(sa.select(asked.c.tag, seek.scalar_subquery()))
-    return {bytes(tag): position for tag, position in rows if position is not None}
+    number, _, tag = asked_for(dialect)
+    seek = sa.select(units.c.position).where(units.c.kb_id == sa.bindparam("of"), units.c.unit_tag == tag)
+    return sa.select(number, seek.scalar_subquery())
 
 
 def _stored(
@@ -520,20 +532,21 @@ def _stored(
         positions: positions of the batch's known units.
         batch: records.
     """
-    known = {record[:2] for record in batch if record.unit_tag in positions}
+    known = list({record[:2] for record in batch if record.unit_tag in positions})
     if not known:
         return set()
-    owner, at, tag = (
-        sa.column("owner", sa.LargeBinary),
-        sa.column("at", sa.BigInteger),
-        sa.column("tag", sa.LargeBinary),
-    )
-    listed = [(unit_tag, positions[unit_tag], content_tag) for unit_tag, content_tag in known]
-    asked = sa.values(owner, at, tag, name="asked").data(listed).cte()
-    here = exemplars.c.position == asked.c.at, exemplars.c.content_tag == asked.c.tag, is_there(edition.upload)
-    seek = sa.select(exemplars.c.position).where(exemplars.c.kb_id == edition.kb_id, *here).scalar_subquery()
-    rows = connection.execute(sa.select(asked.c.owner, asked.c.tag, seek))
-    return {(bytes(owner), bytes(tag)) for owner, tag, position in rows if position is not None}
+    places = {"positions": [positions[unit_tag] for unit_tag, _ in known], "tags": b"".join(tag for _, tag in known)}
+    asked = {"of": edition.kb_id, "upload": edition.upload, **places}
+    rows = connection.execute(_seeking_exemplars(connection.dialect.name), asked).all()
+    return {known[number] for number, position in rows if position is not None}
+
+
+@cache
+def _seeking_exemplars(dialect: str) -> sa.Select[int, int]:
+    number, position, tag = asked_for(dialect)
+    here = exemplars.c.position == position, exemplars.c.content_tag == tag, is_there(sa.bindparam("upload"))
+    seek = sa.select(exemplars.c.position).where(exemplars.c.kb_id == sa.bindparam("of"), *here)
+    return sa.select(number, seek.scalar_subquery())
 
 
 def _too_large(
@@ -544,7 +557,7 @@ def _too_large(
     size = sa.func.length(exemplars.c.payload) - added
     too_large = sa.or_(
         sa.func.count() > MAX_EXEMPLARS_PER_UNIT,
-        sa.func.max(size) > MAX_EXEMPLAR_BYTES,
+        sa.func.max(size) > row.max_exemplar_bytes,
         sa.func.sum(size) > MAX_UNIT_BYTES,
     )
     some = among(connection.dialect.name, exemplars.c.position, sa.literal(positions, NUMBERS))

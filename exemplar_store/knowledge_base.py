@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from exemplar_store.dialects import as_utc
 from exemplar_store.errors import InvalidKnowledgeBaseError
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES
 from exemplar_store.tables import knowledge_bases, staged_uploads
 
 KnowledgeBaseRow = sa.Row[tuple[object, ...]]
@@ -22,6 +23,8 @@ _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESPONSE = "response"
 MAX_FIELDS = 64
 MAX_PUBLIC_SIZE = 10**15
+LEAST_EXEMPLAR_BYTES = 256
+"""The smallest choice of ``max_exemplar_bytes``: made-up exemplars of this size can still be made."""
 
 
 def do_nothing(*_: object) -> None:
@@ -49,6 +52,8 @@ class KnowledgeBase:
     created_at: datetime
     arrived: int | None = field(default=None, repr=False)
     """Number of units that have ever arrived: private, never shown. Draws leave out units that came later."""
+    max_exemplar_bytes: int = MAX_EXEMPLAR_BYTES
+    """The most bytes that an exemplar may have. Every answer takes as long as with exemplars of this size."""
 
     @property
     def public_size(self) -> int:
@@ -69,6 +74,7 @@ def describe(row: KnowledgeBaseRow) -> KnowledgeBase:
         fields=tuple(row.fields),
         embedded_field=row.embedded_field,
         response_field=row.response_field,
+        max_exemplar_bytes=row.max_exemplar_bytes,
         remote_engine=row.remote_engine,
         embedding_dimension=row.embedding_dimension,
         created_at=as_utc(row.created_at),
@@ -132,6 +138,17 @@ def check_description(
     if response_field is not None and response_field not in others:
         which = f"choose one of {', '.join(others)}" if others else "there is no field beside the embedded one"
         raise InvalidKnowledgeBaseError("response_field", f"{which}, or none")
+
+
+def check_max_exemplar_bytes(size: int) -> None:
+    """Refuse a greatest size of an exemplar that cannot be.
+
+    Raises:
+        InvalidKnowledgeBaseError: it cannot.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or not LEAST_EXEMPLAR_BYTES <= size <= MAX_EXEMPLAR_BYTES:
+        why = f"use a whole number from {LEAST_EXEMPLAR_BYTES} to {MAX_EXEMPLAR_BYTES}"
+        raise InvalidKnowledgeBaseError("max_exemplar_bytes", why)
 
 
 def check_public_size(public_size: int) -> None:

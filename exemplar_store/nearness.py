@@ -58,7 +58,8 @@ def cosines(vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
         vectors: int8 (n, d), from :func:`rounded`.
         question: int8 (d,), likewise.
     """
-    return _products(vectors, question) / _norms(vectors)
+    wide, exact = _exact(vectors), _exact(question)
+    return np.einsum("nd,d->n", wide, exact).astype(np.float64) / _norms(wide)
 
 
 def closest(centres: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -70,22 +71,21 @@ def closest(centres: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         centres: int8 (k, d), from :func:`rounded`.
         vectors: int8 (n, d), likewise.
     """
-    norms = _norms(centres)
-    parts = [vectors[first : first + _VECTORS_AT_ONCE] for first in range(0, len(vectors), _VECTORS_AT_ONCE)]
-    found = [np.argmax(_products(part, centres.T) / norms, axis=1) for part in parts]
+    exact = _exact(centres)
+    norms = _norms(exact)
+    parts = [_exact(vectors[first : first + _VECTORS_AT_ONCE]) for first in range(0, len(vectors), _VECTORS_AT_ONCE)]
+    found = [np.argmax((part @ exact.T).astype(np.float64) / norms, axis=1) for part in parts]
     return np.concatenate([np.empty(0, np.int64), *found])
 
 
-def _products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The exact product of two int8 matrices, or of one and a vector, as float64."""
-    exact = "float32" if left.shape[1] <= _EXACT_IN_FLOAT32 else "float64"
-    return (left.astype(exact) @ right.astype(exact)).astype(np.float64)
+def _exact(vectors: np.ndarray) -> np.ndarray:
+    """int8 vectors (..., d) as floats in which sums of products of two of them are exact, in any order."""
+    return vectors.astype(np.float32 if vectors.shape[-1] <= _EXACT_IN_FLOAT32 else np.float64)
 
 
-def _norms(vectors: np.ndarray) -> np.ndarray:
-    """Norms of int8 vectors (n, d), each of an exact square: float64 (n,)."""
-    wide = vectors.astype(np.int64)
-    return np.sqrt((wide * wide).sum(axis=1).astype(np.float64))
+def _norms(exact: np.ndarray) -> np.ndarray:
+    """Norms of vectors (n, d) from :func:`_exact`: float64 (n,)."""
+    return np.sqrt(np.einsum("nd,nd->n", exact, exact).astype(np.float64))
 
 
 def shown(slot: Slot, wanted: Nearest) -> Slot:

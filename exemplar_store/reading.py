@@ -48,16 +48,35 @@ def read_exemplars(
         positions: int array (units,).
         column: column to read; rows without a value in it are left out.
     """
-    drawn = among(connection.dialect.name, exemplars.c.position, sa.literal(positions.tolist(), NUMBERS))
-    rows = connection.execute(
-        sa.select(
-            exemplars.c.position,
-            # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
-            sa.cast(exemplars.c.content_tag, sa.LargeBinary),
-            sa.cast(column, sa.LargeBinary),
-        ).where(exemplars.c.kb_id == edition.kb_id, drawn, is_there(edition.upload))
-    )
+    asked = {"of": edition.kb_id, "upload": edition.upload, "positions": positions.tolist()}
+    rows = connection.execute(_reading_units(connection.dialect.name, column.name), asked).all()
     return [(position, content_tag, value) for position, content_tag, value in rows if value is not None]
+
+
+@cache
+def _reading_units(dialect: str, column: str) -> sa.Select[int, bytes, bytes]:
+    drawn = among(dialect, exemplars.c.position, sa.bindparam("positions", type_=NUMBERS))
+    return sa.select(
+        exemplars.c.position,
+        # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
+        sa.cast(exemplars.c.content_tag, sa.LargeBinary),
+        sa.cast(exemplars.c[column], sa.LargeBinary),
+    ).where(exemplars.c.kb_id == sa.bindparam("of"), drawn, is_there(sa.bindparam("upload")))
+
+
+def by_unit(stored: Sequence[Stored], positions: np.ndarray) -> list[np.ndarray]:
+    """The numbers of the exemplars of each unit, of those that :func:`read_exemplars` has read.
+
+    Args:
+        stored: exemplars.
+        positions: positions of their units, ascending: int array (units,).
+
+    Returns:
+        An int array for each unit, empty where it has none.
+    """
+    owners = np.array([position for position, _tag, _value in stored], np.int64)
+    order = np.argsort(owners, kind="stable")
+    return np.split(order, np.searchsorted(owners[order], positions[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +152,7 @@ def read_listed(
 
 @cache
 def _reading(dialect: str, column: str) -> sa.Select[int, int, bytes]:
-    number, position = numbered(dialect, sa.bindparam("positions", type_=NUMBERS))
-    tag = sa.func.substr(sa.bindparam("tags", type_=sa.LargeBinary), number * TAG_BYTES + 1, TAG_BYTES)
+    number, position, tag = asked_for(dialect)
     payload = sa.select(sa.cast(exemplars.c[column], sa.LargeBinary)).where(
         exemplars.c.kb_id == sa.bindparam("of"),
         exemplars.c.position == position,
@@ -143,6 +161,19 @@ def _reading(dialect: str, column: str) -> sa.Select[int, int, bytes]:
     )
     # One subquery each, as in `members`: a join may be turned about.
     return sa.select(number, position, payload.scalar_subquery())
+
+
+def asked_for(
+    dialect: str,
+) -> tuple[sa.ColumnElement[int], sa.ColumnElement[int], sa.ColumnElement[bytes]]:
+    """Three columns of a table with a row for each of some rows that are looked for, which two parameters list.
+
+    They are its number, from 0, its position (of ``positions``, :data:`exemplar_store.dialects.NUMBERS`), and its tag
+    (of ``tags``, one after the other).
+    """
+    number, position = numbered(dialect, sa.bindparam("positions", type_=NUMBERS))
+    tags = sa.bindparam("tags", type_=sa.LargeBinary)
+    return number, position, sa.func.substr(tags, number * TAG_BYTES + 1, TAG_BYTES)
 
 
 Number = TypeVar("Number")

@@ -22,6 +22,7 @@ from exemplar_store.errors import BadRowError, NotUtf8Error
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, content
 
 MAX_LINE_CHARACTERS = 4 * 1024 * 1024
+_SURELY_SMALL = MAX_EXEMPLAR_BYTES // 8  # characters: JSON has at most six bytes for one, and a few for each field
 
 # Python refuses cells of more than 128 Ki characters, also in columns that are ignored. There is no limit for one
 # reader alone.
@@ -161,11 +162,13 @@ class Layout:
         unit_id = unit_ids.canonical(self._text(number, self.unit_id, unit))
         if why := unit_ids.problem(unit_id):
             raise BadRowError(number, self.unit_id, why)
-        columns = {name: self.column(name) for name in self.fields}
-        fields = {name: self._text(number, column, record.get(column)) for name, column in columns.items()}
-        row_content(number, fields, self.fields)
-        used = {self.unit_id, *columns.values()}
-        ignored = tuple(printed(name) for name in record if name not in used)
+        columns = [self.columns.get(name, name) for name in self.fields]
+        texts = [self._text(number, column, record.get(column)) for column in columns]
+        fields = dict(zip(self.fields, texts, strict=True))
+        if sum(map(len, fields.values())) > _SURELY_SMALL:
+            row_content(number, fields, self.fields)
+        used = {self.unit_id, *columns}
+        ignored = tuple([printed(name) for name in record if name not in used])
         return Row(number, unit_id, fields, ignored)
 
     def _text(self, number: int, name: str, value: object) -> str:
@@ -184,15 +187,8 @@ def text(number: int, name: str, value: object, *, numbers_as_text: bool = False
     Raises:
         BadRowError: it is missing, empty, not text, or cannot be stored as text.
     """
-    if isinstance(value, Unreadable):
-        raise value.needed(number, name)
-    if value is None or unit_ids.is_nan(value):
-        raise BadRowError(number, name, "is missing; every row needs it")
-    if numbers_as_text and _is_printed(value):
-        value = str(value)
     if not isinstance(value, str):
-        advice = "; `kb ingest` and `batch` take it with --numbers-as-text" if _is_printed(value) else ""
-        raise BadRowError(number, name, f"must be a string, not {_kind(value)}{advice}")
+        value = _printed_text(number, name, value, numbers_as_text=numbers_as_text)
     if not value.strip():
         raise BadRowError(number, name, "is empty; give it a value or leave the row out")
     if problem := _not_text(value):
@@ -200,18 +196,36 @@ def text(number: int, name: str, value: object, *, numbers_as_text: bool = False
     return value
 
 
-def row_content(number: int, fields: Mapping[str, str], names: Sequence[str]) -> bytes:
+def _printed_text(number: int, name: str, value: object, *, numbers_as_text: bool) -> str:
+    """What a value of another type prints as; arguments and errors as of :func:`text`."""
+    if isinstance(value, Unreadable):
+        raise value.needed(number, name)
+    if value is None or unit_ids.is_nan(value):
+        raise BadRowError(number, name, "is missing; every row needs it")
+    if not _is_printed(value):
+        raise BadRowError(number, name, f"must be a string, not {_kind(value)}")
+    if not numbers_as_text:
+        advice = "`kb ingest`, `plan preview` and `batch` take it with --numbers-as-text, REST with numbers_as_text"
+        raise BadRowError(number, name, f"must be a string, not {_kind(value)}; {advice}")
+    if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+        raise BadRowError(number, name, "is infinite, or too large a number to read; write it as text")
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def row_content(number: int, fields: Mapping[str, str], names: Sequence[str], most: int = MAX_EXEMPLAR_BYTES) -> bytes:
     """A row's fields as :func:`exemplar_store.exemplar.content` packs them.
 
     Raises:
         BadRowError: they are larger than an exemplar may be.
     """
     packed = content(fields, names)
-    if len(packed) > MAX_EXEMPLAR_BYTES:
+    if len(packed) > most:
         problem = (
-            f"has {len(packed):,} bytes (its fields' values as JSON in UTF-8); at most {MAX_EXEMPLAR_BYTES:,} are "
+            f"has {len(packed):,} bytes (its fields' values as JSON in UTF-8); at most {most:,} are "
             "allowed: shorten its texts, or make several rows of it"
         )
+        if most < MAX_EXEMPLAR_BYTES:
+            problem += f", or create another knowledge base whose max_exemplar_bytes is up to {MAX_EXEMPLAR_BYTES:,}"
         raise BadRowError(number, None, problem)
     return packed
 
@@ -239,6 +253,7 @@ _TYPES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((bytes, bytearray, memoryview), "bytes"),
     ((date, time, timedelta), "a date or a time"),
     ((int, float, Decimal, complex), "a number"),
+    ((UUID,), "a UUID"),
 )
 
 
@@ -298,7 +313,9 @@ def csv_records(stream: BinaryIO, delimiter: str = ",") -> SourceRecords:
         BadRowError: there is no header.
     """
     lines = _csv_lines(stream, delimiter)
-    number, names, not_utf8 = next(lines, (1, [], None))
+    number, names, not_utf8 = next(lines, nothing := (1, list[str](), None))
+    if delimiter.join(names) == f"sep={delimiter}":  # the delimiter, for Excel
+        number, names, not_utf8 = next(lines, nothing)
     if not names:
         raise BadRowError(1, None, "is empty; the first line must name the columns")
     records = _csv_objects(lines, names, delimiter)
@@ -336,7 +353,7 @@ class _Repeating(dict[str, object]):
 
 def _json(line: str) -> object:
     try:
-        return json.loads(line, object_pairs_hook=_members)
+        return _decoder.decode(line)
     except json.JSONDecodeError:
         raise
     except ValueError:  # a number of more digits than Python reads
@@ -358,6 +375,9 @@ def _members(members: list[tuple[str, object]]) -> dict[str, object]:
     names = [name for name, _ in members]
     repeating.twice = {name for name in names if names.count(name) > 1}
     return repeating
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_members)
 
 
 def _marked(record: dict[str, object], not_utf8: BadRowError | None) -> dict[str, object]:
@@ -383,7 +403,7 @@ def _csv_objects(
             if not_utf8 is not None:  # in many encodings a letter may hold the delimiter's byte
                 raise not_utf8
             quotes = f"put double quotes around values with {delimiter!r} or line breaks"
-            problem = f"has {len(cells)} cells where the header has {len(names)}; {quotes}"
+            problem = f"has {len(cells)} cell{'s' * (len(cells) > 1)} where the header has {len(names)}; {quotes}"
             raise BadRowError(number, None, problem)
         yield number, _marked({**dict(zip(names, cells, strict=True)), **twice}, not_utf8)
 

@@ -1,6 +1,7 @@
 """What the slots of a query show of the units that it drew, and the rows that are read to find that out."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from exemplar_store.nearness import Nearest, nearest
 from exemplar_store.reading import Edition, Stored, list_exemplars, open_vectors, read_listed
 from exemplar_store.tables import exemplars
 from exemplar_store.topics import OnTopic
+
+_NOT_MEASURED = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ def read_slots(
     positions: np.ndarray,
     slots: np.ndarray,
     rule: SlotRule,
+    in_database: AbstractContextManager[object] = _NOT_MEASURED,
 ) -> tuple[dict[int, Stored], list[np.ndarray]]:
     """Read what some units' slots show.
 
@@ -53,28 +57,33 @@ def read_slots(
         positions: the drawn units' positions, ascending: int array (units,).
         slots: each unit's slot: int array (units,).
         rule: choice of what a slot shows.
+        in_database: entered whenever rows are read, which is measured by itself.
 
     Returns:
         The shown exemplars as stored, by number; and the numbers that each slot shows, in order.
     """
-    listed = list_exemplars(connection, edition, positions)
+
+    def read(kept: Sequence[np.ndarray], column: sa.Column[bytes]) -> dict[int, Stored]:
+        if column.name not in before:
+            with in_database:
+                before[column.name] = read_listed(connection, edition, listed, kept, column)
+        return before[column.name]
+
+    before: dict[str, dict[int, Stored]] = {}
+    with in_database:
+        listed = list_exemplars(connection, edition, positions)
     holder = slots[positions.searchsorted(listed.positions)]
     kept = sampling.deal(holder, sampling.words(holder.size), rule.ensemble, rule.max_exemplars)
-    read: dict[str, dict[int, Stored]] = {}
     if rule.topic is not None:
         topics = rule.topic.topics
-        rows = read[topics.column.name] = read_listed(connection, edition, listed, kept, topics.column)
+        rows = read(kept, topics.column)
         on_it = topics.of_rows(keys, names, [*rows.values()]) == rule.topic.number + 1
         shown = np.zeros(len(listed.positions), bool)
         shown[np.array([*rows], np.int64)[on_it]] = True
         kept = [numbers[shown[numbers]] for numbers in kept]
     if rule.nearest is not None:
-        sealed = (
-            read["vector"] if "vector" in read else read_listed(connection, edition, listed, kept, exemplars.c.vector)
-        )
         tags = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
-        kept = nearest(kept, tags, open_vectors(keys, sealed), rule.nearest)
-    if "payload" in read:
-        here = set(np.concatenate([np.empty(0, np.int64), *kept]).tolist())
-        return {number: row for number, row in read["payload"].items() if number in here}, kept
-    return read_listed(connection, edition, listed, kept), kept
+        kept = nearest(kept, tags, open_vectors(keys, read(kept, exemplars.c.vector)), rule.nearest)
+    rows = read(kept, exemplars.c.payload)
+    here = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
+    return {number: rows[number] for number in here if number in rows}, kept

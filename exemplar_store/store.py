@@ -20,13 +20,14 @@ from exemplar_store.errors import (
     UnknownUnitError,
     UnrecognisedUnitsError,
 )
-from exemplar_store.exemplar import Slot
+from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, Slot
 from exemplar_store.ingest import Embed, IngestOptions, IngestReport, ingest
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import BeforeCommit, KnowledgeBase, KnowledgeBaseRow, Progress, describe, do_nothing
 from exemplar_store.made_up import LargestSample, reading_s
 from exemplar_store.nearness import Nearest
-from exemplar_store.reading import Edition, Stored, fill, is_there, list_exemplars, read_exemplars, read_listed
+from exemplar_store.parts import Part
+from exemplar_store.reading import Edition, Stored, by_unit, fill, is_there, list_exemplars, read_exemplars, read_listed
 from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
 from exemplar_store.slots import SlotRule, read_slots
@@ -72,6 +73,7 @@ class ExemplarStore:
         fields: Sequence[str],
         embedded_field: str,
         response_field: str | None = None,
+        max_exemplar_bytes: int = MAX_EXEMPLAR_BYTES,
         remote_engine: bool = False,
     ) -> KnowledgeBase:
         """Create an empty knowledge base, in the caller's transaction (which also opens its budget).
@@ -83,7 +85,9 @@ class ExemplarStore:
             fields: names of an exemplar's fields, in the order they are kept.
             embedded_field: the one whose embedding is stored.
             response_field: another one whose embedding is stored, so that an answer taken from an exemplar comes with
-                its own; None for none. Neither can be changed later.
+                its own; None for none.
+            max_exemplar_bytes: the most bytes that an exemplar may have. Answers take as long as with exemplars of
+                this size, so a smaller one makes them faster. None of these can be changed later.
             remote_engine: whether exemplars may be shown to an engine outside the deployment, in clear text.
 
         Raises:
@@ -91,6 +95,7 @@ class ExemplarStore:
             KnowledgeBaseExistsError: the name is taken. Roll the transaction back.
         """
         knowledge_base.check_description(name, public_size, fields, embedded_field, response_field)
+        knowledge_base.check_max_exemplar_bytes(max_exemplar_bytes)
         salt = os.urandom(SALT_BYTES)
         created = connection.execute(
             insert_new(connection, knowledge_bases)
@@ -100,6 +105,7 @@ class ExemplarStore:
                 fields=list(fields),
                 embedded_field=embedded_field,
                 response_field=response_field,
+                max_exemplar_bytes=max_exemplar_bytes,
                 remote_engine=remote_engine,
                 key_salt=salt,
                 key_check=self.keyring.of_new(connection, salt).check,
@@ -485,7 +491,9 @@ class ExemplarStore:
         """Seconds to find and read the rows of the largest sample, which are made up; no private one is read."""
         return reading_s(self._database, sample)
 
-    def every_unit(self, name: str, cohorts: Sequence[int] = FIRST, *, arrived: int | None = None) -> Iterator[Slot]:
+    def every_unit(
+        self, name: str, cohorts: Sequence[int] = FIRST, *, arrived: int | None = None, part: Part | None = None
+    ) -> Iterator[Slot]:
         """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.
 
         For a release that is made of all of them, which must let no unit count for more than its
@@ -496,6 +504,7 @@ class ExemplarStore:
             name: the knowledge base.
             cohorts: numbers of the cohorts.
             arrived: number of units that had arrived, as in :meth:`sample_slots`.
+            part: part of these units to read; None: all.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -505,10 +514,11 @@ class ExemplarStore:
             ranges = spans(row, cohorts, arrived)
             starts = ((first, end) for start, end in ranges for first in range(start, end, _UNITS_AT_ONCE))
             for first, end in starts:
-                positions = np.arange(first, min(first + _UNITS_AT_ONCE, end))
+                stop = min(first + _UNITS_AT_ONCE, end)
+                here = np.arange(first, stop)
+                positions = here if part is None else part.positions(connection, row.id, keys, first, stop)
                 stored = read_exemplars(connection, Edition.of(row), positions)
-                owners = np.array([position for position, _tag, _payload in stored], np.int64)
-                kept = [np.flatnonzero(owners == position) for position in positions]
+                kept = by_unit(stored, positions)
                 # A unit that was forgotten, or of which no exemplar can be decrypted, fills no slot.
                 yield from filter(None, _fill(row, keys, dict(enumerate(stored)), kept, embeddings=True))
 

@@ -46,6 +46,7 @@ knowledge_bases = sa.Table(
     sa.Column("fields", sa.JSON, nullable=False),
     sa.Column("embedded_field", sa.String(64), nullable=False),
     sa.Column("response_field", sa.String(64), comment="embedded, too; NULL: no second one is"),
+    sa.Column("max_exemplar_bytes", sa.Integer, nullable=False, comment="none is larger: latency grains rest on it"),
     sa.Column("remote_engine", sa.Boolean, nullable=False),
     # NULL until the first ingest decides; 0 where exemplars carry no embedding.
     sa.Column("embedding_dimension", sa.Integer),

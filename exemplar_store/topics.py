@@ -10,6 +10,7 @@ A unit has a position for life (:mod:`exemplar_store.tables`), so topics are kep
 are encrypted whole: who reads the database learns neither a unit's topic nor how many units a topic has.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Exemplar
 from exemplar_store.knowledge_base import KnowledgeBaseRow
 from exemplar_store.nearness import closest, rounded
-from exemplar_store.reading import Edition, Stored, open_fields, open_vectors, read_exemplars
+from exemplar_store.reading import Edition, Stored, by_unit, open_fields, open_vectors, read_exemplars
 from exemplar_store.tables import exemplars as exemplars_table
 from exemplar_store.tables import unit_topics
 
@@ -84,7 +85,8 @@ class TopicList:
         Args:
             found: the exemplars' topics, from :meth:`of_rows`.
         """
-        return 1 + int(np.bincount(found[found > 0] - 1, minlength=self.count).argmax()) if found.any() else 0
+        counts = Counter(found[found > 0].tolist())
+        return min(counts, key=lambda number: (-counts[number], number), default=0)
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,8 @@ def find(
     for start in range(0, positions.size, _UNITS_AT_ONCE):
         some = positions[start : start + _UNITS_AT_ONCE]
         stored = read_exemplars(connection, Edition.of(row), some, topics.column)
-        owners = np.array([position for position, _tag, _value in stored], np.int64)
         each = topics.of_rows(keys, row.fields, stored)
-        found[start : start + _UNITS_AT_ONCE] = [topics.of_unit(each[owners == position]) for position in some]
+        found[start : start + _UNITS_AT_ONCE] = [topics.of_unit(each[numbers]) for numbers in by_unit(stored, some)]
     return found
 
 

@@ -30,7 +30,7 @@ def problem(unit_id: str) -> str | None:
         return f"has {len(unit_id):,} characters; at most {MAX_CHARACTERS:,} are allowed"
     if not unit_id:
         return "has no character that is shown; give the unit an id that can be read"
-    if any("\ud800" <= character <= "\udfff" for character in unit_id):
+    if not unit_id.isascii() and any("\ud800" <= character <= "\udfff" for character in unit_id):
         return "contains half of a surrogate pair, which is not a character; remove it"
     return None
 
@@ -49,6 +49,8 @@ def as_text(value: object) -> object:
     Raises:
         ValueError: it is of a type whose text depends on the source; the message states what to do.
     """
+    if isinstance(value, str):
+        return value
     if isinstance(value, (date, time)):
         raise ValueError("is a date or a time, which sources write in several ways; give the unit an id that is text")
     if isinstance(value, (float, Decimal)) and not is_nan(value):

@@ -16,7 +16,11 @@ from sanitization.tokens import PLACEHOLDER
 
 _QUOTED = "QUOTED"
 """Kind of text that already looks like a placeholder: it must neither leave as it is nor be taken for one of ours."""
-_BEGUN = regex.compile(r"<[A-Z0-9_]*\Z")
+_WRITTEN = r"\s?(?P<kind>[A-Za-z](?:[A-Za-z0-9]|\\?_| |-){0,60})(?:\\?_| |-)(?P<number>[1-9][0-9]{0,8})\s?"
+_ANY_WAY = regex.compile(
+    rf"(?:\\?<{_WRITTEN}\\?>|\\u003[cC]{_WRITTEN}\\u003[eE]|＜{_WRITTEN}＞|&lt;{_WRITTEN}&gt;|\\?\[{_WRITTEN}\\?\]|\{{{_WRITTEN}\}})"
+)
+"""A placeholder as language models write it again: in small letters, escaped, or between other brackets."""
 _JSON = regex.compile(r"[{\[]\s*(?:[\"{\[]|\Z)")
 """The beginning of an object or a list that may hold texts, or the end of a text where one may begin."""
 
@@ -81,6 +85,8 @@ class Conversation:
     def restore(self, answer: str) -> str:
         """The answer with values for placeholders. Others than this conversation's stay as they are.
 
+        A placeholder is known in small letters, escaped and between other brackets, too.
+
         Within JSON, also in the middle of a text, values are written as JSON writes them.
         """
         parts, at = [], 0
@@ -91,10 +97,13 @@ class Conversation:
 
     def _with_values(self, text: str, *, escaped: bool = False) -> str:
         def value(match: regex.Match[str]) -> str:
-            found = self._values.get(match[0], match[0])
+            kind = match["kind"].replace("\\", "").replace(" ", "_").replace("-", "_").upper()
+            found = self._values.get(f"<{kind}_{match['number']}>")
+            if found is None:
+                return match[0]
             return json.dumps(found, ensure_ascii=False)[1:-1] if escaped else found
 
-        return PLACEHOLDER.sub(value, text)
+        return _ANY_WAY.sub(value, text)
 
     def _hide(self, text: str, values: Iterable[Found]) -> str:
         spans = [(value.start, value.end, value.entity_type) for value in values]
@@ -154,14 +163,14 @@ def _objects(text: str) -> Iterator[Offsets]:
 
 def _whole(text: str) -> int:
     """The number of characters that no later part can change the meaning of."""
+    begun = next((match.start() for match in _ANY_WAY.finditer(text, partial=True) if match.partial), len(text))
     at = 0
     while begin := _JSON.search(text, at):
         end = _end(text, begin.start())
         if end is None:
-            return begin.start()
+            return min(begun, begin.start())
         at = end
-    begun = _BEGUN.search(text)
-    return begun.start() if begun else len(text)
+    return begun
 
 
 def _end(text: str, begin: int) -> int | None:

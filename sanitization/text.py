@@ -186,6 +186,11 @@ class TextSanitizer:
         numbers = map(str, 1 + uniform.below(LARGEST_NUMBER, sum(token.kind == "number" for token in everything)))
         return [self._join(tokens, end, drawn, numbers) for tokens, end in cut]
 
+    def embeds(self, texts: Sequence[str]) -> bool:
+        """Whether sanitising these texts takes embeddings: of a word, or a whole text, that is not known."""
+        words = (token.text for text in texts for token in self.partition.tokens(text)[0] if token.kind == "word")
+        return self.embed is not None and any(word not in self.served.vocabulary.index for word in self._spelt(words))
+
     def _check(self, text: str) -> None:
         if len(text) > LONGEST_TEXT:
             raise TextError(f"a text has at most {LONGEST_TEXT:,} characters: sanitise it in parts")
@@ -203,12 +208,15 @@ class TextSanitizer:
 
     def _known(self, words: Sequence[str]) -> list[str]:
         """Words as the vocabulary has them, if it does."""
-        known = self.served.vocabulary.index
-        spelt = [word if word in known else word.lower() for word in words]
+        known, spelt = self.served.vocabulary.index, [*self._spelt(words)]
         # Not some of them: whether a word is embedded must not depend on the words beside it.
         if self.embed and self.most_unknown is not None and len(set(spelt) - known.keys()) > self.most_unknown:
             raise TextError(f"more than {self.most_unknown} different words are unknown: sanitise less at once")
         return spelt
+
+    def _spelt(self, words: Iterable[str]) -> Iterator[str]:
+        known = self.served.vocabulary.index
+        return (word if word in known else word.lower() for word in words)
 
     def _join(self, tokens: Sequence[Token], end: str, drawn: Iterator[str], numbers: Iterator[str]) -> Sanitized:
         parts: list[str] = []

@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.environment import FromEnvironment
 
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _BUNDLE_FOLDER = "SSL_CERT_DIR"
@@ -24,10 +25,8 @@ _LOOPBACK = "localhost,127.0.0.1,127.0.0.0/8,::1,0.0.0.0"
 """For libraries that read the environment, each in its own way."""
 
 
-class ConnectionSettings(BaseSettings):
+class ConnectionSettings(FromEnvironment):
     """How this service, and a client of it, reach other machines."""
-
-    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     proxy_url: SecretStr | None = None
     """The HTTP proxy through which everything reaches other machines, `http://HOST:PORT`: a remote model, a sign-in
@@ -37,23 +36,23 @@ class ConnectionSettings(BaseSettings):
     @field_validator("proxy_url")
     @classmethod
     def _is_a_http_proxy(cls, given: SecretStr | None) -> SecretStr | None:
-        written = given.get_secret_value().strip() if given else ""
-        if not written:
+        if given is None:
             return None
+        written = given.get_secret_value()
         wanted = "write http://HOST:PORT, such as http://proxy.example.org:3128"
         try:
             parts = urlsplit(written)
             port = parts.port
         except ValueError:  # it repeats the URL, which may hold a password
-            raise ValueError(f"DPICL_PROXY_URL is not a URL; {wanted}") from None
+            raise ValueError(f"it is not a URL; {wanted}") from None
         if parts.scheme.startswith("socks"):
-            raise ValueError(f"DPICL_PROXY_URL names a SOCKS proxy, and only HTTP proxies are supported; {wanted}")
+            raise ValueError(f"it names a SOCKS proxy, and only HTTP proxies are supported; {wanted}")
         plain = written.isascii() and written.isprintable() and " " not in written
         if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not plain:
-            raise ValueError(f"DPICL_PROXY_URL is not the address of an HTTP proxy; {wanted}")
+            raise ValueError(f"it is not the address of an HTTP proxy; {wanted}")
         if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise ValueError(f"DPICL_PROXY_URL has something behind the port; {wanted}")
-        return SecretStr(written)
+            raise ValueError(f"it has something behind the port; {wanted}")
+        return given
 
 
 class CertificatesError(ValueError):
@@ -68,7 +67,7 @@ def http_options(address: str) -> dict[str, Any]:
 
     Raises:
         CertificatesError: certificates that the environment names cannot be read.
-        pydantic.ValidationError: ``DPICL_PROXY_URL`` is not the URL of an HTTP proxy.
+        service.environment.InvalidSettingError: ``DPICL_PROXY_URL`` is not the URL of an HTTP proxy.
     """
     return {"trust_env": False, "proxy": proxy_for(address), "verify": certificates()}
 
@@ -80,7 +79,7 @@ def proxy_for(address: str) -> str | None:
         address: a URL.
 
     Raises:
-        pydantic.ValidationError: ``DPICL_PROXY_URL`` is not the URL of an HTTP proxy.
+        service.environment.InvalidSettingError: ``DPICL_PROXY_URL`` is not the URL of an HTTP proxy.
     """
     proxy = ConnectionSettings().proxy_url
     if proxy is None or is_loopback(urlsplit(address).hostname or ""):
@@ -179,7 +178,7 @@ def leave_proxies() -> list[str]:
         The variables that named a proxy, and no longer do.
 
     Raises:
-        pydantic.ValidationError: ``DPICL_PROXY_URL`` is not the URL of an HTTP proxy.
+        service.environment.InvalidSettingError: ``DPICL_PROXY_URL`` is not the URL of an HTTP proxy.
     """
     setting = ConnectionSettings().proxy_url
     ours = setting.get_secret_value() if setting else ""

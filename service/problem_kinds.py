@@ -123,7 +123,8 @@ class ProblemKind(Enum):
     UNCONFIRMED = (
         422,
         "You must confirm this first; the detail gives the reason. Nothing was changed. To confirm it, repeat the "
-        "request with `?confirm=` and the word in the problem's member `confirm`.",
+        "request with `?confirm=` and the word in the problem's member `confirm`, or, for these figures alone, its "
+        "`token`.",
     )
     RATE_LIMITED = (
         429,
@@ -273,6 +274,6 @@ class RefusalError(Exception):
     """
 
     kind: ClassVar[ProblemKind]
-    retry_after_s: ClassVar[float | None] = None
+    retry_after_s: float | None = None
     hint: ClassVar[str] = ""
     members: Mapping[str, Any] = {}

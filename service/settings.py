@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from accounting.plans.written_numbers import read_as
 from service.connections import ConnectionSettings
+from service.environment import PREFIX, FromEnvironment
 
 PersonRole = Literal["viewer", "auditor", "admin"]
 """Roles of people who sign in at a provider."""
@@ -33,24 +32,15 @@ def set_operators_aside() -> dict[str, str]:
     return {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(prefixes)}
 
 
-class RemoteSecrets(BaseSettings):
+class RemoteSecrets(FromEnvironment):
     """The secrets of the remote endpoint, from the environment."""
-
-    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     remote_api_key: SecretStr | None = None
     """Sent to a remote endpoint as a bearer token."""
 
 
-class EmbeddingSettings(BaseSettings):
+class EmbeddingSettings(FromEnvironment):
     """The embedding model. A class of its own for programs that embed texts without opening a database."""
-
-    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _read_number(cls, written: object, info: ValidationInfo) -> object:
-        return read_as(cls.model_fields[info.field_name or ""].annotation, written)
 
     embedding_model: str = ""
     """Model that embeds exemplars and questions: a folder, or NAME or NAME@REVISION on the Hugging Face Hub, of a
@@ -93,10 +83,10 @@ class Settings(EmbeddingSettings):
     """They also warn when a task's answers will run out within this number of days; 0: never."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
-    problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")
+    problem_base: str = "/problems/"
     """Beginning of the `type` of a problem; the problem's name follows. The service explains problems at `/problems/`.
     Set another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
-    mcp_hosts: list[str] = ["127.0.0.1:*", "localhost:*", "[::1]:*"]
+    mcp_hosts: list[str] = Field(default=["127.0.0.1:*", "localhost:*", "[::1]:*"])
     """Host names by which agents reach `/mcp`, as JSON; `:*` stands for any port: `["dp-icl.example.org"]`."""
     sanitizer_words: int = Field(default=0, ge=0, le=21_000)
     """Number of English words that `/v1/sanitize` knows, such as 3000, and at least 50; 0 switches it off. They are
@@ -117,7 +107,7 @@ class Settings(EmbeddingSettings):
     """The dashboard's client secret at the provider."""
     oidc_client_secret_file: Path | None = None
     """A file that holds the client secret instead, such as a mounted secret."""
-    oidc_roles: dict[str, dict[str, PersonRole]] = {}
+    oidc_roles: dict[str, dict[str, PersonRole]] = Field(default={}, examples=[{"groups": {"budget-owners": "admin"}}])
     """Role by claim and value of the claim, as JSON: `{"groups": {"budget-owners": "admin"}}`. A claim within another
     is a path, such as `realm_access.roles` or, of objects in a list, `groups.name`; a dot in a name is written `\\\\.`.
     A person with several roles gets the most privileged one; a person without a role in the ID token is looked up in
@@ -174,6 +164,29 @@ class Settings(EmbeddingSettings):
                 raise ValueError("DPICL_OIDC_ISSUER must begin with https://, or be on this machine")
         return self
 
+    @field_validator("database_url", "text_epsilon_cap", mode="before")
+    @classmethod
+    def _is_not_empty(cls, written: object) -> object:
+        if isinstance(written, str) and not written.strip():  # neither another ledger nor no cap by oversight
+            raise ValueError("it is empty: give it a value, or unset it")
+        return written
+
+    @field_validator("problem_base")
+    @classmethod
+    def _base_is_a_path_or_an_address(cls, base: str) -> str:
+        if not re.fullmatch(r"(https?:/)?/([!-.0-~][!-~]*)?", base):
+            raise ValueError(
+                "write a path such as /problems/, or an address such as https://docs.example.org/problems#"
+            )
+        return base
+
+    @field_validator("mcp_hosts")
+    @classmethod
+    def _hosts_are_names(cls, hosts: list[str]) -> list[str]:
+        if wrong := [host for host in hosts if not re.fullmatch(r"[^\s/@]+", host)]:
+            raise ValueError(f"{wrong[0]!r} is not a host's name: write it without https:// and a path")
+        return hosts
+
     @field_validator("sanitizer_words")
     @classmethod
     def _words_are_enough(cls, words: int) -> int:
@@ -196,10 +209,12 @@ _CLIENT = ("DPICL_URL", "DPICL_API_KEY", "DPICL_SOURCE_URL")
 """Variables of options of commands."""
 _SERVICE_LINK = re.compile(r"DPICL_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """Variables that Kubernetes sets in every pod of a namespace that has a Service named ``dpicl...``."""
+_ALMOST = 0.9
+"""How alike a variable that does not begin with ``DPICL_`` and a setting are, if it is mistyped (``DPIC_...``)."""
 
 
 class UnknownSettingError(ValueError):
-    """A variable of the environment looks like a setting, and has another name than each."""
+    """A variable of the environment looks like a setting, and has another name than each, or another's."""
 
 
 def setting_names() -> tuple[str, ...]:
@@ -209,16 +224,22 @@ def setting_names() -> tuple[str, ...]:
 
 
 def check_setting_names() -> None:
-    """Refuse variables that begin with ``DPICL_`` and name no setting: a mistyped one would be ignored.
+    """Refuse variables that seem to be settings, and name none or the same one twice: one would be ignored.
 
     Raises:
         UnknownSettingError: there is one; the message names the setting that may be meant, and no value.
     """
     known = setting_names()
+    spellings: dict[str, str] = {}
     for name in sorted(os.environ):
         upper = name.upper()
-        if not upper.startswith("DPICL_") or upper in known or _SERVICE_LINK.fullmatch(upper):
+        if upper in known and (twice := spellings.setdefault(upper, name)) != name:
+            raise UnknownSettingError(f"{twice} and {name} are the same setting: unset one of them")
+        if upper in known or _SERVICE_LINK.fullmatch(upper):
             continue
-        meant = get_close_matches(upper, known, n=1)
-        advice = f"did you mean {meant[0]}?" if meant else "correct its name, or unset it."
-        raise UnknownSettingError(f"{name} is not a setting: {advice} docs/reference/settings.md lists all")
+        begins = upper.startswith(PREFIX)
+        meant = get_close_matches(upper, known, n=1, cutoff=0.6 if begins else _ALMOST)
+        if begins or meant:
+            advice = f"did you mean {meant[0]}?" if meant else "correct its name, or unset it."
+            shown = name if name.isprintable() else ascii(name)
+            raise UnknownSettingError(f"{shown} is not a setting: {advice} docs/reference/settings.md lists all")

@@ -27,17 +27,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.getplugin("_cov").cov_controller.cov.stop()
 
 
-SHARED = {"vllm": 1, "service": 2, "browser": 1}
-"""Markers of tests for a few processes, with the number of processes: more would fight for cores and memory."""
+VLLM = "vllm"
+"""Marker of tests for one test process: two language models would fight for cores and memory."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import modules that ``-m "not MARKER"`` leaves out whole: torch takes seconds in each process."""
+    """Do not import modules that ``-m`` leaves out whole: torch takes seconds in each process."""
     wanted = config.option.markexpr
+    chosen = re.match(r"\((\w+(?: or \w+)*)\)", wanted)
     left_out = [] if " or " in wanted else re.findall(r"\bnot (\w+)", wanted)
-    if collection_path.suffix != ".py" or not left_out:
+    if not collection_path.match("test_*.py") or not (chosen or left_out):
         return None
-    marked = re.search(r"^pytestmark = (.*)", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
+    text = collection_path.read_text(encoding="utf-8")
+    if chosen:
+        return None if set(re.findall(r"mark\.(\w+)", text)) & set(chosen[1].split(" or ")) else True
+    marked = re.search(r"^pytestmark = (.*)", text, re.MULTILINE)
     return True if marked and set(re.findall(r"mark\.(\w+)", marked[1])) & set(left_out) else None
 
 
@@ -48,20 +52,16 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist's hook reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group tests for ``--dist loadgroup``, by file or for a few processes, with the longest groups first."""
+    """Group tests for ``--dist loadgroup``, by file or for vLLM's one process, with the longest groups first."""
     groups: dict[str, list[pytest.Item]] = {}
-    turns: dict[str, dict[str, int]] = {name: {} for name in SHARED}
     for item in items:
-        group = file = item.nodeid.partition("::")[0]
-        for name, processes in SHARED.items():
-            if item.get_closest_marker(name):
-                group = f"{name} {turns[name].setdefault(file, len(turns[name])) % processes}"
+        group = VLLM if item.get_closest_marker(VLLM) else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
         groups.setdefault(group, []).append(item)
 
     def rank(name: str) -> tuple[bool, ...]:
         marked = (any(item.get_closest_marker(mark) for item in groups[name]) for mark in ("lengthy", "slow"))
-        return name.partition(" ")[0] not in SHARED, *(not one for one in marked)
+        return name != VLLM, *(not one for one in marked)
 
     items[:] = [item for name in sorted(groups, key=rank) for item in groups[name]]
 

@@ -6,7 +6,6 @@ whole life. A signed plan names the cohorts that it draws on, and takes its (ε,
 
 import hashlib
 import re
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +31,7 @@ from accounting.ledger.dialects import reading
 from accounting.ledger.entries import SEPARATOR, entry, parts
 from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanRetired, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
-from accounting.ledger.tables import budgets, charges, cohorts, plans, retirements, tasks
+from accounting.ledger.tables import LOST, OPEN, budgets, charges, cohorts, plans, retirements, tasks
 
 _ADDRESS = re.compile(
     r"(?P<knowledge_base>[^@#]+)\.(?P<task>[^.@#]+)(?P<topic>#[^@#]+)?(?:@(?P<version>[1-9][0-9]{0,8}))?"
@@ -126,8 +125,8 @@ class SignedTask:
 class TaskStatus:
     """The use of a task, or of one of its topics.
 
-    ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state. Of a ``retired`` plan, none are
-    left.
+    ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state, and ``fell_back`` the releases
+    that show a fallback. Of a ``retired`` plan, none are left.
     """
 
     address: str
@@ -138,6 +137,7 @@ class TaskStatus:
     charged: int
     left: int
     states: Mapping[str, int]
+    fell_back: int = 0
     retired: bool = False
 
 
@@ -420,8 +420,8 @@ class Budgets:
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
         """Every signed plan of a knowledge base, oldest first."""
         with reading(self._database) as connection:
-            ids = connection.execute(plans_of(knowledge_base).with_only_columns(plans.c.id)).scalars()
-            return [_read_plan(connection, plans.c.id == plan_id) for plan_id in ids.all()]
+            signed = connection.execute(plans_of(knowledge_base).with_only_columns(plans.c.id, plans.c.digest))
+            return [self._read(connection, *which) for which in signed.all()]
 
     def task(self, task_address: str, *, even_retired: bool = False) -> SignedTask:
         """The task at an address: ``knowledge_base.task`` in the newest plan that has it, or ``...@version``.
@@ -445,12 +445,15 @@ class Budgets:
                 raise _unknown(connection, task_address, knowledge_base)
             if row.retired and not even_retired:
                 raise errors.PlanRetiredError(knowledge_base, row.version)
-            # A plan never changes, and its digest identifies it, even after a restore changed numbers.
-            which = (row.plan_id, row.digest)
-            if which not in self._plans_read:
-                self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
-            plan, (task, topic) = self._plans_read[which], parts(name)
+            plan, (task, topic) = self._read(connection, row.plan_id, row.digest), parts(name)
             return SignedTask(row.id if row.name == name else None, task, row.answers, plan, topic)
+
+    def _read(self, connection: sa.Connection, plan_id: int, digest: str) -> SignedPlan:
+        """A plan, read once: it never changes, and its digest identifies it, even after a restore changed numbers."""
+        which = (plan_id, digest)
+        if which not in self._plans_read:
+            self._plans_read[which] = _read_plan(connection, plans.c.id == plan_id)
+        return self._plans_read[which]
 
     def on_topic(self, task: SignedTask, topic: str) -> SignedTask:
         """One topic of a task, to which a question on it is charged.
@@ -466,26 +469,17 @@ class Budgets:
         Raises:
             UnknownBudgetError: no such knowledge base.
         """
-        for status in self.statuses():
-            if status.knowledge_base == knowledge_base:
-                return status
-        raise unknown_budget(knowledge_base)
+        with reading(self._database) as connection:
+            lifetime = connection.execute(budget_of(knowledge_base)).first()
+            if lifetime is None:
+                raise unknown_budget(knowledge_base)
+            return _status(connection, lifetime)
 
     def statuses(self) -> list[BudgetStatus]:
         """Every knowledge base's budget with its tasks, by name and version."""
         with reading(self._database) as connection:
             lifetimes = connection.execute(sa.select(budgets).order_by(budgets.c.knowledge_base)).all()
-            states = charges_by_state(connection)
-            return [_status(connection, lifetime, states) for lifetime in lifetimes]
-
-
-def charges_by_state(connection: sa.Connection) -> dict[int, Counter[str]]:
-    """The number of charges in each state, by id of the task."""
-    counted: dict[int, Counter[str]] = defaultdict(Counter)
-    by_state = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
-    for task_id, state, number in connection.execute(by_state):
-        counted[task_id][state] = number
-    return counted
+            return [_status(connection, lifetime) for lifetime in lifetimes]
 
 
 def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) -> errors.LedgerError:
@@ -500,10 +494,7 @@ def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) 
     return errors.UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
 
 
-def _status(
-    connection: sa.Connection, row: sa.Row[tuple[object, ...]], states: dict[int, Counter[str]]
-) -> BudgetStatus:
-    ordered = _tasks_of(row.knowledge_base).order_by(plans.c.version, tasks.c.id)
+def _status(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> BudgetStatus:
     statuses = tuple(
         TaskStatus(
             address=address(row.knowledge_base, task.name, task.version),
@@ -513,13 +504,19 @@ def _status(
             answers=task.answers,
             charged=task.charged,
             left=0 if task.retired else task.answers - task.charged,
+            fell_back=task.fell_back,
             retired=bool(task.retired),
-            states={state: states[task.id][state] for state in ("charged", "released", "voided", "lost")},
+            states={
+                "charged": task.open,
+                "released": task.made - task.voided - task.open - task.lost,
+                "voided": task.voided,
+                "lost": task.lost,
+            },
         )
-        for task in connection.execute(ordered)
+        for task in connection.execute(_TASKS_NOW, {"of": row.knowledge_base})
     )
     group = group_of(connection, row.knowledge_base)
-    of_cohorts = statuses_of(connection, row.knowledge_base)
+    of_cohorts = statuses_of(connection, row.knowledge_base, group)
     return BudgetStatus(row.knowledge_base, of_cohorts, statuses, group.name if group else None)
 
 
@@ -530,6 +527,18 @@ def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
 # What every query executes is built once: SQLAlchemy takes longer to build such a statement than SQLite to execute it.
 _RETIRED = sa.exists().where(retirements.c.plan_id == tasks.c.plan_id)
 _TASKS = sa.select(tasks, plans.c.version, plans.c.digest, _RETIRED.label("retired")).join(plans)
+# Both are grouped before they are joined, or SQLite may count them among all charges of a task.
+_OPEN, _LOST = (
+    sa.select(charges.c.task_id, sa.func.count().label("number")).where(state).group_by(charges.c.task_id).subquery()
+    for state in (OPEN, LOST)
+)
+_TASKS_NOW = (
+    _TASKS.outerjoin(_OPEN, _OPEN.c.task_id == tasks.c.id)
+    .outerjoin(_LOST, _LOST.c.task_id == tasks.c.id)
+    .add_columns(*(sa.func.coalesce(one.c.number, 0).label(name) for one, name in ((_OPEN, "open"), (_LOST, "lost"))))
+    .where(plans.c.knowledge_base == sa.bindparam("of"))
+    .order_by(plans.c.version, tasks.c.id)
+)
 _WITHIN = sa.func.substr(tasks.c.name, 1, sa.bindparam("length", type_=sa.Integer)) == sa.bindparam("within")
 _TASKS_NAMED = _TASKS.where(
     plans.c.knowledge_base == sa.bindparam("of"), sa.or_(tasks.c.name == sa.bindparam("named"), _WITHIN)

@@ -36,7 +36,7 @@ from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, 
 from accounting.ledger.groups import Groups
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
-from accounting.ledger.tables import charges, idempotency_keys, plans, releases, retirements, tasks
+from accounting.ledger.tables import OPEN, charges, idempotency_keys, plans, releases, retirements, tasks
 from accounting.ledger.witness import Witness
 
 
@@ -84,6 +84,7 @@ class InFlight:
     """Another caller holds an open charge for the same query: wait and ask again. It is given up at ``until``."""
 
     charge_id: str
+    since: datetime
     until: datetime
 
 
@@ -191,16 +192,19 @@ class Ledger:
             _lock(connection, task.id)
             if idempotency_key is not None:
                 self._bind(connection, task, query_digest, key_id, idempotency_key)
-            stored, twin = _present(connection, task, query_digest, lock=True)
-            if found := self._settles(stored, twin):
-                return found
-            if connection.execute(_IS_RETIRED, {"plan": task.plan.id}).first() is not None:
-                raise PlanRetiredError(task.knowledge_base, task.version)
-            now = self._clock()
-            gone = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
-            left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
-            if left is None:
-                raise AnswersExhaustedError(task)
+            now, gone = self._clock(), list[ChargeLost]()
+            spend = {"task": task.id, "digest": query_digest}
+            left = connection.execute(_SPEND, spend).scalar_one_or_none()
+            if left is None:  # seldom: the reasons are looked for only then
+                stored, twin = _present(connection, task, query_digest, lock=True)
+                if found := self._settles(stored, twin):
+                    return found
+                if connection.execute(_IS_RETIRED, {"plan": task.plan.id}).first() is not None:
+                    raise PlanRetiredError(task.knowledge_base, task.version)
+                gone = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
+                left = connection.execute(_SPEND, spend).scalar_one_or_none()
+                if left is None:
+                    raise AnswersExhaustedError(task)
             count_charge(connection, key_id)
             charged = Charged(str(uuid.uuid4()), now + lease, left)
             row = {
@@ -220,7 +224,11 @@ class Ledger:
         """The result for a caller without a new charge, if any. A release stands even while a later charge is open."""
         if stored is not None:
             return stored
-        return twin if twin is not None and self._clock() < twin.until else None
+        return twin if twin is not None and self._is_held(twin) else None
+
+    def _is_held(self, charge: InFlight) -> bool:
+        """Whether its holder may still be at work. What was charged in the future, a clock that was wrong charged."""
+        return charge.since - self._lease <= self._clock() < charge.until
 
     def _bind(
         self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
@@ -255,12 +263,13 @@ class Ledger:
         with self._database.begin() as connection:
             now = self._clock()
             charge = _locked(connection, charge_id)  # two holders of one query take turns
-            first = _released(connection, charge.task_id, charge.query_digest)
-            if first is not None and charge.state in ("charged", "lost"):
+            settle = {"charge": charge_id, "now": now, "task": charge.task_id, "digest": charge.query_digest}
+            if connection.execute(_SETTLE, settle).rowcount != 1:
+                first = _released(connection, charge.task_id, charge.query_digest)
+                if first is None or charge.state not in ("charged", "lost"):
+                    raise _refusal(connection, charge_id, "released")
                 trail.append(connection, now, *lose(connection, charges.c.id == charge_id, now))
                 return first
-            if connection.execute(_SETTLE, {"charge": charge_id, "now": now}).rowcount != 1:
-                raise _refusal(connection, charge_id, "released")
             release = Release(str(uuid.uuid4()), charge_id, address_of(charge), plain, now)
             row = {
                 "id": release.id,
@@ -313,9 +322,9 @@ class Ledger:
         return {topic: left for name, topic, left in named if name == task.name and topic is not None}
 
     def expire_leases(self) -> int:
-        """Mark every charge whose lease ran out as lost; returns their number. They stay spent: this is for display."""
+        """Mark every charge without a holder as lost; returns their number. They stay spent: this is for display."""
         now = self._clock()
-        dead = sa.and_(charges.c.state == "charged", charges.c.lease_until <= now)
+        dead = sa.and_(OPEN, sa.or_(charges.c.lease_until <= now, charges.c.created_at > now + self._lease))
         with reading(self._database) as connection:  # most often there is none, and nothing to lock
             if connection.execute(sa.select(charges.c.id).where(dead).limit(1)).first() is None:
                 return 0
@@ -380,23 +389,33 @@ _CHARGE = _CHARGES.where(charges.c.id == sa.bindparam("charge"))
 _RELEASED = RELEASES.where(
     releases.c.task_id == sa.bindparam("task"), releases.c.query_digest == sa.bindparam("digest")
 )
-_OPEN_CHARGE = sa.select(charges.c.id, charges.c.lease_until).where(
+_OPEN_HERE = (
     charges.c.task_id == sa.bindparam("task"),
     charges.c.query_digest == sa.bindparam("digest"),
-    charges.c.state == "charged",
+    OPEN,
 )
+_OPEN_CHARGE = sa.select(charges.c.id, charges.c.created_at, charges.c.lease_until).where(*_OPEN_HERE)
 _OPEN_CHARGE_LOCKED = _OPEN_CHARGE.with_for_update(key_share=True)
 _LOCK = sa.select(tasks.c.id).where(tasks.c.id == sa.bindparam("task")).with_for_update(key_share=True)
 _IS_RETIRED = sa.select(retirements.c.plan_id).where(retirements.c.plan_id == sa.bindparam("plan"))
+_IS_RELEASED = sa.exists().where(
+    releases.c.task_id == sa.bindparam("task"), releases.c.query_digest == sa.bindparam("digest")
+)
 _SPEND = (
     sa.update(tasks)
-    .where(tasks.c.id == sa.bindparam("task"), tasks.c.charged < tasks.c.answers)
+    .where(
+        tasks.c.id == sa.bindparam("task"),
+        tasks.c.charged < tasks.c.answers,
+        ~sa.exists().where(*_OPEN_HERE),
+        ~_IS_RELEASED,
+        ~sa.exists().where(retirements.c.plan_id == tasks.c.plan_id),
+    )
     .values(charged=tasks.c.charged + 1)
     .returning(tasks.c.answers - tasks.c.charged)
 )
 _SETTLE = (
     sa.update(charges)
-    .where(charges.c.id == sa.bindparam("charge"), charges.c.state.in_(["charged", "lost"]))
+    .where(charges.c.id == sa.bindparam("charge"), charges.c.state.in_(["charged", "lost"]), ~_IS_RELEASED)
     .values(state="released", settled_at=sa.bindparam("now"))
 )
 _ADD_CHARGE = sa.insert(charges)
@@ -419,7 +438,7 @@ def _present(
     query = {"task": task.id, "digest": query_digest}
     twin = connection.execute(_OPEN_CHARGE_LOCKED if lock else _OPEN_CHARGE, query).first()
     stored = _released(connection, task.id, query_digest)
-    return stored, InFlight(twin.id, twin.lease_until) if twin else None
+    return stored, InFlight(twin.id, twin.created_at, twin.lease_until) if twin else None
 
 
 def _released(connection: sa.Connection, task_id: int | None, query_digest: bytes) -> Release | None:
@@ -445,7 +464,7 @@ def _locked(connection: sa.Connection, charge_id: str) -> sa.Row[Any]:
 
 def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime) -> list[ChargeLost]:
     """Mark open charges as lost, within the caller's transaction; returns the events to append to the trail."""
-    lost = sa.update(charges).where(which, charges.c.state == "charged").values(state="lost", settled_at=now)
+    lost = sa.update(charges).where(which, OPEN).values(state="lost", settled_at=now)
     ids = connection.execute(lost.returning(charges.c.id)).scalars().all()
     found = connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id))
     return [ChargeLost(charge=row.id, task=address_of(row)) for row in found]
@@ -453,8 +472,7 @@ def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime
 
 def give_back(connection: sa.Connection, charge_id: str, now: datetime) -> bool:
     """Void a charge if it is open, within the caller's transaction; returns whether it was."""
-    is_open = sa.and_(charges.c.id == charge_id, charges.c.state == "charged")
-    void = sa.update(charges).where(is_open).values(state="voided", settled_at=now)
+    void = sa.update(charges).where(charges.c.id == charge_id, OPEN).values(state="voided", settled_at=now)
     charge = connection.execute(void.returning(charges.c.task_id, charges.c.key_id)).first()
     if charge is not None:
         connection.execute(sa.update(tasks).where(tasks.c.id == charge.task_id).values(charged=tasks.c.charged - 1))

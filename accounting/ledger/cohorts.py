@@ -18,7 +18,7 @@ from accounting.ledger.clock import Clock
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError, UnknownBudgetError
 from accounting.ledger.events import CohortClosed, CohortOpened, KnowledgeBaseArchived, Particulars
-from accounting.ledger.promised import Row, charged_to, group_of, left_by, plans_of
+from accounting.ledger.promised import Row, charged_to, group_of, left_by, promises_of
 from accounting.ledger.tables import budgets, cohorts, groups
 
 
@@ -248,10 +248,10 @@ def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> 
     return cohort
 
 
-def statuses_of(connection: sa.Connection, knowledge_base: str) -> tuple[CohortStatus, ...]:
-    """The budgets of a knowledge base's cohorts, in order."""
+def statuses_of(connection: sa.Connection, knowledge_base: str, group: Row | None) -> tuple[CohortStatus, ...]:
+    """The budgets of a knowledge base's cohorts, in order; ``group`` is the group that it is in."""
     standing = cohorts_of(connection, knowledge_base).values()
-    amounts = _amounts(connection, knowledge_base, standing, group_of(connection, knowledge_base))
+    amounts = _amounts(connection, knowledge_base, standing, group)
     found = []
     for one in standing:
         promised, free = amounts[one.number]
@@ -267,7 +267,7 @@ def _amounts(
     The part of a group's budget that its other knowledge bases leave limits each cohort by itself: the group pays for
     the cohort that promises most.
     """
-    signed = connection.execute(plans_of(knowledge_base)).all()
+    signed = connection.execute(promises_of(knowledge_base)).all()
     lifetimes = {one.number: (one.epsilon, one.delta) for one in standing}
     if group is not None:
         shared = left_by(connection, group, without=knowledge_base)

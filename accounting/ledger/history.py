@@ -1,9 +1,8 @@
-"""The history of a ledger's budgets: releases, and answers charged per day.
+"""The history of a ledger's budgets: releases, and answers charged per day, as the database counted them.
 
 Everything here is public: it shows nothing of queries, and the ledger knows nothing of exemplars.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -15,7 +14,7 @@ from accounting.ledger.charges import RELEASES, Release, release_of
 from accounting.ledger.dialects import reading
 from accounting.ledger.entries import SEPARATOR
 from accounting.ledger.errors import LedgerError
-from accounting.ledger.tables import charges, plans, releases, tasks
+from accounting.ledger.tables import charges_by_day, charges_by_minute, plans, releases, tasks
 
 
 class UnknownCursorError(LedgerError):
@@ -33,7 +32,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Minute:
-    """The number of a task's answers spent within a minute, without voided ones, and the time of the last of them."""
+    """The number of a task's answers spent within a minute, without voided ones, and the time of the last charge."""
 
     last: datetime
     task: str
@@ -68,8 +67,6 @@ class History:
 
     def __init__(self, database: sa.Engine) -> None:
         self._database = database
-        self._day = _period(database.dialect.name, "%Y-%m-%d", "YYYY-MM-DD")
-        self._minute = _period(database.dialect.name, "%Y-%m-%d %H:%M", "YYYY-MM-DD HH24:MI")
 
     def releases(
         self,
@@ -91,78 +88,74 @@ class History:
             UnknownCursorError: no release has the id ``after``.
         """
         when, name = releases.c.created_at, releases.c.id
-        query = RELEASES.where(*_of(knowledge_base, task)).order_by(when.desc(), name.desc()).limit(limit)
+        page = sa.select(when, name).order_by(when.desc(), name.desc()).limit(limit)
         with reading(self._database) as connection:
             if after is not None:
                 last = connection.execute(sa.select(when, name).where(name == after)).first()
                 if last is None:
                     raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
-                query = query.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
-            return [release_of(row) for row in connection.execute(query)]
+                page = page.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
+            pages = [page]
+            if knowledge_base is not None or task is not None:  # a page of each task, from an index
+                answered = _ANSWERED.where(*_of(knowledge_base, task))
+                pages = [page.where(releases.c.task_id == task_id) for task_id in connection.scalars(answered).all()]
+            found = sorted((tuple(row) for one in pages for row in connection.execute(one)), reverse=True)
+            # Of releases of one moment the database knows the order.
+            ids = [this for at, this in found if at >= found[:limit][-1][0]]
+            chosen = RELEASES.where(name.in_(ids)).order_by(when.desc(), name.desc()).limit(limit)
+            return [release_of(row) for row in connection.execute(chosen)]
 
-    def charges_per_day(self, *, knowledge_base: str | None = None, since: datetime | None = None) -> list[Day]:
+    def charges_per_day(self, *, knowledge_base: str | None = None, since: date = date.min) -> list[Day]:
         """Answers spent per day and task, by day and then by task.
 
         Args:
             knowledge_base: the only knowledge base to count; None: all.
-            since: time of the first charges to count; None: all.
+            since: the first day to count.
         """
-        rows = self._charged(self._day, _TASK, knowledge_base, since)
-        return [Day(date.fromisoformat(row.period), address_of(row), row.answers) for row in rows]
+        counted = self._counted(_DAYS, knowledge_base, since)
+        return [Day(date.fromisoformat(row.period), task, row.answers) for task, row in counted]
 
-    def charges_per_minute(self, *, knowledge_base: str | None = None, since: datetime) -> list[Minute]:
+    def charges_per_minute(self, *, knowledge_base: str | None = None, since: date) -> list[Minute]:
         """Answers spent per minute and task, by minute and then by task.
 
         Args:
             knowledge_base: the only knowledge base to count; None: all.
-            since: time of the first charges to count.
+            since: the first day to count.
         """
-        rows = self._charged(self._minute, _TASK, knowledge_base, since)
-        return [Minute(row.last, address_of(row), row.answers) for row in rows]
+        counted = self._counted(_MINUTES, knowledge_base, since)
+        return [Minute(row.last_at, task, row.answers) for task, row in counted]
 
-    def usage(self, *, knowledge_base: str | None = None, since: datetime) -> list[Use]:
-        """Answers spent per day, task and key, by day; only charges at or after ``since``.
+    def usage(self, *, knowledge_base: str | None = None, since: date) -> list[Use]:
+        """Answers spent per day, task and key, by day.
 
         Args:
             knowledge_base: the only knowledge base to count; None: all.
-            since: time of the first charges to count.
+            since: the first day to count.
         """
-        rows = self._charged(self._day, (*_TASK, charges.c.key_id), knowledge_base, since)
-        return [Use(date.fromisoformat(row.period), address_of(row), row.key_id, row.answers) for row in rows]
+        counted = self._counted(_USES, knowledge_base, since)
+        return [Use(date.fromisoformat(row.period), task, row.key_id, row.answers) for task, row in counted]
 
-    def _charged(
-        self,
-        period: sa.ColumnElement[str],
-        by: Sequence[sa.Column[Any]],
-        knowledge_base: str | None,
-        since: datetime | None,
-    ) -> Sequence[sa.Row[Any]]:
-        """Answers spent per period and ``by``, in this order."""
-        columns = (period.label("period"), *by)
-        recent = () if since is None else (charges.c.created_at >= since,)
-        query: sa.Select[Any] = (
-            sa.select(*columns, sa.func.count().label("answers"), sa.func.max(charges.c.created_at).label("last"))
-            .select_from(charges.join(tasks).join(plans))
-            .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)
-            .group_by(*columns)
-            .order_by(*columns)
-        )
-        with reading(self._database) as connection:
-            return connection.execute(query).all()
+    def fallbacks(self, *, knowledge_base: str | None = None) -> list[Fallbacks]:
+        """The number of fallbacks by task; their callers' answers showed each.
 
-    def fallbacks(self, *, knowledge_base: str) -> list[Fallbacks]:
-        """The number of fallbacks by task; their callers' answers showed each."""
-        fell_back = releases.c.answer["fallback"].as_boolean()
-        query = (
-            sa.select(*_TASK, sa.func.count().label("all"), sa.func.count().filter(fell_back).label("fallbacks"))
-            .select_from(releases.join(tasks).join(plans))
-            .where(fell_back.is_not(None), *_of(knowledge_base, None))
-            .group_by(*_TASK)
-            .order_by(*_TASK)
-        )
+        Args:
+            knowledge_base: the only knowledge base to count; None: all.
+        """
         with reading(self._database) as connection:
-            rows = connection.execute(query).all()
-        return [Fallbacks(address_of(row), row.all, row.fallbacks) for row in rows]
+            rows = connection.execute(_FALLBACKS.where(*_of(knowledge_base, None)))
+            return [Fallbacks(address_of(row), row.shown, row.fell_back) for row in rows]
+
+    def _counted(
+        self, counts: sa.Select[Any], knowledge_base: str | None, since: date
+    ) -> list[tuple[str, sa.Row[Any]]]:
+        """Pairs (address of a task, counts of a period), by period and then by knowledge base, task and version."""
+        with reading(self._database) as connection:
+            named = connection.execute(_NAMED.where(*_of(knowledge_base, None)))
+            places = {row.id: (place, address_of(row)) for place, row in enumerate(named)}
+            chosen = {"tasks": list(places), "since": since.isoformat()}
+            rows = connection.execute(counts, chosen).all()
+        rows = sorted(rows, key=lambda row: (row.period, places[row.task_id][0]))
+        return [(places[row.task_id][1], row) for row in rows]
 
 
 def midnight(day: date) -> datetime:
@@ -171,6 +164,24 @@ def midnight(day: date) -> datetime:
 
 
 _TASK = (plans.c.knowledge_base, tasks.c.name, plans.c.version)
+
+
+_NAMED = sa.select(tasks.c.id, *_TASK).select_from(tasks.join(plans)).order_by(*_TASK)
+
+
+def _by_period(period: sa.Column[str], *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Counts of a table by task and period, in the order of its key, for given tasks and from a period on."""
+    task = period.table.c.task_id
+    named = task.in_(sa.bindparam("tasks", expanding=True)), period >= sa.bindparam("since")
+    return sa.select(task, period.label("period"), *columns).where(*named, period.table.c.answers > 0)
+
+
+_DAY, _ANSWERS = charges_by_day.c.day, charges_by_day.c.answers
+_DAYS = _by_period(_DAY, sa.func.sum(_ANSWERS).label("answers")).group_by(charges_by_day.c.task_id, _DAY)
+_USES = _by_period(_DAY, charges_by_day.c.key_id, _ANSWERS).order_by(*charges_by_day.primary_key)
+_MINUTES = _by_period(charges_by_minute.c.minute, charges_by_minute.c.answers, charges_by_minute.c.last_at)
+_ANSWERED = sa.select(tasks.c.id).select_from(tasks.join(plans)).where(tasks.c.made > 0)
+_FALLBACKS = _NAMED.add_columns(tasks.c.shown, tasks.c.fell_back).where(tasks.c.shown > 0)
 
 
 def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[bool]]:
@@ -184,10 +195,3 @@ def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[b
         if version:
             conditions.append(sa.cast(plans.c.version, sa.Text) == version)
     return conditions
-
-
-def _period(dialect: str, sqlite: str, postgresql: str) -> sa.ColumnElement[str]:
-    """The UTC day or minute of a charge, as ISO text."""
-    if dialect == "sqlite":
-        return sa.func.strftime(sqlite, charges.c.created_at, type_=sa.Text)  # stored in UTC
-    return sa.func.to_char(sa.func.timezone("UTC", charges.c.created_at), postgresql, type_=sa.Text)

@@ -19,6 +19,11 @@ def plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
     return sa.select(plans).where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version)
 
 
+def promises_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
+    """A query for what these plans promise, and to which cohorts, without their documents."""
+    return plans_of(knowledge_base).with_only_columns(plans.c.epsilon, plans.c.delta, plans.c.cohorts)
+
+
 def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
     """The budget that each plan promises that names a cohort."""
     return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
@@ -46,5 +51,5 @@ def members_of(connection: sa.Connection, group: str) -> list[str]:
 def left_by(connection: sa.Connection, group: Row, without: str | None = None) -> Pair:
     """The part of a group's budget that its knowledge bases leave, or all of them but the one named."""
     others = [name for name in members_of(connection, group.name) if name != without]
-    paid = [most_paid(connection.execute(plans_of(name)).all()) for name in others]
+    paid = [most_paid(connection.execute(promises_of(name)).all()) for name in others]
     return rest((group.epsilon, group.delta), paid)[1]

@@ -1,18 +1,20 @@
-"""The ledger's tables, and the database triggers that keep history as it was written.
+"""The ledger's tables, and the database triggers that keep history as it was written, and count it.
 
 A group has knowledge bases, a knowledge base has cohorts, plans are charged to cohorts, a plan holds tasks, a task
 counts charges, a charge becomes at most one release. What was signed, charged or released is never changed or deleted:
 the code has no path that does, and :data:`GUARDS` make the database refuse one (a slip in a script, a later migration).
 They do not stop the database's owner.
+
+Reports read counts, which :data:`COUNTS` make the database keep in the transaction of what is counted. A replay counts
+anew (:mod:`accounting.replay.books`).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import sqlalchemy as sa
+
+from accounting.ledger.triggers import Count, Guard, create_with
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
@@ -157,9 +159,16 @@ tasks = sa.Table(
     sa.Column("name", sa.String(200), nullable=False, comment="of one of its topics, with that after #"),
     sa.Column("answers", sa.Integer, nullable=False, comment="how many answers the plan's noise was calibrated for"),
     sa.Column("charged", sa.Integer, nullable=False, server_default="0", comment="charges that are not voided"),
+    # For reports; beside the enforcing counter, which a restore may set to `answers`.
+    sa.Column("made", sa.BigInteger, nullable=False, server_default="0", comment="charges ever made"),
+    sa.Column("voided", sa.BigInteger, nullable=False, server_default="0", comment="charges that are voided"),
+    sa.Column(
+        "shown", sa.BigInteger, nullable=False, server_default="0", comment="releases that show a fallback or none"
+    ),
+    sa.Column("fell_back", sa.BigInteger, nullable=False, server_default="0", comment="releases that show a fallback"),
     sa.UniqueConstraint("plan_id", "name"),
     sa.CheckConstraint("charged >= 0 AND charged <= answers", name="charged_within_answers"),
-    comment="A plan's tasks and the counter that enforces each.",
+    comment="A plan's tasks, the counter that enforces each, and counts of their charges and releases.",
 )
 
 charges = sa.Table(
@@ -183,8 +192,17 @@ charges = sa.Table(
         postgresql_where=sa.text("state = 'charged'"),
     ),
     sa.Index(None, "task_id", "created_at"),
+    sa.Index(
+        "ix_charges_lost",
+        "task_id",
+        sqlite_where=sa.text("state = 'lost'"),
+        postgresql_where=sa.text("state = 'lost'"),
+    ),
     comment="One answer's durable cost each; at most one open charge per task and query.",
 )
+
+OPEN, LOST = (charges.c.state == sa.literal_column(f"'{state}'") for state in ("charged", "lost"))
+"""Conditions that have an index. The state is written out: SQLite plans a statement anew for each value of it."""
 
 releases = sa.Table(
     "releases",
@@ -197,6 +215,7 @@ releases = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Index(None, "task_id", "query_digest"),
     sa.Index(None, "created_at", "id"),
+    sa.Index(None, "task_id", "created_at", "id"),
     comment="Answers that left; one per charge at most.",
 )
 
@@ -221,6 +240,28 @@ quotas = sa.Table(
     comment="Each API key's share of the budgets; never more than they have.",
 )
 
+charges_by_day = sa.Table(
+    "charges_by_day",
+    metadata,
+    sa.Column("task_id", sa.ForeignKey(tasks.c.id), primary_key=True),
+    sa.Column("day", sa.String(10), primary_key=True, comment="in UTC, such as 2030-01-31"),
+    sa.Column("key_id", sa.String(200), primary_key=True, comment="the API key that asked"),
+    sa.Column("answers", sa.BigInteger, nullable=False, comment="charges that are not voided"),
+    sqlite_with_rowid=False,
+    comment="Charges by task, day and key, for reports.",
+)
+
+charges_by_minute = sa.Table(
+    "charges_by_minute",
+    metadata,
+    sa.Column("task_id", sa.ForeignKey(tasks.c.id), primary_key=True),
+    sa.Column("minute", sa.String(16), primary_key=True, comment="in UTC, such as 2030-01-31 22:30"),
+    sa.Column("answers", sa.BigInteger, nullable=False, comment="charges that are not voided"),
+    sa.Column("last_at", UtcDateTime, nullable=False, comment="time of the last charge"),
+    sqlite_with_rowid=False,
+    comment="Charges by task and minute, for reports.",
+)
+
 refusals = sa.Table(
     "refusals",
     metadata,
@@ -243,64 +284,23 @@ audit_events = sa.Table(
     sa.Column("body", sa.Text, nullable=False, comment="JSON, byte for byte as hashed"),
     sa.Column("previous", sa.String(64), nullable=False, comment="the hash of the event before, in hexadecimal"),
     sa.Column("hash", sa.String(64), nullable=False, comment="SHA-256 over this event and the hash before"),
+    # What pages of events are found by, from the body and the time.
+    sa.Column("key_id", sa.Text, comment="the API key that it is about; NULL: none"),
+    sa.Column("actor", sa.Text, comment="who asked for it, did it or signed; NULL: not recorded"),
+    sa.Column("knowledge_base", sa.Text, comment="that it names, itself or in a task; NULL: none"),
+    sa.Column("day", sa.Date, nullable=False, comment="in UTC"),
     sa.Index(None, "kind", "sequence"),
+    *(
+        sa.Index(None, name, "sequence", sqlite_where=sa.text(there), postgresql_where=sa.text(there))
+        for name, there in (("key_id", "key_id IS NOT NULL"), ("actor", "actor IS NOT NULL"))
+    ),
+    sa.Index(None, "knowledge_base", "sequence"),
+    sa.Index(None, "knowledge_base", "kind", "sequence"),
+    sa.Index(None, "day", "sequence"),
     comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
 )
 
-
-@dataclass(frozen=True)
-class Guard:
-    """A trigger that refuses one kind of change to the rows of one table.
-
-    Attributes:
-        name: the trigger's name, unique in the database.
-        table: the table it watches.
-        change: ``DELETE``, ``UPDATE`` or ``UPDATE OF column, ...``.
-        message: message of the refused statement's error.
-        condition: SQL over OLD and NEW; the change is refused where it holds. None refuses always.
-        looks_up: whether the condition reads tables, which PostgreSQL allows in a function only.
-    """
-
-    name: str
-    table: str
-    change: str
-    message: str
-    condition: str | None = None
-    looks_up: bool = False
-
-    def ddl(self, dialect: str) -> str:
-        """The statement that creates the trigger on ``sqlite`` or ``postgresql``."""
-        in_function = self.looks_up and dialect == "postgresql"
-        when = "" if self.condition is None or in_function else f" WHEN ({self.condition})"
-        head = f"CREATE TRIGGER {self.name} BEFORE {self.change} ON {self.table} FOR EACH ROW{when}"
-        if dialect == "sqlite":
-            return f"{head} BEGIN SELECT RAISE(ABORT, '{self.message}'); END"
-        if in_function:
-            return f"{_refuse_where(self.name, self.condition)}; {head} EXECUTE FUNCTION {self.name}('{self.message}')"
-        return f"{head} EXECUTE FUNCTION ledger_refuse('{self.message}')"
-
-    def create(self, _table: sa.Table, connection: sa.Connection, **_options: Any) -> None:
-        """Create the trigger, its table having just been created."""
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql(REFUSE_FUNCTION)
-        connection.exec_driver_sql(self.ddl(connection.dialect.name))
-
-
-def _refuse_where(name: str, condition: str | None) -> str:
-    """A function of PostgreSQL's for a trigger on DELETE, which refuses it where the condition holds."""
-    return (
-        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {condition} THEN RAISE "
-        "EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END IF; RETURN OLD; END $$"
-    )
-
-
 _HAS_PLANS = "EXISTS (SELECT 1 FROM plans WHERE plans.knowledge_base = OLD.knowledge_base)"
-
-REFUSE_FUNCTION = (
-    "CREATE OR REPLACE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
-)
-"""The function that PostgreSQL's triggers call; it raises the message in its argument."""
 
 GUARDS = (
     Guard("budgets_no_update", "budgets", "UPDATE", "a lifetime budget cannot be changed"),
@@ -363,11 +363,41 @@ GUARDS = (
     Guard("audit_events_no_delete", "audit_events", "DELETE", "the audit trail cannot be shortened"),
 )
 
+COUNTS = (
+    Count(
+        "charges_counted",
+        "charges",
+        "INSERT",
+        (
+            "UPDATE tasks SET made = made + 1 WHERE id = NEW.task_id",
+            "INSERT INTO charges_by_day (task_id, day, key_id, answers) VALUES (NEW.task_id, {day}, NEW.key_id, 1) "
+            "ON CONFLICT (task_id, day, key_id) DO UPDATE SET answers = charges_by_day.answers + 1",
+            "INSERT INTO charges_by_minute (task_id, minute, answers, last_at) "
+            "VALUES (NEW.task_id, {minute}, 1, NEW.created_at) "
+            "ON CONFLICT (task_id, minute) DO UPDATE SET answers = charges_by_minute.answers + 1, "
+            "last_at = excluded.last_at",
+        ),
+    ),
+    Count(
+        "charges_counted_back",
+        "charges",
+        "UPDATE OF state",
+        (
+            "UPDATE tasks SET voided = voided + 1 WHERE id = NEW.task_id",
+            "UPDATE charges_by_day SET answers = answers - 1 "
+            "WHERE task_id = NEW.task_id AND day = {day} AND key_id = NEW.key_id",
+            "UPDATE charges_by_minute SET answers = answers - 1 WHERE task_id = NEW.task_id AND minute = {minute}",
+        ),
+        "NEW.state = 'voided'",
+    ),
+    Count(
+        "releases_counted",
+        "releases",
+        "INSERT",
+        ("UPDATE tasks SET shown = shown + 1, fell_back = fell_back + {fallback} WHERE id = NEW.task_id",),
+        "{fallback} IS NOT NULL",
+    ),
+)
 
-def guard_tables(tables: sa.MetaData, guards: Iterable[Guard]) -> None:
-    """Have ``create_all`` create the triggers with their tables."""
-    for guard in guards:
-        sa.event.listen(tables.tables[guard.table], "after_create", guard.create)
-
-
-guard_tables(metadata, GUARDS)
+TRIGGERS = (*GUARDS, *COUNTS)
+create_with(metadata, TRIGGERS)

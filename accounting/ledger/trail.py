@@ -6,11 +6,12 @@ removed or reordered (:mod:`accounting.replay.trail`). Events hold public quanti
 """
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -116,12 +117,23 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
     last = newest(connection)
     new = []
     for sequence, particulars in enumerate(happened, last.sequence + 1):
-        kind, body = particulars.kind, canonical(particulars.model_dump())
+        fields = particulars.model_dump()
+        kind, body = particulars.kind, canonical(fields)
         written = digest(sequence, timestamp(at), kind, body, last.hash)
-        new.append(vars(AuditEvent(sequence, at, kind, body, last.hash, written)))
+        new.append(vars(AuditEvent(sequence, at, kind, body, last.hash, written)) | found_by(at, fields))
         last = Mark(sequence, written)
     if new:
         connection.execute(_ADD, new)
+
+
+def found_by(at: datetime, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns by which an event's row is found: they repeat parts of its time and its body."""
+    return {
+        "key_id": body.get("key"),
+        "actor": body.get("by", body.get("signed_by")),
+        "knowledge_base": body.get("knowledge_base", str(body["task"]).partition(".")[0] if "task" in body else None),
+        "day": at.astimezone(UTC).date(),
+    }
 
 
 def carried(work: Callable[[], T]) -> Callable[[], T]:
@@ -157,26 +169,17 @@ def restores(connection: sa.Connection) -> list[LedgerRestored]:
     return [LedgerRestored.model_validate_json(body) for body in bodies]
 
 
-_ACTORS = ("key", "by", "signed_by")
-
-
-def _has_field(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bool]:
-    """Whether a body has this field. Bodies are canonical JSON with quotes escaped, so a search of the text works."""
-    written = f"{canonical(name)}:{canonical(value)}"
-    return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
-
-
 def uploads(connection: sa.Connection, knowledge_base: str) -> int:
     """The number of uploads of exemplars that were begun to the knowledge base of this name."""
-    begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, _has_field("knowledge_base", knowledge_base))
+    begun = sa.and_(audit_events.c.kind == ExemplarsIngested.kind, audit_events.c.knowledge_base == knowledge_base)
     return int(connection.execute(sa.select(sa.func.count()).where(begun)).scalar_one())
 
 
 _END = sa.select(audit_events.c.sequence, audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
 _ADD = sa.insert(audit_events)
+_EVENTS = sa.select(*(audit_events.c[name] for name in AuditEvent.__dataclass_fields__))
 _FOLLOWING = (
-    sa.select(*(audit_events.c[name] for name in AuditEvent.__dataclass_fields__))
-    .where(audit_events.c.sequence > sa.bindparam("after"))
+    _EVENTS.where(audit_events.c.sequence > sa.bindparam("after"))
     .order_by(audit_events.c.sequence)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
@@ -210,8 +213,7 @@ class AuditTrail:
         kinds: Collection[str] | None = None,
         knowledge_base: str | None = None,
         by: Collection[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        day: date | None = None,
         newest_first: bool = False,
     ) -> list[AuditEvent]:
         """Some events.
@@ -224,28 +226,30 @@ class AuditTrail:
             knowledge_base: name that events must have, or one of their tasks; None: any.
             by: keys, people or names of the command line: only events about one of these keys, or that one of these
                 actors asked for, did or signed.
-            since: earliest time of events.
-            until: time that only earlier events are returned for.
+            day: day, in UTC, that events must be of; None: any.
             newest_first: whether the newest event comes first, and the limit keeps the newest.
         """
         order = audit_events.c.sequence.desc() if newest_first else audit_events.c.sequence
-        query = sa.select(audit_events).where(audit_events.c.sequence > after).order_by(order)
+        query = _EVENTS.where(audit_events.c.sequence > after).order_by(order).limit(limit)
         if before is not None:
             query = query.where(audit_events.c.sequence < before)
-        if kinds is not None:
-            query = query.where(audit_events.c.kind.in_(kinds))
         if knowledge_base is not None:
-            query = query.where(
-                _has_field("knowledge_base", knowledge_base) | _has_field("task", f"{knowledge_base}.", begins=True)
-            )
-        if by is not None:
-            query = query.where(sa.or_(sa.false(), *(_has_field(as_, one) for one in by for as_ in _ACTORS)))
-        if since is not None:
-            query = query.where(audit_events.c.at >= since)
-        if until is not None:
-            query = query.where(audit_events.c.at < until)
+            query = query.where(audit_events.c.knowledge_base == knowledge_base)
+        if day is not None:
+            query = query.where(audit_events.c.day == day)
+        of_kinds = [()] if kinds is None else [(audit_events.c.kind == kind,) for kind in kinds]
+        of_actors = (
+            [()]
+            if by is None
+            else [(column == one,) for one in by for column in (audit_events.c.key_id, audit_events.c.actor)]
+        )
+        found: dict[int, AuditEvent] = {}
         with reading(self._database) as connection:
-            return [AuditEvent(**row._mapping) for row in connection.execute(query.limit(limit))]
+            # Each of these reads no more than a page, from an index, and so does their union.
+            for conditions in itertools.product(of_kinds, of_actors):
+                rows = connection.execute(query.where(*itertools.chain(*conditions)))
+                found |= {row.sequence: AuditEvent(**row._mapping) for row in rows}
+        return [found[sequence] for sequence in sorted(found, reverse=newest_first)[:limit]]
 
     def following(self, last: Mark, limit: int = BATCH) -> list[AuditEvent] | None:
         """The next events after a place, in their order; None if the trail has no event, or another one, at that place.

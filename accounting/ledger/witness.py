@@ -20,8 +20,9 @@ import sqlalchemy as sa
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import Mark
-from accounting.ledger.tables import Guard, UtcDateTime, guard_tables
+from accounting.ledger.tables import UtcDateTime, audit_events
 from accounting.ledger.trail import BATCH, START, AuditEvent, AuditTrail
+from accounting.ledger.triggers import Guard, create_with
 
 _LOCK = 0x64706963_6C77  # PostgreSQL's advisory lock of the witness's end
 
@@ -58,7 +59,7 @@ _GUARDS = (
         "OLD.lost_in IS NOT NULL OR NEW.lost_in IS NULL OR OLD.sequence <> NEW.sequence OR OLD.hash <> NEW.hash",
     ),
 )
-guard_tables(metadata, _GUARDS)
+create_with(metadata, _GUARDS)
 
 _STANDING = sa.select(witnessed).where(witnessed.c.lost_in.is_(None))
 _HEAD = (
@@ -101,8 +102,11 @@ class Witness:
 
         Raises:
             WitnessUnavailableError: the database does not answer.
+            ValueError: it is a ledger's, which would be restored together with its witness.
         """
         with self._wrapped(), self._locked() as connection:
+            if sa.inspect(connection).has_table(audit_events.name):  # under another name, or through a link
+                raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
             metadata.create_all(connection)
             if head(connection) is None and self._trail.end() == START:
                 connection.execute(sa.insert(witnessed).values(vars(START)))

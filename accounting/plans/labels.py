@@ -5,14 +5,15 @@ Private exemplars come from many hands. ``Réclamation`` typed on a Mac has anot
 these are the plan's one label.
 """
 
+import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from spelling.lookalikes import LABEL
 
-LONGEST_SPELLING = 1000
-"""Characters. A label has at most 200, and how long a comparison takes must not depend on an exemplar's text."""
+_SPACES = 20
+"""Characters that a label's spelling may have beside its letters, each in up to three parts."""
 
 
 def plain(label: str) -> str:
@@ -46,6 +47,18 @@ def check_distinct(key: str, labels: Iterable[str], each: str = "each") -> None:
         seen[compared] = label
 
 
+def codes(labels: Sequence[str]) -> list[str]:
+    """Labels that read as codes: with a digit, and without a word of small letters, such as ``A12`` or ``E11.9``.
+
+    None if fewer than half do: ``COVID-19`` among names of diseases is one of them.
+    """
+    found = [label for label in labels if re.search(r"\d", label) and not _WORD.search(label)]
+    return found if 2 * len(found) >= len(labels) else []
+
+
+_WORD = re.compile(r"[a-z]{3}|[^\W\d_A-Za-z]")  # or a letter of another script
+
+
 class Spellings:
     """Finds the label that a text means.
 
@@ -54,20 +67,25 @@ class Spellings:
 
     Attributes:
         compared: the labels as they are compared.
+        longest: characters of the longest text that is compared, as it is and with its ligatures taken apart: how long
+            a comparison takes must hardly depend on the text of an exemplar that was drawn.
     """
 
     def __init__(self, labels: tuple[str, ...]):
         self._labels = labels
         self.compared = tuple(map(plain, labels))
+        self.longest = 3 * max((len(label) for label in (*labels, *self.compared)), default=0) + _SPACES
         self._exact = {label: number for number, label in enumerate(labels)}
         self._plain = {label: number for number, label in enumerate(self.compared)}
 
     def number(self, text: str | None) -> int | None:
         """The number of the label that a text means, from 0; None if it means none of them."""
-        if text is None or len(text) > LONGEST_SPELLING:
+        if text is None or len(text) > self.longest:
             return None
         exact = self._exact.get(text)
-        return self._plain.get(plain(text)) if exact is None else exact
+        if exact is None and len(unicodedata.normalize("NFKC", text)) <= self.longest:
+            return self._plain.get(plain(text))
+        return exact
 
     def spelt(self, text: str) -> str:
         """The label that a text means, as the plan writes it; a text that means none, as it is."""

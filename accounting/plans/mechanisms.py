@@ -29,7 +29,7 @@ from accounting.plans.releases import Each, Once, OnceBySlots, Releases
 from accounting.plans.strict import Strict, is_unset
 from accounting.privacy import calibration
 from accounting.privacy.calibration import VOTES, AnyFamily
-from accounting.privacy.profiles import ProposeTestRelease
+from accounting.privacy.profiles import GaussianThreshold, ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
 
 LARGEST_DELTA0 = 0.1
@@ -43,15 +43,22 @@ class Mechanism(Strict):
 
     Attributes:
         kind: kind of the tasks that may have it.
+        shows_exemplars: whether an engine is shown exemplars with a question, private or released.
     """
 
     kind: ClassVar[str]
+    shows_exemplars: ClassVar[bool] = True
     type: str
 
     @property
     def releases(self) -> Releases:
         """The way in which its answers are released, as it is written: by default, each by itself."""
         return Each()
+
+    @property
+    def left_out(self) -> float:
+        """Share of the units that a one-time release is measured on, and not made of; 0: it is not measured."""
+        return 0.0
 
     def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
         """Family of mechanisms that calibration chooses from: by default, Gaussian noise.
@@ -66,7 +73,8 @@ class Mechanism(Strict):
 
     def __str__(self) -> str:
         """The mechanism and its parameters, in a few words."""
-        parameters = [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in self]
+        written = [(name, value) for name, value in self if value is not None]
+        parameters = [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in written]
         return ", ".join([self.type, *(f"{name} {value}" for name, value in parameters if name != "type")])
 
 
@@ -111,10 +119,12 @@ class TextMechanism(Mechanism):
 
     Attributes:
         written_together: whether the engine's slots write it together, which not every engine's can.
+        releases_words: whether it releases words, which then become a sentence.
     """
 
     kind = "generate"
     written_together: ClassVar[bool] = False
+    releases_words: ClassVar[bool] = False
 
     def check(self, written: str, asked: Sequence[str], shown: Sequence[str]) -> None:
         """Whether it fits a task.
@@ -152,8 +162,9 @@ class Calibration(Strict):
     hard votes and 17 for soft ones, over the square root of the number of labels."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
     """The share of the votes that a label gains by being right."""
-    echo: float = Field(default=1.0, ge=0, le=2)
-    """Degree to which the votes repeat zero-shot."""
+    echo: float | None = Field(default=None, ge=0, le=2, exclude_if=is_unset)
+    """Degree to which the votes repeat zero-shot. Unless set, 0.5 where slots quote, and 1 where they ask a model, or
+    the task has `prior_from`."""
     label_weights: Mapping[str, Annotated[float, Field(ge=0.01, le=100)]] = Field(
         default_factory=dict, exclude_if=lambda weights: not weights
     )
@@ -255,6 +266,7 @@ class OnceLabelMechanism(LabelMechanism):
 class PrototypesMechanism(OnceLabelMechanism):
     """A noisy prototype of each label, by a one-time release: the label of a question is that of the nearest one."""
 
+    shows_exemplars = False
     can_be_fitted = True
     type: Literal["prototypes"]
     temperature: float = Field(default=0.04, ge=0.001, le=10)
@@ -273,6 +285,7 @@ class SoftmaxRegressionMechanism(OnceLabelMechanism):
     """Softmax regression on embeddings, by a one-time release: noisy gradient descent, which labels any number of
     questions."""
 
+    shows_exemplars = False
     can_be_fitted = True
     type: Literal["softmax_regression"]
     temperature: float = Field(default=1.0, ge=0.01, le=100)
@@ -280,11 +293,20 @@ class SoftmaxRegressionMechanism(OnceLabelMechanism):
     fitted_to: int | None = Field(default=None, ge=FEWEST_ROWS, exclude_if=is_unset)
     """Number of labelled public rows that the temperature was fitted to, as `dpicl eval --fit` writes it: answers then
     carry the label's `probability` of being right. Unless set, they carry a `score`, which is not one."""
+    measured_on: float | None = Field(default=None, ge=0.01, le=0.5, exclude_if=is_unset)
+    """Share of the units that are left out of the release, by a keyed hash of each, and that it is measured on: with
+    noise, it counts how many of them it labels right, and every answer states it (`measured`). That costs no further
+    budget, since a unit is in one part or the other. Unless set, the release is made of all units and not measured."""
 
     @property
     @override
     def fitted(self) -> int | None:
         return self.fitted_to
+
+    @property
+    @override
+    def left_out(self) -> float:
+        return self.measured_on or 0.0
 
 
 class SyntheticExemplarsMechanism(OnceLabelMechanism):
@@ -338,6 +360,7 @@ class EmbeddingMeanMechanism(TextMechanism):
 class KeywordJointEmMechanism(TextMechanism):
     """The joint exponential mechanism: an ordered sequence of k words of a public domain leaves."""
 
+    releases_words = True
     type: Literal["keyword_joint_em"]
     k: int = Field(ge=1, le=100)
     """Number of words that are released."""
@@ -361,6 +384,7 @@ class KeywordJointEmMechanism(TextMechanism):
 class KeywordPtrMechanism(TextMechanism):
     """Propose-test-release: the k most frequent words leave if they stand out, else the zero-shot answer."""
 
+    releases_words = True
     type: Literal["keyword_ptr"]
     k_min: int = Field(ge=1, le=100)
     """Fewest words that may leave."""
@@ -381,11 +405,37 @@ class KeywordPtrMechanism(TextMechanism):
     def family(
         self, delta: float, answers: int, probability: float, ensemble: int
     ) -> calibration.Family[ProposeTestRelease]:
-        delta0 = min(self.delta_share * delta / (answers * probability), LARGEST_DELTA0)
+        delta0 = _delta0(self.delta_share, delta, answers, probability)
         return calibration.propose_test_release(delta0, self.choice_share)
 
     def __str__(self) -> str:
         return f"keyword_ptr, k = {self.k_min} to {self.k_max}"
+
+
+class CommonSentencesMechanism(TextMechanism):
+    """Sentences that many slots share, word for word, leave; where there are none, the zero-shot answer."""
+
+    type: Literal["common_sentences"]
+    sentences: int = Field(default=2, ge=1, le=10)
+    """Most sentences that a slot contributes: those with most words of the question, and the longest. The noise grows
+    with the square root of this number."""
+    show: int = Field(default=3, ge=1, le=10)
+    """Most sentences of an answer; of those that mean nearly the same, one is shown."""
+    leave_out: tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)], ...] = (
+        Field(default=(), max_length=1000, strict=False, exclude_if=lambda leave_out: not leave_out)
+    )
+    """Public sentences that are not counted, in upper case or lower, such as greetings and signatures."""
+    delta_share: float = Field(default=0.3, gt=0, lt=1)
+    """Share of the task's part of δ with which a sentence of one slot alone may leave, all answers together."""
+
+    @override
+    def family(
+        self, delta: float, answers: int, probability: float, ensemble: int
+    ) -> calibration.Family[GaussianThreshold]:
+        return calibration.gaussian_threshold(_delta0(self.delta_share, delta, answers, probability))
+
+    def __str__(self) -> str:
+        return f"common_sentences, {self.sentences} of a slot"
 
 
 class TokenEnsembleMechanism(TextMechanism):
@@ -519,6 +569,11 @@ class TokenEnsembleMechanism(TextMechanism):
         return f"token_ensemble, {written}{self.tokens} tokens, clip {self.clip:g}{after}"
 
 
+def _delta0(share: float, delta: float, answers: int, probability: float) -> float:
+    """δ₀ of an answer, where ``share`` of the task's δ is for all answers together."""
+    return min(share * delta / (answers * probability), LARGEST_DELTA0)
+
+
 def type_of(mechanism: type[Mechanism]) -> str:
     """The value of ``mechanism.type`` in a plan."""
     (written,) = get_args(mechanism.model_fields["type"].annotation)
@@ -535,6 +590,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         EmbeddingMeanMechanism,
         KeywordJointEmMechanism,
         KeywordPtrMechanism,
+        CommonSentencesMechanism,
         TokenEnsembleMechanism,
     )
 }

@@ -27,6 +27,8 @@ _NOT_YAML = (YAMLError, AssertionError)
 _YAML = "tag:yaml.org,2002:"
 _COLLECTIONS = (f"{_YAML}map", f"{_YAML}seq")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(_\d{3})+(\.\d*)?", re.ASCII)
+_UNSURE = re.compile(r"[-+]?0[0-9_xob]|.*_", re.ASCII)
+"""The beginning of a number that other readers of YAML take for another one, such as 010, which YAML 1.1 has as 8."""
 _NUMBERS = (f"{_YAML}int", f"{_YAML}float")
 _SCALARS = {
     f"{_YAML}str": "a text",
@@ -69,6 +71,9 @@ def load(text: str) -> Any:
     yaml = _reader()
     try:
         node = yaml.compose(text)
+        if (version := yaml.resolver.processing_version) != (1, 2):  # 1.1 has other numbers, and on is true
+            advice = f"leave out %YAML {'.'.join(map(str, version))}"
+            raise NotPlainError(YamlProblem("", f"is read as YAML 1.2: {advice}", None))
         if node is None:
             return None
         walk = _Walk(yaml)
@@ -200,7 +205,7 @@ class _Walk:
         except (ValueError, LookupError):
             self._wrong(node, path, f"{written} is not {_what(node)}")
             return
-        if node.tag in _NUMBERS and "_" in node.value and not _THOUSANDS.fullmatch(node.value):
+        if node.tag in _NUMBERS and _UNSURE.match(node.value) and not _THOUSANDS.fullmatch(node.value):
             self._wrong(node, path, f"{advise(node.value)}; quote it if it is a text")
         elif isinstance(value, float) and not math.isfinite(value):
             self._wrong(node, path, f"{written} is not a finite number; quote it if it is a text")

@@ -7,7 +7,8 @@ tight composition holds for any adaptive and interleaved order of queries.
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Self, cast
 
@@ -21,12 +22,13 @@ from accounting.plans.strict import Strict, is_unset
 from accounting.plans.tasks import ClassifyTask, Task, placeholders
 from accounting.plans.topics import WAYS
 from accounting.plans.written_numbers import advice_on
+from accounting.privacy import calibration
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantName, compare, get_accountant
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.profiles import BoundedRange, Gaussian, GaussianThreshold, ProposeTestRelease, PtrTest
 from accounting.privacy.token_ensemble import TokenEnsembleProfile
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -81,7 +83,7 @@ class Plan(Strict):
     budget: Budget
     accountant: AccountantName = "pld"
     """Accountant whose bound has to keep the budget. Unless it is written, pld or rdp, whichever needs less noise."""
-    cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_unset)
+    cohorts: list[Annotated[int, Field(ge=1, lt=2**31)]] | None = Field(default=None, min_length=1, exclude_if=is_unset)
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
     that are not closed when it is prepared for signing; a signed plan names them."""
     retain: int | None = Field(default=None, ge=1, exclude_if=is_unset)
@@ -115,7 +117,9 @@ class Plan(Strict):
         ]
 
 
-Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsembleProfile | BoundedRange
+Profile = (
+    GuidedTokens | ProposeTestRelease | GaussianThreshold | PtrTest | Gaussian | TokenEnsembleProfile | BoundedRange
+)
 
 
 class TaskNoise(Strict):
@@ -221,7 +225,9 @@ def parse_plan(document: Any) -> Plan:
     try:
         return Plan.model_validate(document)
     except ValidationError as error:
-        raise PlanError(*(_describe(one) for one in error.errors() if not _of_other_kind(one))) from None
+        errors = [one for one in error.errors() if not _of_other_kind(one)]
+        wrong = {one["loc"][:-1] for one in errors}
+        raise PlanError(*(_describe(one) for one in errors if not _lacks_wrong(one, wrong))) from None
 
 
 def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
@@ -277,6 +283,44 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
         if rdp < _WORTH_IT * pld:
             events = _calibrate(plan.model_copy(update={"accountant": "rdp"}), grants)
     return _noise(plan, public_size, events)
+
+
+class Variants:
+    """The noise of plans that differ in few tasks from a calibrated one, at its budget: only to be looked at.
+
+    Args:
+        calibrated: the plan.
+    """
+
+    def __init__(self, calibrated: CalibratedPlan) -> None:
+        plan = calibrated.plan
+        self._public_size = calibrated.public_size
+        grants = _granted(plan, self._public_size)
+        self._variants = calibration.Variants(
+            grants, calibrated.events(), plan.budget.epsilon, plan.budget.delta, plan.accountant
+        )
+
+    def rough_noise(self, plan: Plan) -> dict[str, TaskNoise]:
+        """A variant's noise at the cost of the calibrated plan, by task, at once: about what it will be.
+
+        Raises:
+            PlanError: the plan cannot be kept.
+        """
+        return self._noise(plan, self._variants.roughly)
+
+    def least_noise(self, plan: Plan) -> dict[str, TaskNoise]:
+        """A variant's noise as by :func:`least_noise`, sooner.
+
+        Raises:
+            PlanError: the plan cannot be kept.
+        """
+        return self._noise(plan, self._variants.calibrate)
+
+    def _noise(self, plan: Plan, calibrated: Callable[[Sequence[Grant]], list[Event]]) -> dict[str, TaskNoise]:
+        grants = _granted(plan, self._public_size)
+        with _refused():
+            events = calibrated(grants)
+        return _noise(plan, self._public_size, events)
 
 
 def _granted(plan: Plan, public_size: int) -> list[Grant]:
@@ -341,8 +385,15 @@ def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _calibrate(plan: Plan, grants: Sequence[Grant]) -> list[Event]:
-    try:
+    with _refused():
         return calibrate(grants, plan.budget.epsilon, plan.budget.delta, plan.accountant)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Name the key of a plan that cannot be kept."""
+    try:
+        yield
     except UnsupportedEventsError as error:
         raise PlanError(("accountant", str(error))) from error
     except ValueError as error:
@@ -379,6 +430,11 @@ def _of_other_kind(problem: Mapping[str, Any]) -> bool:
         return False
     is_fields = isinstance(problem["input"], Mapping)
     return problem["type"] == "dict_type" or (problem["loc"][5:] == ("str",) and is_fields)
+
+
+def _lacks_wrong(problem: Mapping[str, Any], wrong: Collection[tuple[str | int, ...]]) -> bool:
+    """Whether a list is only too short because members of it are wrong."""
+    return problem["type"] == "too_short" and problem["loc"] in wrong
 
 
 def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:

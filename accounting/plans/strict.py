@@ -1,14 +1,14 @@
 """Base of the models that a plan is made of."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from accounting.plans.described import Described
 
 
-class Strict(BaseModel):
+class Strict(Described):
     """Immutable, without unknown keys, without silent conversions."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def is_unset(value: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 from typing_extensions import override
 
-from accounting.plans.labels import check_distinct
+from accounting.plans.labels import check_distinct, plain, spellings
 from accounting.plans.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
 from accounting.plans.releases import ONE, REFUSE, Once, Releases
 from accounting.plans.strict import Strict, is_unset
@@ -64,6 +64,9 @@ class GeneratePromptTemplate(PromptTemplate):
         return template
 
 
+PublicText = Annotated[str, StringConstraints(min_length=1, max_length=5000)]
+"""A field of a public exemplar, or a public answer."""
+
 _SLOT_TOKENS, _SHOT_TOKENS = 1024, 64
 _CONTENT_FREE = ("N/A", "", "[MASK]")  # Zhao et al. 2021 (arXiv 2102.09690), section 4
 _FEWEST_PUBLIC_TEXTS = 8
@@ -106,6 +109,12 @@ class _Task(Strict):
     """Whether a question that comes with earlier turns of a conversation is refused, or a language model rewrites it as
     one question that stands alone. The model sees the caller's turns and no exemplar; the rewritten question is the one
     that is charged. For tasks whose questions have one field."""
+    public_exemplars: tuple[dict[str, PublicText], ...] = Field(
+        default=(), max_length=32, strict=False, exclude_if=lambda exemplars: not exemplars
+    )
+    """Up to 32 exemplars that are public, each by the fields that the prompt shows, its answer included. Every prompt
+    shows them: the one without private exemplars, and those of slots, before their own. They cost no budget. Never
+    write them from private texts."""
     topics: Topics | None = Field(default=None, exclude_if=is_unset)
     """Public parts of the units, each of which gives `answers` of its own, drawn from its units alone. All of them
     together cost what the dearest costs."""
@@ -135,7 +144,8 @@ class _Task(Strict):
     def by(self, mechanism: Mechanism) -> Self:
         """The same task, answered by another mechanism of its kind, in that one's way."""
         releases = mechanism.releases
-        return self.model_copy(update={**releases.unset, "release": releases.written, "mechanism": mechanism})
+        unset = {**releases.unset, **({} if mechanism.shows_exemplars else {"public_exemplars": ()})}
+        return self.model_copy(update={**unset, "release": releases.written, "mechanism": mechanism})
 
     def alone(self) -> Self:
         """The same task, relying on no other of its plan."""
@@ -190,11 +200,32 @@ class _Task(Strict):
             raise ValueError("topics.field: a question does not bring its answer; choose another field")
         return self
 
+    @model_validator(mode="after")
+    def _public_exemplars_fit(self) -> Self:
+        shown, seen = placeholders(self.prompt.exemplar), dict[str, int]()
+        for number, exemplar in enumerate(self.public_exemplars):
+            where = f"public_exemplars.{number}"
+            if set(exemplar) != set(shown):
+                raise ValueError(f"{where}: must have the fields that prompt.exemplar shows, {', '.join(shown)}")
+            for name, text in exemplar.items():
+                if not plain(text):
+                    raise ValueError(f"{where}.{name}: is empty; write what can be read")
+            compared = repr([plain(exemplar[name]) for name in shown])
+            if compared in seen:
+                raise ValueError(
+                    f"{where}: is the same as number {seen[compared]}, since they are compared without regard to case, "
+                    "spaces and characters that look alike; leave out one of them"
+                )
+            seen[compared] = number
+        return self
+
     def _check_release(self, mechanism: Mechanism) -> None:
         releases = mechanism.releases
         if self.release != releases.written:
             raise ValueError(f"release: {mechanism.type} {releases.refusal}")
         releases.check(dict(self))
+        if self.public_exemplars and not mechanism.shows_exemplars:
+            raise ValueError(f"public_exemplars: {mechanism.type} shows no exemplars to any model; leave them out")
 
     @property
     def query_fields(self) -> tuple[str, ...]:
@@ -261,9 +292,14 @@ class ClassifyTask(_Task):
     """A task of this plan with `release: once` and the same labels: its scores take the place of zero-shot's
     probabilities in the posterior. An answer does not cost more, but the release takes its own share of the budget."""
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_unset)
-    """Divisor of a language model's label scores, in each slot by itself: the geometric mean of the slot's own
-    scores on `public_texts`, or on texts without content. A model favours some labels whatever the question, and all
-    slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""
+    """Source of what a language model's label scores are divided by: its scores of `public_texts`, or of texts without
+    content. A model favours some labels whatever the question, and all slots do so alike. `public_texts` where there
+    are some, else `content_free`, unless set."""
+    own_reference: float | None = Field(default=None, ge=0, le=1, exclude_if=is_unset)
+    """Weight of a slot's own scores of these texts, beside its exemplars, in what its scores are divided by. The rest
+    is the weight of the scores beside other such texts as exemplars, under each label in turn: these are the same for
+    all slots, and asked for once. Above 0 a slot is asked each of the texts, too. Unless set, 0 with `order: nearest`
+    and 1 with exemplars at random."""
     public_texts: tuple[str | dict[str, str], ...] = Field(
         default=(), max_length=32, strict=False, exclude_if=lambda texts: not texts
     )
@@ -278,6 +314,11 @@ class ClassifyTask(_Task):
             text if isinstance(text, dict) else dict.fromkeys(self.query_fields, text)  # a text is the one field
             for text in texts
         )
+
+    @property
+    def own_share(self) -> float:
+        """The weight of a slot's own scores of public texts, from 0 to 1."""
+        return self.own_reference if self.own_reference is not None else float(self.order == "random")
 
     @property
     def answer_field(self) -> str:
@@ -304,6 +345,12 @@ class ClassifyTask(_Task):
             raise ValueError("prior_from: the mechanism was fitted with zero-shot's probabilities; leave out fitted_to")
         if self.calibrate == "public_texts" or self.public_texts:
             self._check_public_texts()
+        if self.calibrate == "none" and self.own_reference is not None:
+            raise ValueError("own_reference: `calibrate: none` divides scores by nothing; leave one of them out")
+        for number, exemplar in enumerate(self.public_exemplars):
+            if spellings(self.labels).number(said := exemplar[self.label_field]) is None:
+                where = f"public_exemplars.{number}.{self.label_field}"
+                raise ValueError(f"{where}: {said!r} is not among the labels, which are {', '.join(self.labels)}")
         return self
 
     def _check_public_texts(self) -> None:
@@ -339,11 +386,14 @@ class GenerateTask(_Task):
     candidates: int = Field(default=20, ge=1, le=1000)
     """Number of public zero-shot answers to ask for: the candidates of `embedding_mean`, and, beside the query, the
     source of the words of `keyword_joint_em`."""
-    public_answers: tuple[Annotated[str, StringConstraints(min_length=1, max_length=5000)], ...] = Field(
-        default=(), max_length=1000, strict=False
-    )
+    public_answers: tuple[PublicText, ...] = Field(default=(), max_length=1000, strict=False)
     """Answers that are public anyway, such as those on a help page; candidates beside the engine's own."""
     mechanism: Annotated[TextMechanism, Registered(TextMechanism)]
+    sentence: Literal["written", "chosen"] | None = Field(default=None, exclude_if=is_unset)
+    """Source of the text that released words become: with `written`, a language model writes a sentence of them; with
+    `chosen`, it is the public candidate that has most of them, so it was written before they were released. `chosen`
+    where there are public exemplars, else `written`, unless set. An engine that is not a language model always chooses.
+    """
 
     @property
     def answer_field(self) -> str:
@@ -369,11 +419,20 @@ class GenerateTask(_Task):
             raise ValueError("public_answers: each answer may appear once")
         if any(not answer.strip() for answer in self.public_answers):
             raise ValueError("public_answers: an answer is empty")
+        if self.sentence == "chosen" and not self.mechanism.releases_words:
+            raise ValueError(
+                f"sentence: {self.mechanism.type} releases no words that a sentence is made of; leave it out"
+            )
         if self.slots == "quote" and self.mechanism.written_together:
             raise ValueError(f"slots: a model writes {self.mechanism.type} answers, and every slot shows it exemplars")
         if self.prompt.written and WRITTEN in self.exemplar_fields:
             raise ValueError(f"prompt.exemplar: a field cannot be called {WRITTEN}; those are the texts")
         return self
+
+    @property
+    def chooses(self) -> bool:
+        """Whether released words choose among the public candidates, rather than become a sentence of their own."""
+        return self.sentence == "chosen" or (self.sentence is None and bool(self.public_exemplars))
 
     @property
     def topic_field(self) -> str:

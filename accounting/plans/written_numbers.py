@@ -8,11 +8,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BeforeValidator
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _ZERO = re.compile(r"-0*\.?0*([eE][+-]?\d+)?", re.ASCII)
+_LEADING = re.compile(r"^([+-]?)0+(?=\d)")
 _MOST_DIGITS = 60
 _LARGEST = 10**15
 _GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\d{3})+")
@@ -36,12 +39,15 @@ def read_number(written: str, *, whole: bool = False) -> float:
         ValueError: it is not so written; the message shows how to write it, where that can be known.
     """
     text = written.strip()
+    if not _reads(text, whole):
+        raise ValueError(advise(written, whole=whole))
+    return int(text) if whole else float(text)
+
+
+def _reads(text: str, whole: bool) -> bool:
     pattern = _WHOLE if whole else _DECIMAL
-    if len(text) <= _MOST_DIGITS and pattern.fullmatch(text) and not _ZERO.fullmatch(text):
-        number = int(text) if whole else float(text)
-        if whole or math.isfinite(number):
-            return number
-    raise ValueError(advise(written, whole=whole))
+    written = len(text) <= _MOST_DIGITS and pattern.fullmatch(text) and not _ZERO.fullmatch(text)
+    return bool(written) and (whole or math.isfinite(float(text)))
 
 
 def number_in(annotation: Any) -> type[int | float] | None:
@@ -63,6 +69,10 @@ def read_as(annotation: Any, written: Any) -> Any:
     """
     kind = number_in(annotation)
     return read_number(written, whole=kind is int) if kind is not None and isinstance(written, str) else written
+
+
+WrittenWhole = Annotated[int, BeforeValidator(lambda written: read_as(int, written))]
+"""A whole number that comes as a text, such as a parameter in an address."""
 
 
 def advise(written: str, *, whole: bool = False) -> str:
@@ -91,7 +101,10 @@ _NOT_A_NUMBER = {
 def advice_on(error: Mapping[str, Any]) -> str | None:
     """Advice on an error of pydantic's about a text that should be a number; None: it is another error."""
     whole, written = _NOT_A_NUMBER.get(error["type"]), error.get("input")
-    return None if whole is None or not isinstance(written, str) else advise(written, whole=whole)
+    if whole is None or not isinstance(written, str):
+        return None
+    text = written.strip()
+    return f"{text!r} is a text: write {text} without quotes" if _reads(text, whole) else advise(written, whole=whole)
 
 
 def _ways(text: str, whole: bool) -> Iterator[str]:
@@ -130,6 +143,7 @@ def _plain(text: str, whole: bool) -> Iterator[str]:
 
 
 def _write(plain: str, exponent: int, whole: bool) -> Iterator[str]:
+    plain = _LEADING.sub(r"\1", plain)
     exact = set(plain.lower()).isdisjoint("e")
     number = (float(f"{plain}e{exponent}") if exact else float(plain)) + 0.0  # -0 becomes 0
     if not math.isfinite(number) or (exponent and not exact) or (whole and abs(number) > _LARGEST):

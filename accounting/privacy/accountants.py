@@ -50,6 +50,22 @@ def get_accountant(name: str) -> Accountant:
     raise ValueError(f"there is no accountant {name!r}; choose one of {', '.join(ACCOUNTANTS)}")
 
 
+def get_shared_accountant(name: str, events: Sequence[Event], epsilon: float, delta: float) -> Accountant:
+    """The accountant of that name, to bound many plans that are like one another; sooner, if it is PLD.
+
+    Args:
+        name: name of the accountant.
+        events: a plan of the kind.
+        epsilon: about its ε.
+        delta: δ at which plans are bounded.
+    """
+    if name != "pld":
+        return get_accountant(name)
+    from accounting.privacy.pld import SharedPldAccountant
+
+    return SharedPldAccountant(events, epsilon, delta)
+
+
 def compare(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
     """The bounds of every accountant that supports the events at this delta, by its name.
 

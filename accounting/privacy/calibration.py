@@ -12,14 +12,17 @@ gives each grant's ``L`` and its noise, and one search over M by the composed ac
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Generic, TypeVar
 
-from accounting.privacy.accountants import get_accountant
+from accounting.privacy.accountants import get_accountant, get_shared_accountant
+from accounting.privacy.bounds import Accountant
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import (
     BoundedRange,
     Gaussian,
+    GaussianThreshold,
     ProposeTestRelease,
     SymmetricProfile,
     require_delta,
@@ -32,6 +35,9 @@ from accounting.privacy.token_ensemble import LARGEST_MU, TokenEnsembleProfile
 _CLOSE_ENOUGH = 0.998
 _AIM = 0.9992
 _LARGEST_BUDGET, _SMALLEST_BUDGET = 1e40, 1e-7
+# Steps of the logarithm of a cost: ε rises by less from one to the next than what is close enough.
+_RUNG = 1.9e-3
+_SIMILAR = math.exp(5 * _RUNG)  # a factor of budgets
 
 
 class CalibrationError(ValueError):
@@ -92,6 +98,19 @@ def propose_test_release(delta0: float, choice_share: float = 0.5) -> Family[Pro
         return ProposeTestRelease(_range_of(choice_share * cost), 1 / math.sqrt((1 - choice_share) * cost), delta0)
 
     return Family(mechanism, delta0)
+
+
+def gaussian_threshold(delta0: float) -> Family[GaussianThreshold]:
+    """Counts above a threshold; the noise multiplier is free.
+
+    Args:
+        delta0: probability per answer that something leaves which one slot alone contributes.
+
+    Raises:
+        ValueError: it is out of its range.
+    """
+    require_delta0(delta0)
+    return Family(lambda cost: GaussianThreshold(Gaussian(1 / math.sqrt(cost)), delta0), delta0)
 
 
 def token_ensemble(tokens: int, largest: float, *, sampled: bool = True) -> Family[TokenEnsembleProfile]:
@@ -168,7 +187,7 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
     Args:
         grants: answers that the plan allows, at least one grant; their shares fix how the cost is divided.
         epsilon: the plan's ε, in nats.
-        delta: the plan's δ. The δ₀ of propose-test-release is part of it, once for every answer.
+        delta: the plan's δ. The δ₀ of a test or a threshold is part of it, once for every answer.
         accountant: name of the accountant whose upper bound has to meet the target.
 
     Returns:
@@ -181,15 +200,83 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
     """
     require_positive("epsilon", epsilon)
     require_delta(delta)
-    if not grants:
-        raise ValueError("a plan needs at least one grant of answers")
-    judge = get_accountant(accountant)
     _require_meaningful_delta(grants, delta)
-    shares = sum(grant.share for grant in grants)
+    judge, guess = get_accountant(accountant), _first_guess(epsilon, delta)
+    return _fit(grants, epsilon, delta, judge, partial(_bought, grants), guess)
 
-    def plan(budget: float) -> list[Event]:
-        return [grant.event(budget**2 * grant.share / shares) for grant in grants]
 
+class Variants:
+    """Plans that differ in few grants from one that is calibrated, at its ε and δ.
+
+    Args:
+        grants: grants of that plan.
+        events: result of :func:`calibrate` for them.
+        epsilon: the plan's ε, in nats.
+        delta: the plan's δ.
+        accountant: name of the accountant whose upper bound has to meet the target.
+    """
+
+    def __init__(
+        self, grants: Sequence[Grant], events: Sequence[Event], epsilon: float, delta: float, accountant: str = "pld"
+    ) -> None:
+        self._grants, self._epsilon, self._delta = grants, epsilon, delta
+        self._budget = math.sqrt(max(map(_cost_of_share, grants, events)) * _shares(grants))
+        self._judge = get_shared_accountant(accountant, events, epsilon, delta)
+
+    def roughly(self, grants: Sequence[Grant]) -> list[Event]:
+        """A variant's events with the noise that the calibrated plan's cost buys, which is only about right.
+
+        Raises:
+            CalibrationError: no noise can meet the target.
+        """
+        _require_meaningful_delta(grants, self._delta)
+        return _bought(grants, self._budget)
+
+    def calibrate(self, grants: Sequence[Grant]) -> list[Event]:
+        """As :func:`calibrate`, sooner: it begins at the cost of the calibrated plan, with the slope there.
+
+        The costs of a share that are tried are powers of one number, so that variants try the same.
+        """
+        _require_meaningful_delta(grants, self._delta)
+        return _fit(
+            grants, self._epsilon, self._delta, self._judge, partial(_on_rungs, grants), self._budget, self._slope
+        )
+
+    @cached_property
+    def _slope(self) -> float:
+        """Rise of the logarithm of ε over that of the budget, of the calibrated plan."""
+        low, high = (
+            self._judge.upper(_on_rungs(self._grants, self._budget * factor), self._delta) for factor in (1, _SIMILAR)
+        )
+        return math.log(high / low) / math.log(_SIMILAR)
+
+
+def _shares(grants: Sequence[Grant]) -> float:
+    return sum(grant.share for grant in grants)
+
+
+def _bought(grants: Sequence[Grant], budget: float) -> list[Event]:
+    """The grants with the noise that a budget buys."""
+    shares = _shares(grants)
+    return [grant.event(budget**2 * grant.share / shares) for grant in grants]
+
+
+def _on_rungs(grants: Sequence[Grant], budget: float) -> list[Event]:
+    """The same, with the cost of a share rounded to the next rung."""
+    each = math.exp(_RUNG * round(math.log(budget**2 / _shares(grants)) / _RUNG))
+    return [grant.event(each * grant.share) for grant in grants]
+
+
+def _fit(
+    grants: Sequence[Grant],
+    epsilon: float,
+    delta: float,
+    judge: Accountant,
+    plan: Callable[[float], list[Event]],
+    guess: float,
+    slope: float = 1.0,
+) -> list[Event]:
+    """As :func:`calibrate`, among the plans that budgets buy, beginning with the guess of a budget."""
     if all(math.isfinite(grant.family.most) for grant in grants):
         largest = judge.upper(plan(_LARGEST_BUDGET), delta)
         if largest < _CLOSE_ENOUGH * epsilon:
@@ -197,11 +284,42 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
                 f"these answers cost an epsilon of {largest:.3g} at most, whatever they are granted: lower epsilon to "
                 "that, or ask for more answers, more shots, or a larger weight"
             )
-    budget = _search(lambda m: judge.upper(plan(m), delta) / epsilon, _first_guess(epsilon, delta), epsilon)
-    return plan(budget)
+    return plan(_search(lambda budget: judge.upper(plan(budget), delta) / epsilon, guess, epsilon, slope))
+
+
+def _cost_of_share(grant: Grant, event: Event) -> float:
+    """The least M² of a whole plan, over its shares, with which it grants such an event."""
+    wanted = _cost_of(event.mechanism) * (1 - 1e-12)
+    low, high = math.log(_SMALLEST_BUDGET**2), math.log(_LARGEST_BUDGET**2)
+    while low + 1e-13 * abs(low) < (middle := (low + high) / 2) < high:
+        if _cost_of(grant.event(math.exp(middle) * grant.share).mechanism) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return math.exp(high)
+
+
+def _cost_of(mechanism: SymmetricProfile) -> float:
+    """The cost with which a family makes a mechanism, see the module."""
+    match mechanism:
+        case Gaussian(noise_multiplier):
+            return noise_multiplier**-2
+        case GaussianThreshold(gaussian):
+            return _cost_of(gaussian)
+        case BoundedRange(epsilon):
+            return 2 * math.log1p(2 * math.sinh(epsilon / 4) ** 2)  # ln cosh²(ε/2), without cancellation
+        case ProposeTestRelease(epsilon, noise_multiplier):
+            return _cost_of(BoundedRange(epsilon)) + noise_multiplier**-2
+        case GuidedTokens(epsilon, tokens, words):
+            return tokens * _cost_of(BoundedRange(epsilon)) + _cost_of(words)
+        case TokenEnsembleProfile(epsilon, tokens):
+            return tokens * _cost_of(BoundedRange(epsilon))
+    raise TypeError(f"no family makes {mechanism}")
 
 
 def _require_meaningful_delta(grants: Sequence[Grant], delta: float) -> None:
+    if not grants:
+        raise ValueError("a plan needs at least one grant of answers")
     seen = -math.expm1(sum(g.answers * math.log1p(-min(g.sampling.probability, 1 - 1e-16)) for g in grants))
     if seen <= delta:
         raise CalibrationError(
@@ -222,8 +340,8 @@ def _first_guess(epsilon: float, delta: float) -> float:
     return math.sqrt(spread**2 + 2 * epsilon) - spread
 
 
-def _search(cost: Callable[[float], float], guess: float, epsilon: float) -> float:
-    """The largest budget whose relative cost is in (0.998, 1]; costs grow with the budget, about in proportion.
+def _search(cost: Callable[[float], float], guess: float, epsilon: float, slope: float) -> float:
+    """The largest budget whose relative cost is in (0.998, 1]; costs grow with the budget, at about this slope.
 
     Secant steps on logarithms inside a bracket, bisection where they leave it.
     """
@@ -240,7 +358,7 @@ def _search(cost: Callable[[float], float], guess: float, epsilon: float) -> flo
             low = budget
         if low > 0.999 * _LARGEST_BUDGET or high < 2 * _SMALLEST_BUDGET or high < low * (1 + 1e-12):
             break
-        trial = _secant(previous, (budget, now))
+        trial = _secant(previous, (budget, now), slope)
         previous = (budget, now)
         budget = trial if low * 1.0001 < trial < high / 1.0001 else math.sqrt(low * high)
     raise CalibrationError(
@@ -249,12 +367,14 @@ def _search(cost: Callable[[float], float], guess: float, epsilon: float) -> flo
     )
 
 
-def _secant(previous: tuple[float, float] | None, latest: tuple[float, float]) -> float:
-    """Point where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN."""
+def _secant(previous: tuple[float, float] | None, latest: tuple[float, float], slope: float) -> float:
+    """Point where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN.
+
+    The slope is that between both points, or else as given.
+    """
     budget, now = latest
     if not (math.isfinite(now) and now > 0):
         return math.nan
-    slope = 1.0
     if previous is not None and math.isfinite(previous[1]) and previous[1] > 0:
         slope = math.log(now / previous[1]) / math.log(budget / previous[0])
     step = math.log(_AIM / now) / min(max(slope, 0.1), 10.0)

@@ -14,7 +14,8 @@ window is bounded by Chernoff's inequality and added; so is the rounding error, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +23,7 @@ from scipy import special
 
 from accounting.privacy.grid import Pld
 from accounting.privacy.profiles import Array
-from accounting.privacy.transform import UNIT, convolve_powers
+from accounting.privacy.transform import UNIT, Product, power_of
 
 _CELLS = 600  # of the coarse distributions that choose tilts and windows
 _MASS_OUTSIDE = 30.0  # the tilted mass outside the window is below e^-30
@@ -63,6 +64,10 @@ class Composition:
                 return found
         return 0.0
 
+    def window_for(self, delta: float) -> Window:
+        """The window in which :meth:`epsilon` would look first."""
+        return self.window(self._tilt_for(delta - self.infinity))
+
     def delta(self, epsilon: float) -> float:
         """An upper bound of the divergence at ``epsilon >= 0``."""
         tilts = self._tilts
@@ -74,7 +79,7 @@ class Composition:
         tilts = self._tilts
         return float(tilts[np.argmin((self._coarse_log_mgf(tilts) - math.log(delta)) / tilts)])
 
-    def _best(self, tilt: float, answer: Callable[[_Tail], tuple[float, bool]], worst: float) -> float:
+    def _best(self, tilt: float, answer: Callable[[Tail], tuple[float, bool]], worst: float) -> float:
         """The smallest answer among tilts from ``tilt`` down, until one's rounding does not matter.
 
         Every tilt gives an upper bound. The first is right for many answers; one answer of a bounded loss can drive it
@@ -113,37 +118,25 @@ class Composition:
     def _log_mgf(self, tilt: float) -> float:
         return sum(n * _log_mgf(p, tilt) for p, n in zip(self._plds, self._counts, strict=True))
 
-    def _tail(self, tilt: float, *, with_wrapped: bool = False) -> _Tail:
+    def _tail(self, tilt: float, *, with_wrapped: bool = False) -> Tail:
         """The composed distribution around the losses that ``tilt`` points at."""
-        first, size, rise, fall = self._window(tilt)
-        step = self.step
-        log_mgf, parts = 0.0, []
-        for pld, count in zip(self._plds, self._counts, strict=True):
-            cumulant = _log_mgf(pld, tilt)
-            log_mgf += count * cumulant
-            kept = pld.probs > 0
-            logs = np.log(pld.probs, where=kept, out=np.zeros(pld.probs.size))
-            tilted = np.exp(logs + tilt * pld.losses - cumulant, where=kept, out=np.zeros(pld.probs.size))
-            inexact = 4 * UNIT * float(tilted @ (np.abs(logs) + np.abs(tilt * pld.losses) + abs(cumulant) + 2))
-            parts.append((pld.low, tilted, inexact))
-        masses, error = convolve_powers(parts, self._counts, size)
-        beyond = wrapped = 0.0
-        if first + size - 1 < self._most:
-            beyond = math.exp(min(0.0, self._log_mgf(tilt + rise) - (tilt + rise) * (first + size) * step))
-            if with_wrapped:
-                wrapped += math.exp(self._log_mgf(tilt + rise) - log_mgf - rise * (first + size) * step)
-        if with_wrapped and first > self._least:
-            wrapped += math.exp(self._log_mgf(tilt - fall) - log_mgf + fall * first * step)
-        return _Tail(step, first, np.roll(masses, -(first % size)), tilt, log_mgf, beyond, error, wrapped)
+        window = self.window(tilt)
+        answers = (Answers(pld, count, window) for pld, count in zip(self._plds, self._counts, strict=True))
+        return look(answers, window, self._wrapped(window) if with_wrapped else 0.0)
 
-    def _window(self, tilt: float) -> tuple[int, int, float, float]:
-        """The part of the composed distribution that is computed.
+    def _wrapped(self, window: Window) -> float:
+        """A bound of the tilted mass from outside of a window that is counted inside."""
+        wrapped, log_mgf, first, last = 0.0, self._log_mgf(window.tilt), window.first, window.first + window.size - 1
+        if last < self._most:
+            above = self._log_mgf(window.tilt + window.rise)
+            wrapped += math.exp(above - log_mgf - window.rise * (last + 1) * self.step)
+        if first > self._least:
+            wrapped += math.exp(self._log_mgf(window.tilt - window.fall) - log_mgf + window.fall * first * self.step)
+        return wrapped
 
-        Returns:
-            The index of its first point; its number of points, a power of two; and the amounts by which the tilt has to
-            rise for the best bound of the mass above, and to fall for that of the mass below.
-        """
-        others = self._tilts
+    def window(self, tilt: float) -> Window:
+        """The part of the composed distribution that is computed with this tilt."""
+        others = self._tilts[::4]
         here = self._coarse_log_mgf(np.array([tilt]))[0]
         above = (self._coarse_log_mgf(tilt + others) - here + _MASS_OUTSIDE) / others
         below = (self._coarse_log_mgf(tilt - others) - here + _MASS_OUTSIDE) / others
@@ -151,10 +144,87 @@ class Composition:
         first = max(math.floor(-below.min() / self.step), self._least)
         size = 1 << max(1, last - first).bit_length()
         # What a power of two has to spare goes to the top, so little is beyond it.
-        return first, size, float(others[np.argmin(above)]), float(others[np.argmin(below)])
+        rise, fall = float(others[np.argmin(above)]), float(others[np.argmin(below)])
+        return Window(self.step, tilt, first, size, rise, fall)
 
 
-class _Tail:
+@dataclass(frozen=True)
+class Window:
+    """A part of composed distributions. Whatever is composed, an upper bound can be read in any.
+
+    Attributes:
+        step: distance of the grid points.
+        tilt: t.
+        first: index of the first point.
+        size: number of points, a power of two.
+        rise: amount by which the tilt rises for a bound of the mass above.
+        fall: amount by which it falls for a bound of the mass below.
+    """
+
+    step: float
+    tilt: float
+    first: int
+    size: int
+    rise: float
+    fall: float
+
+    def shows(self, log_mgf: float) -> bool:
+        """Whether there is a loss in it whose mass fits a double, in a composition with this K(t)."""
+        return _least_loss(log_mgf, self.tilt) < (self.first + self.size - 2) * self.step
+
+
+class Answers:
+    """The part that answers of one kind have in the composed distribution, seen in a window.
+
+    Args:
+        pld: distribution of one of them, on the window's step.
+        count: their number.
+        window: the window.
+
+    Attributes:
+        log_finite: logarithm of the probability of a finite loss.
+        log_mgf: K(t) of the tilt.
+        log_mgf_above: the same after the tilt's rise.
+        most: index of the largest loss.
+        power: spectrum of the tilted distribution.
+    """
+
+    def __init__(self, pld: Pld, count: int, window: Window) -> None:
+        cumulant = _log_mgf(pld, window.tilt)
+        kept = pld.probs > 0
+        logs = np.log(pld.probs, where=kept, out=np.zeros(pld.probs.size))
+        tilted = np.exp(logs + window.tilt * pld.losses - cumulant, where=kept, out=np.zeros(pld.probs.size))
+        inexact = 4 * UNIT * float(tilted @ (np.abs(logs) + np.abs(window.tilt * pld.losses) + abs(cumulant) + 2))
+        self.log_finite = count * math.log1p(-pld.infinity)
+        self.log_mgf = count * cumulant
+        self.log_mgf_above = count * _log_mgf(pld, window.tilt + window.rise)
+        self.most = count * (pld.low + pld.probs.size - 1)
+        self.power = power_of(pld.low, tilted, inexact, count, window.size)
+
+
+def look(answers: Iterable[Answers], window: Window, wrapped: float = 0.0) -> Tail:
+    """A window on the composition of some answers.
+
+    Args:
+        answers: answers of all kinds, each seen in this window.
+        window: the window.
+        wrapped: bound of the tilted mass from outside that is counted inside; only lower bounds need it.
+    """
+    product, log_mgf, log_mgf_above, most = Product(window.size), 0.0, 0.0, 0
+    for one in answers:
+        product.times(one.power)
+        log_mgf += one.log_mgf
+        log_mgf_above += one.log_mgf_above
+        most += one.most
+    masses, error = product.masses()
+    end, beyond = window.first + window.size, 0.0
+    if end <= most:
+        beyond = math.exp(min(0.0, log_mgf_above - (window.tilt + window.rise) * end * window.step))
+    masses = np.roll(masses, -(window.first % window.size))
+    return Tail(window.step, window.first, masses, window.tilt, log_mgf, beyond, error, wrapped)
+
+
+class Tail:
     """Part of a composed distribution, accurate around the loss its tilt points at.
 
     Args:
@@ -179,18 +249,13 @@ class _Tail:
         error: float,
         wrapped: float,
     ) -> None:
-        from scipy import signal  # dp_accounting, which made the distributions, has imported it; commands need not
-
-        # Losses at or below 0 do not matter, nor those so far below the tilt that the weights overflow.
-        floor = max(0.0, (log_mgf - 600) / tilt)
-        start = max(0, math.floor(floor / step) - first)
+        start = max(0, math.floor(_least_loss(log_mgf, tilt) / step) - first)
         losses = step * np.arange(first + start, first + masses.size)
         weights = np.exp(log_mgf - tilt * losses)
         untilted = np.maximum(masses[start:], 0.0) * weights
         # delta_k = sum over j > k of c_j (1 - e^((k-j) step)), from the top down without cancellation.
         above = np.append(np.cumsum(untilted[:0:-1])[::-1], 0.0)
-        decay = math.exp(-step)
-        deltas = signal.lfilter([1.0], [1.0, -decay], (-math.expm1(-step) * above)[::-1])[::-1]
+        deltas = decaying_sums((-math.expm1(-step) * above)[::-1], step)[::-1]
         # Terms are positive, so their sums err relatively: by a unit for each addition, and by the exponents' rounding.
         relative = UNIT * (8 * losses.size + 8 * (abs(log_mgf) + tilt * abs(float(losses[-1]))) + 64)
         # Cauchy and Schwarz: errors of norm e in the masses change delta by at most e times the norm of the weights
@@ -229,6 +294,23 @@ class _Tail:
         share = math.expm1(inside) / math.expm1(self._losses[k + 1] - self._losses[k])
         found = self._deltas[k] + share * (self._deltas[k + 1] - self._deltas[k])
         return float(found), bool(self._rounding[k] <= 1e-4 * found)
+
+
+def decaying_sums(terms: Array, step: float) -> Array:
+    """(n,) sums of each term and those before it, each times ``e^(-step)`` for every place that it is before.
+
+    By doubling the number of terms in each sum; scipy's ``lfilter`` comes with half a second of imports.
+    """
+    sums, reach = terms.copy(), 1
+    while reach < sums.size:
+        sums[reach:] += math.exp(-step * reach) * sums[:-reach]
+        reach *= 2
+    return sums
+
+
+def _least_loss(log_mgf: float, tilt: float) -> float:
+    """Losses at or below 0 do not matter, nor those so far below the tilt that the weights overflow."""
+    return max(0.0, (log_mgf - 600) / tilt)
 
 
 def _log_mgf(pld: Pld, tilt: float) -> float:

@@ -1,9 +1,10 @@
 """Privacy loss distributions on a grid that dominate a pair of outputs.
 
 A pair (P, Q) is replaced by one whose losses are multiples of a step and whose hockey-stick divergences are at least as
-large everywhere (Connect the Dots, Doroshenko et al., arXiv 2207.04380), by dp_accounting's own construction. Losses
-above 0 come from the pair, losses below 0 from the swapped pair: the mass of P at -x is e^(-x) times that of Q
-at x. So both halves have a small relative error; one pass over both would drown the lower half in rounding noise.
+large everywhere (Connect the Dots, Doroshenko et al., arXiv 2207.04380, algorithm 1). It is written out here, since
+importing dp_accounting's takes most of a second and 100 MiB. Losses above 0 come from the pair, losses below 0 from the
+swapped pair: the mass of P at -x is e^(-x) times that of Q at x. So both halves have a small relative error; one pass
+over both would drown the lower half in rounding noise.
 
 Cutting a grid at its top counts what is left as certain loss. A coarser step moves losses further, always outwards.
 """
@@ -11,6 +12,7 @@ Cutting a grid at its top counts what is left as certain loss. A coarser step mo
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,11 +53,9 @@ def discretise(direction: Direction, step: float, tail: float) -> Pld:
         step: distance of the grid points, in nats.
         tail: probability of finite loss that may count as infinite.
     """
-    top = _top(direction, tail)
-    bottom = _top(direction.swapped(), tail)
-    above, infinity = _connect_dots(direction, step, top)
-    below, _ = _connect_dots(direction.swapped(), step, bottom)
-    below *= np.exp(-step * np.arange(1, below.size + 1))
+    above, infinity = _connect_dots(direction, step, tail)
+    below, _ = _connect_dots(direction.swapped(), step, tail)
+    below = below * np.exp(-step * np.arange(1, below.size + 1))
     at_zero = 1 - infinity - above.sum() - below.sum()
     # Rounding can leave masses just below 0; more mass only raises a divergence.
     return Pld(step, -below.size, np.maximum(np.concatenate([below[::-1], [at_zero], above]), 0.0), infinity)
@@ -73,14 +73,17 @@ def _top(direction: Direction, tail: float) -> float:
     return float(losses[np.argmax(left <= tail)]) if left[-1] <= tail else float(losses[-1])
 
 
-def _connect_dots(direction: Direction, step: float, top: float) -> tuple[Array, float]:
-    """Masses at ``step, 2 step, ...`` up to ``top``, and at infinity."""
-    from dp_accounting.pld import pld_pmf  # most of a second, and few commands need it
+@lru_cache(maxsize=2)
+def _connect_dots(direction: Direction, step: float, tail: float) -> tuple[Array, float]:
+    """Masses at ``step, 2 step, ...`` up to where ``tail`` is left, and at infinity.
 
-    points = max(1, math.ceil(top / step))
+    Those of a pair and its swapped pair are kept, as both directions are made of the same two halves.
+    """
+    points = max(1, math.ceil(_top(direction, tail) / step))
     deltas = np.minimum.accumulate(direction.upper(step * np.arange(points + 1, dtype=np.float64)))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, 0, points, deltas).to_dense_pmf()
-    return np.array(pmf._probs[1:], dtype=np.float64), float(deltas[-1])
+    chords = np.diff(deltas)  # by their ends; in e^x they are straight, and a mass is the bend from one to the next
+    masses = (np.append(chords[1:], 0.0) - math.exp(step) * chords) / math.expm1(step)
+    return np.maximum(masses, 0.0), float(deltas[-1])
 
 
 def second_moment(direction: Direction) -> float:
@@ -94,25 +97,36 @@ def second_moment(direction: Direction) -> float:
     return float(np.trapezoid((2 + 2 * x) * upper + (2 - 2 * x) * np.exp(-x) * lower, x))
 
 
-def choose_step(
-    directions: Sequence[Direction], counts: Sequence[int], delta: float, tail: float, epsilon: float | None = None
-) -> float:
-    """A step that costs about 1e-4 of ε.
+class StepChoice:
+    """Steps that cost about 1e-4 of ε.
 
     The dots move a loss by at most a step d either way and keep its mean likelihood ratio, which multiplies an answer's
     moment of order t by about 1 + t (t + 1) d²/8 at most. Over n answers that costs n (t + 1) d²/8 of ε, at the order t
     that is best for this delta. A bounded loss is rounded up at its top, so the step is never a sizeable part of ε.
+
+    Args:
+        directions: a pair for each kind of answer.
+        counts: number of answers of each kind.
+        delta: the plan's δ.
+        tail: probability of finite loss that may count as infinite.
     """
-    second = sum(n * second_moment(d) for n, d in zip(counts, directions, strict=True))
-    tilts = np.geomspace(1e-2, 1e4, 120) / math.sqrt(second)
-    rough = sum(
-        (n * _rough_log_mgf(d, tilts, tail) for n, d in zip(counts, directions, strict=True)), np.zeros_like(tilts)
-    )
-    promised = (rough - math.log(delta)) / tilts
-    best = int(np.argmin(promised))
-    epsilon = max(float(promised[best]) if epsilon is None else epsilon, math.sqrt(second))
-    tilt = min(float(tilts[best]), 3 * (5 - math.log(delta)) / epsilon)
-    return min(math.sqrt(8 * RELATIVE_ERROR * epsilon / (sum(counts) * (tilt + 1))), 2 * RELATIVE_ERROR * epsilon)
+
+    def __init__(self, directions: Sequence[Direction], counts: Sequence[int], delta: float, tail: float) -> None:
+        second = sum(n * second_moment(d) for n, d in zip(counts, directions, strict=True))
+        tilts = np.geomspace(1e-2, 1e4, 120) / math.sqrt(second)
+        rough = sum(
+            (n * _rough_log_mgf(d, tilts, tail) for n, d in zip(counts, directions, strict=True)), np.zeros_like(tilts)
+        )
+        promised = (rough - math.log(delta)) / tilts
+        best = int(np.argmin(promised))
+        self._tilt, self._promised, self._deviation = float(tilts[best]), float(promised[best]), math.sqrt(second)
+        self._answers, self._delta = sum(counts), delta
+
+    def step(self, epsilon: float | None = None) -> float:
+        """The step for an answer near ``epsilon``; if that is not known, near what moments promise."""
+        epsilon = max(self._promised if epsilon is None else epsilon, self._deviation)
+        tilt = min(self._tilt, 3 * (5 - math.log(self._delta)) / epsilon)
+        return min(math.sqrt(8 * RELATIVE_ERROR * epsilon / (self._answers * (tilt + 1))), 2 * RELATIVE_ERROR * epsilon)
 
 
 def _rough_log_mgf(direction: Direction, tilts: Array, tail: float) -> Array:

@@ -13,6 +13,8 @@ The pairs, sampled at rate q, in both directions:
 - An ensemble's tokens: as many such choices, all from the same sample; and all of that, too, where words guide them.
 - Propose-test-release: such a choice of k, then the test's noise; or, every time, two gaps of at most 2, of which only
   the certain loss is counted.
+- Counts above a threshold: the noise where other slots contribute the same; or, every time, what no other slot does, of
+  which only the certain loss is counted.
 - ``blocks``, noise on votes or in a ball: the block is drawn with one contribution or with another, of the largest
   norm, at a right angle or opposite. At a right angle the noise along each is independent, and the loss is the sum of
   what either coordinate gives away.
@@ -40,6 +42,7 @@ from accounting.privacy.profiles import (
     Array,
     BoundedRange,
     Gaussian,
+    GaussianThreshold,
     ProposeTestRelease,
     PtrTest,
     SymmetricProfile,
@@ -72,9 +75,10 @@ def lower_epsilon(events: Sequence[Event], delta: float) -> float:
 
 
 def certain_loss(events: Sequence[Event]) -> float:
-    """The probability that some answer's test passes where it must not, and shows that the unit was drawn.
+    """The probability that something leaves in some answer that shows that the unit was drawn.
 
-    Two gaps of at most 2 in every answer attain it. At a smaller δ no finite ε can be promised.
+    Two gaps of at most 2 in every answer attain it, and so does what no other slot contributes. At a smaller δ no
+    finite ε can be promised.
     """
     return -math.expm1(
         sum(event.count * math.log1p(-event.sampling.probability * _delta0(event.mechanism)) for event in events)
@@ -112,7 +116,8 @@ def _shares(events: Sequence[Event]) -> Sequence[float]:
 
 def _delta0(mechanism: SymmetricProfile) -> float:
     mechanism = mechanism.words if isinstance(mechanism, GuidedTokens) else mechanism
-    return mechanism.delta0 if isinstance(mechanism, PtrTest | ProposeTestRelease) else 0.0
+    tested = PtrTest | ProposeTestRelease | GaussianThreshold
+    return mechanism.delta0 if isinstance(mechanism, tested) else 0.0
 
 
 def _losses(event: Event, share: float, backwards: bool) -> Sequence[Pair]:
@@ -175,7 +180,7 @@ def _mirrored(drawn: _Sampled) -> Pair:
 def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
     """Probabilities of an answer's outputs if the unit is not in the sample, and if it is."""
     match mechanism:
-        case Gaussian(noise_multiplier) | PtrTest(noise_multiplier):
+        case Gaussian(noise_multiplier) | PtrTest(noise_multiplier) | GaussianThreshold(Gaussian(noise_multiplier)):
             return _noise(noise_multiplier)
         case BoundedRange(epsilon):
             return _choice(epsilon, share * epsilon)

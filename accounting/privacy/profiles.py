@@ -175,6 +175,38 @@ class PtrTest(SymmetricProfile):
 
 
 @dataclass(frozen=True)
+class GaussianThreshold(SymmetricProfile):
+    """Counts of an unlimited domain, with Gaussian noise, of which those above a threshold leave.
+
+    What the differing slot alone contributes leaves with a probability of at most ``delta0``, and gives the slot away;
+    all else is a Gaussian mechanism (``docs/privacy/mechanisms.md``, Theorem 26). So
+    ``h(x) = delta0 + (1 - delta0) h_Gaussian(x)``, which is its own mirror image.
+
+    Args:
+        gaussian: the profile of the noise alone, on what other slots contribute, too.
+        delta0: probability per answer that anything leaves that one slot alone contributes.
+
+    Raises:
+        ValueError: delta0 is not in [0, 1).
+    """
+
+    gaussian: Gaussian
+    delta0: float
+
+    def __post_init__(self) -> None:
+        require_delta0(self.delta0)
+
+    @property
+    @override
+    def certain_loss(self) -> float:
+        return self.delta0
+
+    @override
+    def upper_delta(self, epsilon: Array) -> Array:
+        return self.delta0 + (1 - self.delta0) * self.gaussian.upper_delta(epsilon)
+
+
+@dataclass(frozen=True)
 class ProposeTestRelease(SymmetricProfile):
     """Top-k words by propose-test-release: choose k (bounded range, ``epsilon``), then test its gap and release.
 

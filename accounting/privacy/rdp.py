@@ -10,6 +10,7 @@ is looser than the PLD by 5 to 15 %; for bounded ranges it can be tighter than t
   1909.13830), and sampling mixes them, so its moments are exact in both directions. The largest over t is taken at
   each order, *before* orders are compared, since every answer of an adaptive analyst may have another t.
 - Propose-test-release, ``units``: outside an event of probability delta0 a bounded range and a Gaussian, see below.
+- Counts above a threshold, ``units``: outside an event of probability delta0 a Gaussian, likewise.
 - ``blocks``, and an ensemble's tokens: the moments of the dominating pairs on the PLD accountant's grid. A Rényi
   divergence is an integral of hockey-stick divergences with positive weights, so a pair that dominates in those
   dominates in it. Those of the pairs of one answer add up.
@@ -19,7 +20,8 @@ let an independent coin stand in, so that E has probability 1 - d whatever k is,
 without and with the unit is ``A = (1-d) A_E + d A'`` and ``B = (1-d) B_E + d B'``; A_E and B_E differ by the choice of
 k and the noise alone. With sampling, ``(1-q) A + q B`` against A is a mass q d lost for certain, and a mixture of
 ``(1-q) A_E + q B_E`` against ``A_E`` with a part common to both sides, which by convexity only helps. So each answer
-costs q d of the plan's δ, and the moments of the pair (A_E, B_E) sampled at rate q itself.
+costs q d of the plan's δ, and the moments of the pair (A_E, B_E) sampled at rate q itself. For counts above a threshold
+the dominating pair has this form already, with Gaussians for A_E and B_E.
 """
 
 import logging
@@ -41,6 +43,7 @@ from accounting.privacy.profiles import (
     Array,
     BoundedRange,
     Gaussian,
+    GaussianThreshold,
     ProposeTestRelease,
     PtrTest,
     require_delta,
@@ -103,7 +106,7 @@ def _one_answer(event: Event, cut: float, orders: Array, tolerance: float) -> tu
             return _gaussian_rdp(noise_multiplier, q, orders), 0.0
         case BoundedRange(epsilon):
             return _bounded_range_rdp(epsilon, math.inf, q, orders, tolerance), 0.0
-        case PtrTest(noise_multiplier, delta0):
+        case PtrTest(noise_multiplier, delta0) | GaussianThreshold(Gaussian(noise_multiplier), delta0):
             return _gaussian_rdp(noise_multiplier, q, orders), q * delta0
         case ProposeTestRelease(epsilon, noise_multiplier, delta0):
             if q == 1:

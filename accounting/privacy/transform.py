@@ -14,7 +14,7 @@ Powers are taken by repeated squaring, in which every product counts with 3 u. S
 """
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,39 +35,71 @@ def rounding(size: int) -> float:
     return math.expm1(size.bit_length() * math.log1p(_HALVING))
 
 
-def convolve_powers(parts: Sequence[tuple[int, Array, float]], counts: Sequence[int], size: int) -> tuple[Array, float]:
-    """The cyclic convolution of powers of distributions.
+@dataclass(frozen=True)
+class Power:
+    """The spectrum of a power of a distribution, on a cycle.
+
+    Attributes:
+        spectrum: half of it, as the transform of real numbers has it.
+        log_envelope: logarithms of what neither the true nor the computed spectrum exceeds.
+        relative: bounds of the errors of the spectrum over the envelope.
+    """
+
+    spectrum: npt.NDArray[np.complex128]
+    log_envelope: Array
+    relative: Array
+
+
+def power_of(low: int, masses: Array, input_error: float, count: int, size: int) -> Power:
+    """The spectrum of a convolution power.
 
     Args:
-        parts: index of the first point of each distribution, its masses, and a bound of their relative errors,
-            weighted by the masses.
-        counts: power of each distribution.
+        low: index of the first point.
+        masses: the distribution.
+        input_error: a bound of the masses' relative errors, weighted by the masses.
+        count: the power.
         size: length of the cycle; a power of two.
-
-    Returns:
-        (size,) masses, the first that of index 0; and a bound of the Euclidean norm of their error.
     """
-    tau = rounding(size)
-    product = np.ones(size // 2 + 1, dtype=np.complex128)
-    log_envelope, relative = np.zeros(size // 2 + 1), np.full(size // 2 + 1, _PRODUCT * (sum(counts) + len(counts)))
-    for (low, masses, input_error), count in zip(parts, counts, strict=True):
-        wrapped = np.bincount(np.arange(low, low + masses.size) % size, masses, size)
-        total = float(masses.sum())
-        error = _SLACK * (tau + UNIT * (masses.size // size + 1)) * total + input_error
-        spectrum = np.fft.rfft(wrapped)
-        # Neither the true nor the computed spectrum exceeds the envelope, so a power of it errs by at most
-        # count * error * envelope^(count - 1).
-        for start in range(0, product.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            envelope = np.abs(spectrum[block]) * (1 + 4 * UNIT) + error
-            log_envelope[block] += count * np.log(envelope)
-            relative[block] += count * error / envelope
-            product[block] *= _power(spectrum[block], count)
-    spectral = float(np.linalg.norm(np.exp(log_envelope) * relative))
-    back = rounding(size) * float(np.linalg.norm(product))
-    # Half a spectrum has at least half of the squares; Parseval divides by the root of the size.
-    norm = _SLACK * math.sqrt(2 / size) * (spectral + back) + _UNDERFLOW
-    return np.fft.irfft(product, size), norm
+    wrapped = np.bincount(np.arange(low, low + masses.size) % size, masses, size)
+    total = float(masses.sum())
+    error = _SLACK * (rounding(size) + UNIT * (masses.size // size + 1)) * total + input_error
+    spectrum = np.fft.rfft(wrapped)
+    log_envelope, relative = np.empty(spectrum.size), np.empty(spectrum.size)
+    # A power of the spectrum errs by at most count * error * envelope^(count - 1).
+    for start in range(0, spectrum.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        envelope = np.abs(spectrum[block]) * (1 + 4 * UNIT) + error
+        log_envelope[block] = count * np.log(envelope)
+        relative[block] = count * error / envelope + _PRODUCT * (count + 1)
+        spectrum[block] = _power(spectrum[block], count)
+    return Power(spectrum, log_envelope, relative)
+
+
+class Product:
+    """The cyclic convolution of powers of distributions, as the product of their spectra.
+
+    Args:
+        size: length of the cycle; a power of two.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+        self._log_envelope, self._relative = np.zeros(self._spectrum.size), np.zeros(self._spectrum.size)
+
+    def times(self, power: Power) -> None:
+        """Take a further one, on a cycle of the same length."""
+        self._spectrum *= power.spectrum
+        self._log_envelope += power.log_envelope
+        self._relative += power.relative
+
+    def masses(self) -> tuple[Array, float]:
+        """(size,) masses, the first that of index 0; and a bound of the Euclidean norm of their error."""
+        spectral = float(np.linalg.norm(np.exp(self._log_envelope) * self._relative))
+        back = rounding(self._size) * float(np.linalg.norm(self._spectrum))
+        # Half a spectrum has at least half of the squares; Parseval divides by the root of the size.
+        norm = _SLACK * math.sqrt(2 / self._size) * (spectral + back) + _UNDERFLOW
+        return np.fft.irfft(self._spectrum, self._size), norm
 
 
 def _power(base: npt.NDArray[np.complex128], exponent: int) -> npt.NDArray[np.complex128]:

@@ -4,17 +4,24 @@ The counters enforce the plans, the charges are the record. Every statement belo
 the database, whatever crashed or raced; a privacy engineer can check it on a running service.
 """
 
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
 import sqlalchemy as sa
 
 from accounting.ledger import events, trail
 from accounting.ledger.amounts import rest
-from accounting.ledger.budgets import address, charges_by_state, digest
+from accounting.ledger.budgets import address, digest
 from accounting.ledger.cohorts import cohorts_of
+from accounting.ledger.dialects import period
 from accounting.ledger.promised import charged_to, left_by, plans_of
 from accounting.ledger.tables import (
     audit_events,
     budgets,
     charges,
+    charges_by_day,
+    charges_by_minute,
     cohorts,
     group_members,
     groups,
@@ -32,9 +39,10 @@ def violations(connection: sa.Connection) -> list[str]:
     knowledge base's group; each plan's document has its digest; each task's ``released ≤ charges not voided = counter ≤
     answers``, except that a restore which ends a knowledge base, or its tasks with topics, sets their
     counters to ``answers``; releases and charges in
-    state ``released`` are paired one to one, with the same task and query; and the audit trail has as many
+    state ``released`` are paired one to one, with the same task and query; the counts for reports are those of the
+    charges and releases; and the audit trail has as many
     budgets, groups, plans, charges, voids and releases as there are (:mod:`accounting.replay.trail` follows it event by
-    event).
+    event), each found by its time and its body.
 
     Args:
         connection: connection whose reads should see one snapshot: a SQLite transaction does, on PostgreSQL use
@@ -45,7 +53,9 @@ def violations(connection: sa.Connection) -> list[str]:
         *_groups(connection),
         *_tasks(connection),
         *_releases(connection),
+        *_counts(connection),
         *_audit_trail(connection),
+        *_found(connection),
     ]
 
 
@@ -88,7 +98,10 @@ def _groups(connection: sa.Connection) -> list[str]:
 
 
 def _tasks(connection: sa.Connection) -> list[str]:
-    counted = charges_by_state(connection)
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
+    by_state = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
+    for task_id, state, number in connection.execute(by_state):
+        counted[task_id][state] = number
     wrong = []
     restores = trail.restores(connection)
     ended, used_up = (
@@ -127,6 +140,47 @@ def _releases(connection: sa.Connection) -> list[str]:
     return wrong
 
 
+def _counts(connection: sa.Connection) -> list[str]:
+    """Whether the counts for reports are what charges and releases add up to."""
+    number, dialect, task = sa.func.count(), connection.dialect.name, charges.c.task_id
+    spent = charges.c.state != "voided"
+    day = sa.literal_column(period(dialect, "charges.created_at", "day"), sa.Text)
+    minute = sa.literal_column(period(dialect, "charges.created_at", "minute"), sa.Text)
+    shows = releases.c.answer["fallback"].as_boolean()
+    kept_and_counted: dict[str, tuple[sa.Select[Any], sa.Select[Any]]] = {
+        "charges": (
+            sa.select(tasks.c.id.label("task_id"), tasks.c.made, tasks.c.voided).where(
+                tasks.c.made + tasks.c.voided != 0
+            ),
+            sa.select(task, number, number.filter(~spent)).group_by(task),
+        ),
+        "fallbacks": (
+            sa.select(tasks.c.id.label("task_id"), tasks.c.shown, tasks.c.fell_back).where(
+                tasks.c.shown + tasks.c.fell_back != 0
+            ),
+            sa.select(releases.c.task_id, number, number.filter(shows))
+            .where(shows.is_not(None))
+            .group_by(releases.c.task_id),
+        ),
+        "charges by day": (
+            sa.select(charges_by_day).where(charges_by_day.c.answers != 0),
+            sa.select(task, day, charges.c.key_id, number).where(spent).group_by(task, day, charges.c.key_id),
+        ),
+        "charges by minute": (
+            sa.select(charges_by_minute.c.task_id, charges_by_minute.c.minute, charges_by_minute.c.answers).where(
+                charges_by_minute.c.answers != 0
+            ),
+            sa.select(task, minute, number).where(spent).group_by(task, minute),
+        ),
+    }
+    wrong = []
+    for what, (kept, counted) in kept_and_counted.items():
+        differ = sa.except_(kept, counted), sa.except_(counted, kept)
+        if ids := {row.task_id for query in differ for row in connection.execute(query)}:
+            wrong.append(f"the {what} that are counted for reports are not those of the ledger: tasks {sorted(ids)}")
+    return wrong
+
+
 def _audit_trail(connection: sa.Connection) -> list[str]:
     by_kind = sa.select(audit_events.c.kind, sa.func.count().label("times")).group_by(audit_events.c.kind)
     told = {row.kind: row.times for row in connection.execute(by_kind)}
@@ -153,3 +207,19 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
         for event, times in recorded.items()
         if told.get(event.kind, 0) != times
     ]
+
+
+def _found(connection: sa.Connection) -> list[str]:
+    """Whether each event is found by its time and its body."""
+    after = 0
+    query = sa.select(audit_events).order_by(audit_events.c.sequence).limit(trail.BATCH)
+    while rows := connection.execute(query.where(audit_events.c.sequence > after)).all():
+        after = rows[-1].sequence
+        for row in rows:
+            try:
+                said = trail.found_by(row.at, json.loads(row.body))
+            except (ValueError, AttributeError):
+                return [f"event {row.sequence} of the audit trail has a body that is not an object in JSON"]
+            if any(row._mapping[name] != value for name, value in said.items()):
+                return [f"event {row.sequence} of the audit trail is not found by {said}"]
+    return []

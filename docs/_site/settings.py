@@ -12,6 +12,8 @@ _HEAD = """# Settings
 ## Environment
 
 For operators: every environment variable of the service. Every process reads them; set them alike on several hosts.
+Write values without quotation marks. An empty value is as good as none, but for the database and the cap of ε, where it
+is refused.
 [The first day](../operations.md#settings) names those to decide on first.
 
 """

@@ -14,9 +14,9 @@ from rich.progress import TaskID
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.events import AccuracyRecorded
 from accounting.plans.tasks import ClassifyTask
-from research.evaluation.dataset import Dataset, Progress
+from research.evaluation.dataset import PUBLIC_ONLY, ZERO_SHOT, Dataset, Progress
 from research.evaluation.evaluator import Evaluator, Pass
-from research.evaluation.labels import ZERO_SHOT, LabelEvaluator, LabelScores, OfLabels
+from research.evaluation.labels import LabelEvaluator, LabelScores, OfLabels
 from research.evaluation.once import PrototypesEvaluator, SoftmaxRegressionEvaluator, SyntheticExemplarsEvaluator
 from research.evaluation.replies import KeptEngine
 from research.evaluation.tables import Grid, read_csv, write_csv
@@ -34,7 +34,7 @@ from service.cli.reading import TextFormat
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.engines.embedding.words import cache_folder
 from service.engines.factory import open_engine
-from service.operations import accuracies
+from service.operations import accuracies, wording
 from service.records.signed import read_signed, read_task
 
 
@@ -205,9 +205,11 @@ def evaluate(
     for note in table.notes:
         typer.echo(note)
     if recorded is not None:
+        right = wording.accuracy(recorded.accuracy, recorded.standard_error, recorded.rows)
+        without = wording.accuracy(recorded.zero_shot, recorded.zero_shot_error, recorded.rows)
         typer.echo(
-            f"Recorded for the overview: {recorded.task} answers {recorded.accuracy:g} % right, and "
-            f"{recorded.zero_shot:g} % without exemplars."
+            f"Recorded for the overview: {recorded.task} answers {right} right, and {without} without exemplars, on "
+            f"{recorded.rows:,} rows."
         )
 
 
@@ -231,18 +233,23 @@ def _agree_to_replace(signed: SignedTask, rows: int, *, yes: bool) -> None:
     """Ask whether to replace the accuracy that is recorded for the task, if one is, before time is spent."""
     before = accuracies.newest(output.records()).get(signed.address)
     if before is not None:
-        was = f"{before.accuracy.accuracy:g} % right on {before.accuracy.rows:,} rows, on {before.at:%Y-%m-%d}"
+        then = before.accuracy
+        share = wording.accuracy(then.accuracy, then.standard_error, then.rows)
+        was = f"{share} right on {then.rows:,} rows, on {before.at:%Y-%m-%d}"
         question = f"{signed.address} was measured: {was}. Replace that by a measurement on {rows:,} rows?"
         output.agreed(question, yes=yes)
 
 
 def _record(signed: SignedTask, evaluator: OfLabels, rows: Sequence[LabelScores], engine: str) -> AccuracyRecorded:
-    released, without = evaluator.released(rows), next(row for row in rows if row.method == ZERO_SHOT)
+    released = evaluator.released(rows)
+    *_, without = (row for row in rows if row.method in (ZERO_SHOT, PUBLIC_ONLY))  # the last is free as it was signed
     return output.do(
         accuracies.record,
         signed,
         accuracy=released.accuracy,
+        standard_error=released.standard_error,
         zero_shot=without.accuracy,
+        zero_shot_error=without.standard_error,
         rows=len(evaluator.data.questions),
         engine=engine,
     )

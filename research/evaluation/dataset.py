@@ -37,6 +37,8 @@ from service.sources.files import Source, can_read, open_file
 
 NAME = "evaluation"
 """Name of the knowledge base that is filled."""
+ZERO_SHOT, PUBLIC_ONLY = "zero-shot", "public exemplars only"
+"""Methods that see no private exemplar."""
 _VERSION = 1  # of a plan, under which topics are kept
 
 Progress = Callable[[str, int, int], None]
@@ -52,12 +54,24 @@ class Asked:
         answer: right answer, as the data have it.
         zero_shot: public output.
         outputs: outputs, one per slot.
+        bare: public output without public exemplars, where the task has some.
     """
 
     query: Mapping[str, str]
     answer: str
     zero_shot: ZeroShot
     outputs: Outputs
+    bare: ZeroShot | None = None
+
+
+def without_private(asked: Sequence[Asked]) -> dict[str, list[ZeroShot]]:
+    """Public outputs by method: zero-shot, and where the task has public exemplars, with these and no others.
+
+    The last is the free answer that a private one has to beat.
+    """
+    bare = [row.bare for row in asked if row.bare is not None]
+    free = [row.zero_shot for row in asked]
+    return {ZERO_SHOT: bare, PUBLIC_ONLY: free} if bare else {ZERO_SHOT: free}
 
 
 @dataclass(frozen=True)
@@ -278,7 +292,25 @@ class Dataset:
                 kept.keep_row(keys[i], zero_shot, outputs)
             said[i] = zero_shot, outputs
             progress("queries", len(said), len(queries))
-        return [Asked(query, self.questions[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
+        bare = [await self._bare(engine, query) for query in queries]
+        return [
+            Asked(query, self.questions[i][task.answer_field], *said[i], bare[i]) for i, query in enumerate(queries)
+        ]
+
+    async def _bare(self, engine: Engine, query: Mapping[str, str]) -> ZeroShot | None:
+        """The public output without public exemplars; None where the task has none."""
+        spec = self.specification
+        if not spec.public_exemplars:
+            return None
+        spec = replace(spec, prompt=replace(spec.prompt, public=()), public_exemplars=(), candidates=1)
+        if not isinstance(engine, KeptEngine):
+            return await engine.zero_shot(spec, query)
+        key = engine.key("bare", replace(spec, name="", knowledge_base=""), query)
+        if (kept := engine.row(key)) is not None:
+            return kept[0]
+        answered = await engine.zero_shot(spec, query)
+        engine.keep_row(key, answered, [])
+        return answered
 
     def _on_topics(self, queries: Sequence[Mapping[str, str]], embed: Embed) -> list[OnTopic | None]:
         """The topic of each question; None: the task has no topics.

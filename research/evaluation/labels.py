@@ -1,7 +1,7 @@
 """Labels: the share of right answers, before noise and after."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from aggregation.posterior import LabelPosterior, PosteriorParameters
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from exemplar_store.knowledge_base import Progress, do_nothing
-from research.evaluation.dataset import Asked, Dataset
+from research.evaluation.dataset import PUBLIC_ONLY, ZERO_SHOT, Asked, Dataset, without_private
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from research.evaluation.fitting import Labelled, fit
 from research.evaluation.tables import Grid, ReportTable
@@ -27,8 +27,8 @@ from service.answering.mechanisms.rnm_gaussian import posterior_model
 
 ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
 """Rules that choose a label from noisy votes."""
-ZERO_SHOT, PRIVATE = "zero-shot", "private"
-"""Methods: without exemplars, and as released."""
+PRIVATE = "private"
+"""The method as released; :data:`.dataset.ZERO_SHOT` and :data:`.dataset.PUBLIC_ONLY` see no private exemplar."""
 _BINS = 10
 _CHANCES = 200
 _DIGITS = 3
@@ -44,6 +44,7 @@ class Votes:
         single: whether one slot alone is right, averaged over the slots that answered, float (queries,).
         hard: sums of hard votes, float (queries, labels).
         soft: sums of soft votes, float (queries, labels).
+        without_private: public label probabilities by method (:func:`.dataset.without_private`).
     """
 
     truth: np.ndarray
@@ -51,6 +52,7 @@ class Votes:
     single: np.ndarray
     hard: np.ndarray
     soft: np.ndarray
+    without_private: Mapping[str, np.ndarray]
 
     def of(self, vote: Vote) -> Labelled:
         """The rows with the votes of one kind."""
@@ -59,12 +61,12 @@ class Votes:
 
 @dataclass(frozen=True)
 class LabelScores:
-    """One row of the table. All but the first six are percentages.
+    """One row of the table. All but the first six, and the number of questions, are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
-    The last four judge probabilities, and so need a posterior: the expected calibration error in ten bins, its average
-    if the probabilities were exact (a finite number of rows never fits perfectly), and the accuracy of the most
-    probable 80 % and 50 % of answers.
+    The four before the number judge probabilities, and so need a posterior: the expected calibration error in ten bins,
+    its average if the probabilities were exact (a finite number of rows never fits perfectly), and the accuracy of the
+    most probable 80 % and 50 % of answers.
     """
 
     method: str
@@ -79,10 +81,12 @@ class LabelScores:
     error_by_chance: float | None = None
     accuracy_of_80: float | None = None
     accuracy_of_50: float | None = None
+    questions: int | None = None
 
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
 """Line style of each rule to decide; the table has one more."""
+_FREE: dict[str, Any] = {ZERO_SHOT: "-", PUBLIC_ONLY: (0, (5, 1))}
 _NOISELESS = {
     "soft": "-.",
     "hard": "--",
@@ -107,7 +111,7 @@ def plot(rows: Sequence[LabelScores], title: str) -> Any:
         for result in flat.values():
             if not result.method.startswith("one slot"):
                 method = result.method.removesuffix(", no noise")
-                style = "-" if method == ZERO_SHOT else _NOISELESS[result.vote or method]
+                style = _FREE.get(method) or _NOISELESS[result.vote or method]
                 label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
                 axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
         lines: dict[tuple[str, str, str], list[LabelScores]] = {}
@@ -203,11 +207,12 @@ class LabelEvaluator(OfLabels):
             accounting.plans.plan.PlanError: a budget that cannot be kept.
         """
         rows = [
-            score(ZERO_SHOT, votes.zero_shot.argmax(axis=1) == votes.truth),
+            *free_rows(votes.without_private, votes.truth),
             score(f"one slot of {self._task.shots}", votes.single, vote="hard"),
             score("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
             score("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
         ]
+        free = len(rows)
         for answers in grid.answers:
             task = self._task.model_copy(update={"answers": answers})
             for epsilon in grid.epsilons:
@@ -215,7 +220,7 @@ class LabelEvaluator(OfLabels):
                 for vote in get_args(Vote):
                     private = self._private(votes, vote, z, grid)
                     rows += [replace(row, epsilon=epsilon, answers=answers) for row in private]
-                progress(len(rows), 4 + (8 if grid.fit else 6) * grid.settings)
+                progress(len(rows), free + (8 if grid.fit else 6) * grid.settings)
         return rows
 
     @override
@@ -282,7 +287,7 @@ class LabelEvaluator(OfLabels):
         written = self._written
         if written.vote != vote or written.calibration is None:
             written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
-        return posterior_model(written, self._task.labels)
+        return posterior_model(written, self._task)
 
 
 def halves(rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -292,7 +297,7 @@ def halves(rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(one, other), (other, one)]
 
 
-def tally(asked: Iterable[Asked], labels: Sequence[str]) -> Votes:
+def tally(asked: Sequence[Asked], labels: Sequence[str]) -> Votes:
     """Count the votes for each label, every query by itself."""
     truth, zero_shot, single, hard, soft = [], [], [], [], []
     for row in asked:
@@ -304,7 +309,21 @@ def tally(asked: Iterable[Asked], labels: Sequence[str]) -> Votes:
         single.append(float(np.mean(answered)) if answered else 0.0)
         hard.append(from_fixed_point(sum_votes(votes, len(labels), "hard")))
         soft.append(from_fixed_point(sum_votes(votes, len(labels), "soft")))
-    return Votes(np.array(truth), np.array(zero_shot), np.array(single), np.array(hard), np.array(soft))
+    public = public_probabilities(asked)
+    return Votes(np.array(truth), np.array(zero_shot), np.array(single), np.array(hard), np.array(soft), public)
+
+
+def public_probabilities(asked: Sequence[Asked]) -> dict[str, np.ndarray]:
+    """Public label probabilities, float (queries, labels), by method (:func:`.dataset.without_private`)."""
+    return {
+        method: np.array([public.probabilities for public in outputs])
+        for method, outputs in without_private(asked).items()
+    }
+
+
+def free_rows(without_private: Mapping[str, np.ndarray], truth: np.ndarray) -> list[LabelScores]:
+    """The rows of the methods that see no private exemplar; the last is the free answer."""
+    return [score(method, public.argmax(axis=1) == truth) for method, public in without_private.items()]
 
 
 def _multiplier(noise: TaskNoise) -> float:
@@ -348,4 +367,5 @@ def score(method: str, right: np.ndarray, *, vote: str = "", decide: str = "", s
     """
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))
-    return LabelScores(method, None, None, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))
+    accuracy, error = 100 * float(right.mean()), 100 * float(error)
+    return LabelScores(method, None, None, vote, decide, sigma, accuracy, error, questions=len(right))

@@ -15,12 +15,21 @@ from typing_extensions import override
 
 from aggregation.noise import FixedPoint, from_fixed_point
 from aggregation.softmax_regression import PackedUnits, SoftmaxRegression
-from exemplar_store import Slot
+from exemplar_store import Part, Slot
 from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import NAME
 from research.evaluation.evaluator import Pass
 from research.evaluation.fitting import fit_temperature
-from research.evaluation.labels import ZERO_SHOT, LabelScores, OfLabels, halves, score, sureness, with_noise
+from research.evaluation.labels import (
+    LabelScores,
+    OfLabels,
+    free_rows,
+    halves,
+    public_probabilities,
+    score,
+    sureness,
+    with_noise,
+)
 from research.evaluation.tables import Grid
 from service.answering.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 from service.answering.mechanisms.prototypes import PrototypesAdapter
@@ -58,23 +67,23 @@ class OnceEvaluator(OfLabels, Generic[A]):
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
         """The table (:meth:`.evaluator.Evaluator.evaluate`), with one release for each ε and each draw of noise."""
         truth = np.array([self._task.labels.index(question.answer) for question in given.asked])
-        zero_shot = np.array([question.zero_shot.probabilities for question in given.asked])
         method = self._task.mechanism.type
         adapters = {epsilon: self._adapter(epsilon) for epsilon in grid.epsilons}
         adapter = next(iter(adapters.values()))
         read = self.read(adapter, given)
         noiseless = [self.release(adapter, read, given, 0.0)]
         rows = [
-            score(ZERO_SHOT, zero_shot.argmax(axis=1) == truth),
+            *free_rows(public_probabilities(given.asked), truth),
             self._scored(f"{method}, no noise", adapter, noiseless, truth, given, sigma=0.0),
         ]
+        free = len(rows)
         for epsilon, adapter in adapters.items():
             sigma = adapter.noise.noise_multiplier
             noisy = [self.release(adapter, read, given, sigma) for _ in range(grid.draws)]
             rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
             if grid.fit:
                 rows.append(replace(self.fit(adapter, noisy, truth, given), epsilon=epsilon))
-            progress(len(rows), 2 + (1 + grid.fit) * len(adapters))
+            progress(len(rows), free + (1 + grid.fit) * len(adapters))
         if grid.fit:
             adapter = self._adapter(self.data.plan.budget.epsilon)
             sigma = adapter.noise.noise_multiplier
@@ -175,7 +184,9 @@ class SoftmaxRegressionEvaluator(LinearEvaluator[SoftmaxRegressionAdapter]):
     @override
     def read(self, adapter: SoftmaxRegressionAdapter, given: Pass) -> PackedUnits:
         regression = self._regression(adapter, given, self.embed_questions(given))
-        return regression.pack(map(adapter.labelled, given.store.every_unit(NAME)))
+        share = adapter.written.left_out
+        part = Part(NAME, share, left_out=False) if share else None
+        return regression.pack(map(adapter.labelled, given.store.every_unit(NAME, part=part)))
 
     @override
     def release(self, adapter: SoftmaxRegressionAdapter, read: PackedUnits, given: Pass, sigma: float) -> np.ndarray:

@@ -25,7 +25,7 @@ from service.engines.factory import open_engine
 from service.engines.protocol import Engine
 from service.engines.task import Output, Sentence, TaskSpec, ZeroShot
 
-_LAYOUT = 2
+_LAYOUT = 3
 """Version of the layout, to be raised when engines ask or calibrate otherwise."""
 _CHANGES_NOTHING = {"kv_cache_gib", "gpu_memory_utilization", "max_queued_prompts", "max_concurrency"}
 """Settings that no reply depends on."""

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -61,14 +61,16 @@ def read_csv(file: Path, row: type[Row]) -> list[Row]:
         row: the results' class, whose fields are texts and numbers.
 
     Raises:
-        ValueError: it has other columns.
+        ValueError: it has other columns; those with a default may be missing, as from before there were any.
     """
     readers = {name: _reader(kind) for name, kind in get_type_hints(row).items()}
+    required = [field.name for field in fields(row) if field.default is MISSING]  # type: ignore[arg-type]
     with file.open(newline="") as stream:
         table = csv.DictReader(stream)
-        if table.fieldnames != list(readers):
+        names = table.fieldnames or []
+        if names != [name for name in readers if name in names] or not {*required} <= {*names}:
             raise ValueError(f"{file}: its columns must be {', '.join(readers)}")
-        return [row(**{name: read(written[name]) for name, read in readers.items()}) for written in table]
+        return [row(**{name: readers[name](written[name]) for name in names}) for written in table]
 
 
 def _reader(kind: Any) -> Callable[[str], Any]:

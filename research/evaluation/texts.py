@@ -17,7 +17,7 @@ from accounting.plans.mechanisms import TextMechanism
 from accounting.plans.plan import TaskNoise, parse_plan
 from accounting.plans.tasks import GenerateTask
 from exemplar_store.knowledge_base import Progress, do_nothing
-from research.evaluation.dataset import Asked, Dataset
+from research.evaluation.dataset import Asked, Dataset, without_private
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from research.evaluation.tables import Grid, ReportTable
 from research.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
@@ -99,9 +99,16 @@ class AnsweredTexts:
     embedder: TextEmbedder
     _sentences: dict[tuple[int, tuple[str, ...], bool], Sentence] = field(default_factory=dict, init=False)
 
-    def zero_shot(self) -> list[Answers]:
-        """The first public answer, where there is one."""
-        return [Answers(row.answer, row.zero_shot.texts[:1]) for row in self.asked if row.zero_shot.texts]
+    def without_private(self) -> dict[str, list[Answers]]:
+        """The first public answer, where there is one, by method (:func:`.dataset.without_private`)."""
+        return {
+            method: [
+                Answers(row.answer, public.texts[:1])
+                for row, public in zip(self.asked, outputs, strict=True)
+                if public.texts
+            ]
+            for method, outputs in without_private(self.asked).items()
+        }
 
     def single(self) -> list[Answers]:
         """Every slot by itself; a row none of whose slots answered counts as an empty text."""
@@ -149,7 +156,7 @@ def plot(rows: Sequence[TextScores], title: str) -> Any:
     axes = figure.subplots()
     mechanisms = list(dict.fromkeys(result.mechanism for result in rows if result.mechanism))
     several = len({result.answers for result in rows if result.answers}) > 1
-    for style, result in zip((":", "-."), [r for r in rows if not r.mechanism], strict=False):
+    for style, result in zip((":", (0, (1, 5)), "-."), [r for r in rows if not r.mechanism], strict=False):
         axes.axhline(result.rouge1, color="grey", linestyle=style, linewidth=1, label=result.method)
     for number, mechanism in enumerate(mechanisms):
         chosen = [result for result in rows if result.mechanism == mechanism]
@@ -190,7 +197,7 @@ class TextEvaluator(Evaluator):
     def _read(self, written: str) -> TextMechanism:
         document = self.data.plan.model_dump(mode="json")
         try:
-            document["tasks"][self.data.task_name]["mechanism"] = plain_yaml.load(written)
+            document["tasks"][self.data.task_name] |= {"mechanism": plain_yaml.load(written), "sentence": None}
         except plain_yaml.NotPlainError:
             raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
         return cast(TextMechanism, parse_plan(document).tasks[self.data.task_name].mechanism)
@@ -211,9 +218,10 @@ class TextEvaluator(Evaluator):
         """
         total = len(texts.asked)
         results = [
-            measure(texts.zero_shot(), total, "zero-shot"),
+            *(measure(answers, total, method) for method, answers in texts.without_private().items()),
             measure(texts.single(), total, f"one slot of {self._task.shots}"),
         ]
+        free = len(results)
         for mechanism in self._compared:
             for answers in grid.answers:
                 task = self._task.model_copy(update={"mechanism": mechanism, "answers": answers})
@@ -225,7 +233,7 @@ class TextEvaluator(Evaluator):
                     row = measure(await texts.aggregate(task, noise, grid.draws), total, "private", mechanism)
                     words = adapter_of(task, noise).outlook().noise_words
                     results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
-                    progress(len(results), 2 + len(self._compared) * (1 + grid.settings))
+                    progress(len(results), free + len(self._compared) * (1 + grid.settings))
         return results
 
     @override

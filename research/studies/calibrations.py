@@ -39,16 +39,26 @@ def arithmetic(scores: np.ndarray) -> np.ndarray:
     return mean
 
 
+def geometric(scores: np.ndarray) -> np.ndarray:
+    return reference(list(scores))
+
+
 Calibrate = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 """Calibrated scores from a slot's scores of a question (L,), those of all public texts (texts, L) and zero-shot's."""
 METHODS: Mapping[str, tuple[str, Calibrate]] = {
     "none": ("public", lambda scores, _texts, _zero_shot: scores),
-    "nothing, arithmetic": ("nothing", lambda scores, texts, _: calibrated(scores, [arithmetic(texts)])),
-    "nothing, geometric": ("nothing", lambda scores, texts, _: calibrated(scores, [reference(list(texts))])),
-    "nothing, geometric, pooled": ("nothing", lambda scores, texts, zero: calibrated(scores, list(texts), zero)),
-    "public, arithmetic": ("public", lambda scores, texts, _: calibrated(scores, [arithmetic(texts)])),
-    "public, geometric": ("public", lambda scores, texts, _: calibrated(scores, list(texts))),
-    "public, geometric, pooled": ("public", lambda scores, texts, zero: calibrated(scores, list(texts), zero)),
+    "nothing, arithmetic": ("nothing", lambda scores, texts, _: calibrated(scores, arithmetic(texts))),
+    "nothing, geometric": ("nothing", lambda scores, texts, _: calibrated(scores, geometric(texts))),
+    "nothing, geometric, pooled": (
+        "nothing",
+        lambda scores, texts, zero: calibrated(scores, geometric(texts), zero),
+    ),
+    "public, arithmetic": ("public", lambda scores, texts, _: calibrated(scores, arithmetic(texts))),
+    "public, geometric": ("public", lambda scores, texts, _: calibrated(scores, geometric(texts))),
+    "public, geometric, pooled": (
+        "public",
+        lambda scores, texts, zero: calibrated(scores, geometric(texts), zero),
+    ),
 }
 
 

@@ -47,7 +47,7 @@ from service.engines.factory import open_engine
 
 TICKETS = Path(__file__).parents[2] / "examples" / "brookfern"
 PTR = {"type": "keyword_ptr", "k_min": 3, "k_max": 5, "choice_share": 0.1, "delta_share": 0.8}
-"""Mechanism of the demo's plan."""
+"""Mechanism that releases words."""
 JOINT_EM = {"type": "keyword_joint_em", "k": 3}
 MORE = (1, 10, 100)
 
@@ -87,7 +87,7 @@ def tickets(out: Path) -> Iterator[Way]:
     products.write_rows(folder, train, test)
     task: Mapping[str, Any] = document["tasks"]["reply"]
     for drawn, slots in ((1, 300), (6, 300), (18, 100), (60, 100)):
-        tasks = {"reply": {**task, "drawn": drawn, "ensemble": slots, "share": 1.0}}
+        tasks = {"reply": {**task, "mechanism": PTR, "drawn": drawn, "ensemble": slots, "share": 1.0}}
         plan = load_plan(json.dumps({**document, "tasks": tasks}))
         yield Way(f"{slots} slots draw {drawn}", folder, plan, "text", "unit_id", 2)
 

@@ -175,8 +175,14 @@ def error(values: Sequence[float] | np.ndarray) -> float:
 
 async def run(arguments: argparse.Namespace) -> None:
     until = time.monotonic() + 60 * arguments.minutes
-    length = {"max_answer_tokens": TOKENS, "timeout_s": TIMEOUT_S}
-    config = VllmConfig(name="vllm", model=arguments.model, chat=False, kv_cache_gib=3, **length)
+    config = VllmConfig(
+        name="vllm",
+        model=arguments.model,
+        chat=False,
+        kv_cache_gib=3,
+        max_answer_tokens=TOKENS,
+        timeout_s=TIMEOUT_S,
+    )
     kept = KeptEngine(config, Embedder(), arguments.replies)
     try:
         for name in arguments.set:

@@ -20,6 +20,8 @@ import contextvars
 import hashlib
 import hmac
 import json
+import math
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,6 +30,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import sqlalchemy as sa
 import structlog
+from typing_extensions import override
 
 from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, Ledger, Release
@@ -40,7 +43,7 @@ from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.answering.conversations import Conversation, Rewriting
 from service.answering.draw import draw_signed
 from service.answering.kept_blocks import KeptBlocks
-from service.answering.latency import Departure, Grains, Measured, on_grain
+from service.answering.latency import Departure, Grains, Measured, calm
 from service.answering.mechanisms.adapter import score_of, scores_of
 from service.answering.once.made import FromOneRelease
 from service.answering.once.making import NotMadeError, settle
@@ -65,6 +68,7 @@ from service.records.topics import check_named, topic_of
 log = structlog.get_logger()
 
 _POLL_S = 0.02
+_APART_S = 0.03  # twice the service's own work on a question: then half of a core is left for answers that are due
 _DATABASE_S = 60.0  # that it may take to store an answer
 _WRITES = "sign another mechanism, or the operator run the engine `vllm`"
 
@@ -84,10 +88,23 @@ class StillAnsweringError(RefusalError, RuntimeError):
 
 
 class BusyError(RefusalError, RuntimeError):
-    """This replica or the engine is answering as many queries as it takes on; nothing was charged."""
+    """This replica or the engine is answering as many queries as it takes on; nothing was charged.
+
+    Args:
+        message: sentence about what is too much, without the time to come back at.
+        retry_after_s: whole seconds after which the same query may be answered.
+    """
 
     kind = ProblemKind.BUSY
-    retry_after_s = 1
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    @override
+    def __str__(self) -> str:
+        wait = "a second" if self.retry_after_s == 1 else f"{self.retry_after_s} seconds"
+        return f"{self.args[0]}; come back in {wait}"
 
 
 class RemoteEngineForbiddenError(RefusalError, RuntimeError):
@@ -191,6 +208,7 @@ class Answering:
     max_in_flight: int = field(default=32, kw_only=True)
     realign: Realign | None = field(default=None, kw_only=True)
     _in_flight: int = field(default=0, init=False)
+    _next_in: float = field(default=0.0, init=False)
     _running: set[asyncio.Task[Answer | InFlight]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -231,9 +249,11 @@ class Answering:
             service.answering.once.making.NotMadeError: the release that the task answers from is not there.
         """
         if self._in_flight >= self.max_in_flight:
-            raise BusyError(f"{self.max_in_flight} queries are being answered; come back in a second")
+            # Callers who are refused together come back apart: together they would hold up the answers that are due.
+            raise BusyError(f"{self.max_in_flight} queries are being answered", 1 + secrets.randbelow(4))
         self._in_flight += 1
         try:
+            await self._let_in()
             signed = await asyncio.to_thread(self.ledger.budgets.task, address)
             task, _ = read_task(signed)
             if signed.topic is not None:
@@ -257,6 +277,14 @@ class Answering:
         finally:
             self._in_flight -= 1
 
+    async def _let_in(self) -> None:
+        """Begin some time after the question before: many that begin at once hold up an answer that is due."""
+        if not self.public_grain_s:
+            return
+        now = asyncio.get_running_loop().time()
+        self._next_in = max(now, self._next_in) + _APART_S
+        await asyncio.sleep(self._next_in - _APART_S - now)
+
     async def _rewritten(self, signed: SignedTask, conversation: Conversation, key_id: str) -> str:
         task, _ = read_task(signed)
 
@@ -272,13 +300,27 @@ class Answering:
         except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
             raise refusal(error)[1] from error
 
+    @asynccontextmanager
+    async def free_call(self) -> AsyncIterator[None]:
+        """A call of the engine or the embedder that is not a private answer (:func:`.turns.free_call`).
+
+        Raises:
+            BusyError: too many questions are being answered.
+        """
+        try:
+            async with self.stages.free_call(self.public_grain_s):
+                yield
+        except EngineBusyError as error:
+            raise refusal(error)[1] from error
+
     async def _realigned(self, question: _Question, answer: Answer) -> Answer:
         """After the release is stored, and from what its caller knows: the exemplars have no part in it."""
         text = answer.release.answer.get("text")
         if self.realign is None or text is None:
             return answer
-        async with on_grain(self.public_grain_s), self.stages.turn():
-            realigned = await self.realign(render(question.spec.prompt, question.fields), text)
+        async with self.stages.free_call(self.public_grain_s):
+            asked = replace(question.spec.prompt, public=())
+            realigned = await self.realign(render(asked, question.fields), text)
         return replace(answer, realigned=realigned)
 
     async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
@@ -357,8 +399,8 @@ class Answering:
                 f"{engine.name} cannot write {task.mechanism.type} answers: an admin must {_WRITES}"
             )
         measured = await self.grains.of(signed)
-        if await self.stages.turns.wait_s() > self.stages.timeout_s:
-            raise BusyError("too many questions wait for the engine; come back in a second")
+        if (too_long_s := await self.stages.turns.wait_s() - self.stages.timeout_s) > 0:
+            raise BusyError("too many questions wait for the engine", math.ceil(too_long_s))
         spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
@@ -419,7 +461,7 @@ class Answering:
                     question = replace(question, spec=spec, arrived=held.arrived)
                 return await self._charge(question, key_id, idempotency_key)
         except EngineBusyError as error:
-            raise BusyError(str(error)) from error
+            raise BusyError(str(error), error.retry_after_s) from error
 
     async def _charge(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer | InFlight:
         signed = question.signed
@@ -462,9 +504,10 @@ class Answering:
                 ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
                 vector = question.vector
                 if vector is None and question.task.order == "nearest":
-                    vector = await self.stages.embed(spec, fields)
+                    vector = await self.stages.embed(spec, fields, ready.zero_shot)
                 times = measured.times(ready.zero_shot.tokens)
                 ready = await ready.in_turn(times * measured.work_s)
+                await calm(spec.latency_grain_s)
                 await turn.end(times * measured.turn_s)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
@@ -571,5 +614,5 @@ def refusal(error: BaseException) -> tuple[str, Exception]:
         case TextBudgetExhaustedError() | UnusableReplyError():
             return error.kind.slug, error
         case EngineBusyError():
-            return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
+            return "engine-busy", BusyError("the engine has more work than it takes on", error.retry_after_s)
     return "engine-unavailable", EngineUnavailableError("the engine does not answer")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from accounting.plans.tasks import ClassifyTask, GenerateTask
-from service.answering.latency import on_grain
 from service.answering.queries import MAX_QUERY_CHARACTERS, InvalidQueryError, checked_text
 from service.answering.stages import Stages
 from service.engines.errors import UnusableReplyError
@@ -107,7 +106,7 @@ class Rewriting:
         key = asker, address, conversation
         if key not in self._known:
             await before()
-            async with on_grain(self.grain_s), self.stages.turn():
+            async with self.stages.free_call(self.grain_s):
                 question = await self._rewritten(address, conversation, asker)
             while len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]

@@ -117,7 +117,7 @@ class KeptBlocks:
             try:
                 await asyncio.wait_for(asyncio.shield(state.reading), wait_s)
             except TimeoutError:
-                raise EngineBusyError("the exemplars have changed, and are read first: come back later") from None
+                raise EngineBusyError("the exemplars have changed, and are read first") from None
         return state
 
     def _changed(self, task: SignedTask, measured: Measured, state: _State) -> int:

@@ -1,7 +1,7 @@
 """The time of an answer: a whole number of *grains* from its charge, fixed before its private sample is drawn.
 
 The number depends on public things only: how long the public probe took. What follows the sample has at least half a
-grain, and no task is served whose largest possible slots take longer than that
+grain, and 0.3 s where grains are short. No task is served whose largest possible slots take longer than half a grain
 (:mod:`service.answering.measured_grains`).
 """
 
@@ -16,13 +16,31 @@ from service.problem_kinds import ProblemKind, RefusalError
 
 UNPADDED = "Latency is not padded here: how long an answer takes can reveal private exemplars."
 
-SMALLEST_S = 0.3
+SMALLEST_S = 0.4
 """The shortest grain that is chosen where none is set."""
 
 _ROOMY = 2.0  # times what the largest slots took when they were measured: a busy machine is slower
+_LEAST_ROOM_S = 0.3  # for private work, however short: requests and other programs hold it up for fractions of a second
 _TURN = 1.5
 
 _TWICE_AS_LONG = 4096  # tokens before it with which a token takes no more than twice as long, in models of any size
+
+_BEAT_S = 0.005
+_BEHIND_S = 0.005  # a request takes the loop about as long
+
+
+async def calm(within_s: float) -> None:
+    """Wait until the event loop keeps time, at most some seconds: a burst of requests delays whatever comes after it.
+
+    Args:
+        within_s: seconds; 0 does not wait.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + within_s
+    while (began := loop.time()) < ends:
+        await asyncio.sleep(_BEAT_S)
+        if loop.time() - began < _BEAT_S + _BEHIND_S:
+            return
 
 
 class GrainTooSmallError(RefusalError, RuntimeError):
@@ -41,6 +59,7 @@ class Work:
         typical_s: seconds with slots of an ordinary length; 0 unless a language model in the deployment was measured.
         block_s: seconds to read the largest block ahead, not part of ``work_s``; 0: ``work_s`` is with cold caches.
         cold: why blocks are not kept, although the task draws blocks, and what to do; empty if they are.
+        repeats: see :attr:`service.engines.task.ZeroShot.repeats`.
     """
 
     work_s: float = 0.0
@@ -48,6 +67,7 @@ class Work:
     typical_s: float = 0.0
     block_s: float = 0.0
     cold: str = ""
+    repeats: float | None = None
 
 
 @dataclass(frozen=True)
@@ -107,14 +127,14 @@ class Departure:
         self.over = False
 
     def fix(self, times: float = 1.0) -> None:
-        """Fix the number of grains, once the public part is over: what comes now has at least half of one.
+        """Fix the number of grains, once the public part is over: what comes now has half of one and 0.3 s, at least.
 
         Args:
             times: factor of the work, for a question that is longer than the measured one.
         """
         if self._grain_s > 0:
             public = (asyncio.get_running_loop().time() - self._charged) / self._grain_s
-            self._grains = max(1, math.ceil(public + 0.5 * times))
+            self._grains = max(1, math.ceil(public + max(0.5 * times, _LEAST_ROOM_S / self._grain_s)))
 
     async def wait(self) -> int:
         """Wait until the answer may leave.

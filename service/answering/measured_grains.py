@@ -4,9 +4,9 @@ Made-up exemplars fill every slot to the size that ingest and the plan allow. As
 tables of the same database, by the code of the draw, and the slots are decrypted, asked and aggregated as private ones
 are. A language model leaves out what does not fit its prompt, so that the largest exemplars would cost it least: here
 it cuts them, reads as many tokens as a prompt can have, and writes as many as an answer. Outputs that all agree are
-aggregated, too: some mechanisms take longer for these. So no private slots take longer on the machine as it is, unless
-the database waits for a disk. A grain below twice that is refused, and so is a task whose made-up slots are not all
-answered.
+aggregated, too, since some mechanisms take longer for these: those that take it longest, if it names them. So no
+private slots take longer on the machine as it is, unless the database waits for a disk. A grain below twice that is
+refused, and so is a task whose made-up slots are not all answered.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from exemplar_store.topics import PAGE
 from service.answering.kept_blocks import KeptBlocks
 from service.answering.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s
 from service.answering.mechanisms.adapter import Author, Outputs, answer_adapter_of
-from service.answering.queries import InvalidQueryError, described_spec
+from service.answering.queries import InvalidQueryError, described_spec, public_tokens
 from service.answering.stages import Ready, Stages, written_so
 from service.answering.turns import turn
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
@@ -156,14 +156,13 @@ class MeasuredGrains(Grains):
                 continue
             async with self._turn:
                 await self._measured_now(made.task, min(2 * made.again_s, _LAST_AGAIN_S))
-        if self.report is not None:
-            made_now = {made.measured.task: made.measured for made in self._made.values()}
-            self.report = [made_now.get(one.task, one) for one in self.report]
 
     async def _measured_now(self, task: SignedTask, again_s: float) -> Measured:
         async with turn(self._stages.turns):
             measured = await self._measure(task)
         self._made[identity(task)] = _Measurement(task, measured, asyncio.get_running_loop().time(), again_s)
+        if self.report is not None:  # a plan may be signed after all tasks were measured
+            self.report = [*{**{one.task: one for one in self.report}, measured.task: measured}.values()]
         return measured
 
     def _known(self, task: SignedTask) -> Measured | None:
@@ -280,6 +279,8 @@ async def largest_work(
     ready = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
     if ready is None:
         return Work()
+    if knowledge_base.embedding_dimension is None and ready.zero_shot.question is not None:
+        knowledge_base = replace(knowledge_base, embedding_dimension=len(ready.zero_shot.question))
     tokens = ready.zero_shot.tokens
     if adapter.writing is not None:
         await _check_room(stages, written_so(spec, adapter.writing), tokens)
@@ -291,7 +292,7 @@ async def largest_work(
     warm = bool(blocks) and engine.keeps_blocks and not cold
     # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
     releases_words = getattr(task.mechanism, "after", None) or task.mechanism
-    agreed = made_up_text(made_up_words(), getattr(releases_words, "k_max", 1))
+    agreed = adapter.slowest or made_up_text(made_up_words(), getattr(releases_words, "k_max", 1))
     number = itertools.count()
 
     async def once(asked: TaskSpec) -> float:
@@ -330,9 +331,12 @@ async def largest_work(
 
     typical_s = 0.0
     if local:  # first, being the shorter
-        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, tokens)))
+        question = max(1, tokens - public_tokens(task))
+        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, question)))
     work_s, block_s = await median(spec, typical_s)
-    return Work(work_s=work_s, tokens=tokens, typical_s=typical_s, block_s=block_s, cold=cold)
+    return Work(
+        work_s=work_s, tokens=tokens, typical_s=typical_s, block_s=block_s, cold=cold, repeats=ready.zero_shot.repeats
+    )
 
 
 def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
@@ -404,12 +408,13 @@ async def largest_read_s(store: ExemplarStore, signed: SignedTask, knowledge_bas
     dimension = _dimension(knowledge_base)
     if topics is not None and isinstance(topics.by, np.ndarray):
         dimension = topics.by.shape[1]
-    (fields,) = largest_contents(task, knowledge_base, 1)
+    (fields,) = largest_contents(task, knowledge_base, 1, knowledge_base.max_exemplar_bytes)
     sample = LargestSample(
         slots=task.most_slots,
         kept=task.slot_cap,
         shown=task.slot_shown,
         fields=fields,
+        bytes=knowledge_base.max_exemplar_bytes,
         dimension=dimension,
         response=knowledge_base.response_field is not None,
         topics=topics,
@@ -437,8 +442,10 @@ def largest_slots(
         count: number of slots.
         engine: engine that may read embeddings.
     """
+    # A language model cuts them to as many tokens as its prompts have room for: they must be no shorter than that.
+    size = MAX_EXEMPLAR_BYTES if engine.is_llm else knowledge_base.max_exemplar_bytes
     return made_up_slots(
-        largest_contents(task, knowledge_base, count),
+        largest_contents(task, knowledge_base, count, size),
         _dimension(knowledge_base) if engine.reads_embeddings else 0,
         response=knowledge_base.response_field is not None,
         exemplars=task.slot_shown,
@@ -521,15 +528,15 @@ def made_up_text(words: Iterator[str], count: int) -> str:
 
 
 def largest_contents(
-    task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase, slots: int
+    task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase, slots: int, size: int
 ) -> list[Mapping[str, str]]:
-    """An exemplar for each slot, as large as ingest lets one be, its bytes shared out evenly; labels are the task's.
+    """An exemplar of ``size`` bytes for each slot, shared out evenly; labels are the task's.
 
     No two slots share a word: as many different keywords are counted as there can be.
     """
     labels = {task.answer_field: task.labels[0]} if isinstance(task, ClassifyTask) else {}
     texts = sum(name not in labels for name in knowledge_base.fields)
-    words, count = made_up_words(), int(_ESCAPED * MAX_EXEMPLAR_BYTES) // 5 // max(texts, 1)
+    words, count = made_up_words(), max(1, int(_ESCAPED * size) // 5 // max(texts, 1))
     return [
         {name: labels.get(name) or made_up_text(words, count) for name in knowledge_base.fields} for _ in range(slots)
     ]

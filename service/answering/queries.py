@@ -8,6 +8,7 @@ from dataclasses import replace
 from accounting.plans.plan import Plan
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import KnowledgeBase
+from service.engines.prompts import BETWEEN, CHARACTERS_PER_TOKEN, showing
 from service.engines.task import Prompt, TaskSpec
 from service.problem_kinds import ProblemKind, RefusalError
 
@@ -104,6 +105,21 @@ def response_field(task: ClassifyTask | GenerateTask) -> str | None:
     return task.answer_field if isinstance(task, GenerateTask) and task.document_field is None else None
 
 
+def prompt_of(task: ClassifyTask | GenerateTask) -> Prompt:
+    """The templates of a task, with its public exemplars."""
+    templates = Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query)
+    if isinstance(task, ClassifyTask):
+        templates = replace(templates, labels=task.labels, label_field=task.label_field)
+    else:
+        templates = replace(templates, keywords=task.prompt.keywords)
+    return showing(templates, task.public_exemplars)
+
+
+def public_tokens(task: ClassifyTask | GenerateTask) -> int:
+    """Tokens of a task's public exemplars in a prompt, roughly."""
+    return len(BETWEEN.join(prompt_of(task).public)) // CHARACTERS_PER_TOKEN
+
+
 def described_spec(
     address: str,
     task: ClassifyTask | GenerateTask,
@@ -158,9 +174,11 @@ def task_spec(
     spec = TaskSpec(
         name=address,
         labels=(),
-        prompt=Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query),
+        prompt=prompt_of(task),
+        public_exemplars=task.public_exemplars,
         answer_field=task.answer_field,
         input_field=embedded_field,
+        shots=task.shots,
         ensemble=0 if task.slots == "quote" else task.ensemble,
         most_slots=task.most_slots,
         slot_tokens=0 if task.slots == "quote" else task.slot_room,
@@ -174,15 +192,14 @@ def task_spec(
             return replace(
                 spec,
                 labels=task.labels,
-                prompt=replace(spec.prompt, labels=task.labels, label_field=task.label_field),
                 label_descriptions=task.label_descriptions,
                 calibration=task.calibration_queries,
+                own_reference=task.own_share,
             )
         case GenerateTask():
             return replace(
                 spec,
                 kind="generate",
-                prompt=replace(spec.prompt, keywords=task.prompt.keywords),
                 candidates=task.candidates,
                 public_answers=task.public_answers,
                 document_field=task.document_field,

@@ -15,9 +15,8 @@ from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import Bundle, BundleError
 from sanitization.restore.spans import put_back
 from service.answering.answering import BusyError, refusal
-from service.answering.latency import on_grain
 from service.answering.queries import InvalidQueryError
-from service.answering.turns import NoTurns, Turns, turn
+from service.answering.turns import NoTurns, Turns, free_call
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from service.engines.protocol import Engine, Steerer
 from service.engines.task import Prompt, TaskSpec
@@ -73,9 +72,9 @@ class Restoring:
         steerer: answers instead of the engine where it has the bundle.
         timeout_s: limit for an answer.
         max_in_flight: answers at once; more are refused.
-        grain_s: latency grain: the engine's answers leave after a whole number of these, as the engine answers private
-            questions, too; 0 does not wait.
-        turns: turns to ask that engine.
+        grain_s: latency grain: answers leave after a whole number of these, as private questions are answered beside
+            them; 0 does not wait.
+        turns: turns to ask an engine.
     """
 
     root: Path | None
@@ -133,7 +132,7 @@ class Restoring:
         bundle = await asyncio.to_thread(self.bundle, asked.bundle)
         _check(asked, bundle)
         if self._in_flight >= self.max_in_flight:
-            raise BusyError(f"{self.max_in_flight} texts are being answered; come back in a second")
+            raise BusyError(f"{self.max_in_flight} texts are being answered")
         self._in_flight += 1
         try:
             return await self._ask(bundle, asked, key_id)
@@ -153,16 +152,18 @@ class Restoring:
 
     async def _probabilities(self, bundle: Bundle, asked: RedactedQuery, spec: TaskSpec) -> np.ndarray | None:
         steerer = self.steerer
-        if steerer is None or bundle.sha256 not in await steerer.bundles():
-            if asked.mode == "steer":
-                raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
-            async with on_grain(self.grain_s), turn(self.turns, patience_s=self.timeout_s):
+        if steerer is not None and bundle.sha256 not in await steerer.bundles():
+            steerer = None
+        if steerer is None and asked.mode == "steer":
+            raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
+        async with free_call(self.turns, self.grain_s, self.timeout_s):
+            if steerer is None:
                 return (await self.engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
-        if asked.mode == "text":
-            return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)
-        # Where nothing was taken out there is nothing to restore: the number is chance alone.
-        profile = asked.profile if bundle.manifest.placeholder in asked.query else 0
-        return await steerer.restore(spec, asked.query, bundle.sha256, profile)
+            if asked.mode == "text":
+                return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)
+            # Where nothing was taken out there is nothing to restore: the number is chance alone.
+            profile = asked.profile if bundle.manifest.placeholder in asked.query else 0
+            return await steerer.restore(spec, asked.query, bundle.sha256, profile)
 
 
 def _filled(bundle: Bundle, asked: RedactedQuery) -> str:

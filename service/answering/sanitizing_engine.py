@@ -79,7 +79,14 @@ class SanitizingEngine(PassesOn):
         here = _Seen(query, await self.local.zero_shot(task, query)) if self.local else None
         remote = _Seen(sanitized, await self.remote.zero_shot(task, sanitized))
         slots = here or remote
-        return replace(remote.zero_shot, embedded=slots.zero_shot.embedded, context=_Context(remote, slots))
+        its = slots.zero_shot
+        return replace(
+            remote.zero_shot,
+            embedded=its.embedded,
+            repeats=its.repeats,
+            question=here and here.zero_shot.question,  # the other engine has seen another question
+            context=_Context(remote, slots),
+        )
 
     async def pass_on(self, method: Method, arguments: Mapping[str, Any]) -> Any:
         """Ask what answers slots, about the question as it has seen it."""

@@ -21,7 +21,7 @@ from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 from service.answering.quoting import quotes
-from service.answering.turns import NoTurns, Turn, Turns, turn
+from service.answering.turns import NoTurns, Turn, Turns, free_call, turn
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.errors import EngineBusyError, EngineUnavailableError
 from service.engines.private_threads import privately
@@ -61,6 +61,10 @@ class Stages:
         """
         return turn(self.turns, about_s=about_s, patience_s=self.timeout_s)
 
+    def free_call(self, grain_s: float) -> AbstractAsyncContextManager[None]:
+        """A call that is not a private answer; arguments and errors as of :func:`.turns.free_call`."""
+        return free_call(self.turns, grain_s, self.timeout_s)
+
     async def probe(
         self,
         task: ClassifyTask | GenerateTask,
@@ -95,13 +99,20 @@ class Stages:
             public = Public(query, zero_shot, self.embedder, reconstruct, prior)
             return Ready(self, spec, query, zero_shot, await adapter.prepare(public))
 
-    async def embed(self, spec: TaskSpec, query: Mapping[str, str]) -> np.ndarray:
+    async def embed(self, spec: TaskSpec, query: Mapping[str, str], zero_shot: ZeroShot | None = None) -> np.ndarray:
         """The question's embedding, float32 (d,). Public.
+
+        Args:
+            spec: the task as the engine sees it.
+            query: fields of the query.
+            zero_shot: answer to it, for which the engine may have embedded it.
 
         Raises:
             service.engines.errors.EngineUnavailableError: the embedder does not answer.
             TimeoutError: it took too long.
         """
+        if zero_shot is not None and zero_shot.question is not None:
+            return zero_shot.question
         async with asyncio.timeout(self.timeout_s):
             (vector,) = await asyncio.to_thread(self.embedder.embed, [query[spec.input_field]])
         return cast(np.ndarray, vector)

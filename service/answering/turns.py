@@ -4,8 +4,9 @@ Each call of the engine is made in a turn, and the service asks nothing else of 
 
 - *A private answer's* turn has its public probe, and then its private part, whose end is private. So the turn ends when
   the largest slots would be done, as measured (:mod:`service.answering.measured_grains`).
-- *Every other call's* turn ends when the call does: a question to be embedded or rewritten, a trial, an answer of a
-  one-time release, a measurement. Nothing private is computed beside it, so its time reveals nothing.
+- *Every other call's* turn ends when the call does: a question to be embedded or rewritten, a text to be sanitised or
+  restored, a trial, an answer of a one-time release, a measurement. Nothing private is computed beside it, so its time
+  reveals nothing.
 
 So private parts are not slowed by each other, and no call shows how long a private part takes, however many there are.
 """
@@ -18,6 +19,7 @@ from contextlib import asynccontextmanager
 
 from typing_extensions import override
 
+from service.answering.latency import on_grain
 from service.engines.errors import EngineBusyError
 
 _LONGEST_S = 3600.0
@@ -128,6 +130,22 @@ async def turn(
         yield taken
     finally:
         await taken.end()
+
+
+@asynccontextmanager
+async def free_call(turns: Turns, grain_s: float, patience_s: float) -> AsyncIterator[None]:
+    """A call of the engine or the embedder that is not a private answer: in a turn, and over after whole grains.
+
+    Args:
+        turns: the turns that it takes one of.
+        grain_s: latency grain; 0 does not wait.
+        patience_s: seconds to wait for the turn.
+
+    Raises:
+        EngineBusyError: too many others have theirs first.
+    """
+    async with on_grain(grain_s), turn(turns, patience_s=patience_s):
+        yield
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

@@ -4,6 +4,8 @@ Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``encryption`
 database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
+import errno
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,7 @@ import typer
 from accounting.plans.written_numbers import advice_on
 from service.cli.lazy import SETTINGS, EveryCommand, MissingExtraError
 from service.cli.output import close_records
-from service.connections import leave_proxies
+from service.connections import leave_proxies, proxy_for
 from service.problem_kinds import RefusalError
 from service.settings import check_setting_names
 
@@ -56,6 +58,7 @@ def _begin(
 
 def main() -> None:
     """Run the command line; an error that a user can mend becomes one line on standard error and exit status 1."""
+    gc.set_threshold(100_000, 50, 100)  # else a tenth of the time goes into looking through modules, which stay
     os.umask(0o077)  # databases, backups, exports and answers are their owner's alone
     left: list[str] = []
     try:
@@ -82,25 +85,32 @@ def _explain(error: Exception, proxies: Sequence[str]) -> str | None:
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        return "; ".join(_in_words(problem, error.title) for problem in error.errors())
+        return "; ".join(_in_words(problem) for problem in error.errors())
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) not in _OURS:
         return str(MissingExtraError(f"this command needs {name}, which is not installed", _EXTRAS.get(name, "server")))
     if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
         unused = f" {proxies[0]} is not used: to go through a proxy, set DPICL_PROXY_URL." if proxies else ""
+        request = getattr(error, "_request", None)  # the property raises where there is none
+        if request is not None and proxy_for(str(request.url)):
+            unused = " It was asked through the proxy that DPICL_PROXY_URL names: does that run?"
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?{unused}"
     sqlalchemy = sys.modules.get("sqlalchemy.exc")
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
         from service.records.database import advice_on as what_to_do
 
         cause = getattr(error, "orig", None) or error
-        said = " ".join(str(cause).split())
-        return f"the database cannot be used: {said}. {what_to_do(cause)}"
+        said = " ".join(str(cause).split()).rstrip(".")
+        return f"the database cannot be used: {said}{'' if said.endswith('?') else '.'} {what_to_do(cause)}"
+    if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.strerror:
+        if error.filename is None and error.errno == errno.ENOENT:  # asked for where it is
+            return "the folder that this command was started in is gone: change to another folder"
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     if isinstance(error, RefusalError) and error.hint:
         return f"{error}: {error.hint}"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 
 
-def _in_words(problem: Mapping[str, Any], title: str) -> str:
+def _in_words(problem: Mapping[str, Any]) -> str:
     said = advice_on(problem) or problem["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(map(str, problem['loc'])) or title}: {said}"
+    return f"{'.'.join(map(str, problem['loc']))}: {said}" if problem["loc"] else said

@@ -19,6 +19,7 @@ from service.cli.output import Json, Task, print_json, print_text, state_folder
 from service.cli.reading import TextFormat
 from service.connections import http_options
 from service.engines.retry_after import retry_after_s
+from service.operations.wording import right_in
 
 AbstainBelow = Annotated[
     float | None,
@@ -31,7 +32,7 @@ _RETRIES = 5
 _SHORTEST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 """Quotas are by the minute."""
-_WRITTEN = ("answer", "score", "probability", "keywords", "fallback", "release")
+_WRITTEN = ("answer", "score", "probability", "keywords", "sentences", "fallback", "release", "task")
 """The fields that ``batch`` adds to a row."""
 
 
@@ -47,26 +48,31 @@ class Service(Options):
         """The key.
 
         Raises:
-            ValueError: there is no key.
+            ValueError: there is no key, or it cannot be one.
         """
-        if not self.key:
+        key = self.key.strip()
+        if not key:
             raise ValueError(
                 "an API key is needed: set DPICL_API_KEY, or pass --key (an admin makes one: dpicl keys create)"
             )
-        return self.key
+        if not key.isascii() or not key.isprintable() or set(key) & set(" '\""):
+            raise ValueError("the API key has a character that no key has: copy it once more, without quotation marks")
+        return key
 
     def checked_url(self) -> str:
         """The address.
 
         Raises:
-            ValueError: ``url`` is not an address of HTTP.
+            ValueError: ``url`` is not an address of HTTP, or has more in it.
         """
+        if set(self.url) & set("@?#"):  # not repeated here: it may hold a password
+            raise ValueError("--url: leave out what stands before an @ or after a ? or #; the API key shows who asks")
         try:
             url = httpx.URL(self.url)
             known = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 1 << 16)
         except httpx.InvalidURL:
             known = False
-        if not known:
+        if not known or " " in self.url:
             raise ValueError(f"--url: {self.url!r} is not the address of a service, such as http://127.0.0.1:8080")
         return self.url
 
@@ -96,7 +102,8 @@ def ask(
     """Ask one question. A repeated question is answered for free.
 
     Args:
-        query: The text to answer; for a task of several fields, a JSON object of them.
+        query: The text to answer; for a task of several fields, a JSON object of them. Before a text that begins with
+            a hyphen, write --.
     """
     with connect(service) as client:
         answer = _post(client, task, query, abstain_below)
@@ -108,6 +115,8 @@ def ask(
         print_text(f"probability {answer['probability']:.2f}")
     if "score" in answer:
         print_text(f"score {answer['score']:.2f} (not a probability: the plan was fitted to no labelled rows)")
+    if "measured" in answer:
+        print_text(right_in(**answer["measured"]))
     if answer.get("keywords"):
         print_text(f"keywords: {', '.join(answer['keywords'])}")
     if "method" in answer:
@@ -156,7 +165,7 @@ def batch(
         numbered = text.read_whole(file, wanted, numbers_as_text=numbers_as_text)
         written = _names({name for _, row in numbered for name in row})
         rows, lost = _as_json([row for _, row in numbered])
-        answers = BatchAnswers(out, rows, written.values(), written["release"])
+        answers = BatchAnswers(out, rows, written, task)
         costs: list[dict[str, Any]] = []
         topical = False
         console = Console(stderr=True)

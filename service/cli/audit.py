@@ -1,5 +1,6 @@
 """``dpicl audit``: the audit trail, exported and replayed."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -29,8 +30,7 @@ def export(file: Annotated[Path | None, typer.Argument()] = None) -> None:
     if file is None:
         sys.stdout.writelines(lines)
         return
-    with file.open("w", encoding="utf-8") as stream:
-        stream.writelines(lines)
+    _write(file.resolve(), lines)
 
 
 @app.command("verify")
@@ -69,6 +69,21 @@ def verify_(
     _show(report, json)
     if report.problems:
         raise typer.Exit(1)
+
+
+def _write(file: Path, lines: Iterable[str]) -> None:
+    """Write a file as its owner's alone; whatever goes wrong leaves the one before."""
+    if file.exists() and not file.is_file():  # such as a pipe
+        with file.open("w", encoding="utf-8") as stream:
+            stream.writelines(lines)
+        return
+    new = file.with_name(f".{file.name}.new")
+    try:
+        with new.open("w", encoding="utf-8") as stream:
+            stream.writelines(lines)
+        os.replace(new, file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,20 @@ def as_json(row: Mapping[str, object]) -> tuple[dict[str, Any], set[str]]:
 
     Neither can numbers that are infinite, or none. Dates and times are in ISO 8601, bytes in URL-safe base64.
     """
-    from exemplar_store.rows import Unreadable  # which takes a second, and `dpicl ask` does without
+    from exemplar_store.rows import Unreadable, printed  # which takes a second, and `dpicl ask` does without
 
-    lost = {name for name, value in row.items() if isinstance(value, Unreadable)}
-    kept = {name: None if name in lost else value for name, value in row.items()}
-    written = to_jsonable_python(kept, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=True)
+    written: dict[str, Any] = {}
+    lost = set()
+    for name, value in row.items():
+        shown, told = printed(name), None
+        if isinstance(value, Unreadable):
+            lost.add(shown)
+        else:
+            try:
+                told = to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=True)
+            except ValueError:  # names that are not text, or too many levels
+                lost.add(shown)
+        written[shown] = told
     return written, lost
 
 
@@ -31,19 +40,22 @@ class BatchAnswers:
     Args:
         file: the file; it need not exist.
         rows: the input's rows, as they can be written as JSON.
-        names: names of the members that an answer adds to its row.
-        release: one of them that every answer has.
+        names: names of the members that an answer adds to its row, by what they hold; each has a release and a task.
+        task: the task that answers, perhaps with its version.
 
     Raises:
-        ValueError: the file holds something else, or an answer to a row that is not in the input. It is not changed.
+        ValueError: the file holds something else, an answer of another task, or an answer to a row that is not in the
+            input. It is not changed.
+        OSError: the file cannot be written.
     """
 
-    def __init__(self, file: Path, rows: Sequence[Mapping[str, Any]], names: Collection[str], release: str) -> None:
+    def __init__(self, file: Path, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], task: str) -> None:
         self._file = file
         self._rows = rows
         self._places: list[int] = []
         self._lines: dict[int, bytes] = {}
         written = file.read_bytes() if file.exists() else b""
+        file.open("ab").close()  # before anything is asked
         *whole, half = written.split(b"\n")
         cut = bool(half) and _object(half) is None
         if cut and not half.startswith(b"{"):
@@ -53,9 +65,12 @@ class BatchAnswers:
             at[_key(row)].append(place)
         for line in whole if cut or not half else [*whole, half]:
             answer = _object(line)
-            if answer is None or release not in answer:
+            if answer is None or not answer.keys() >= {names["release"], names["task"]}:
                 raise self._other()
-            row = {name: value for name, value in answer.items() if name not in names}
+            answered_by = str(answer[names["task"]]).partition("#")[0]
+            if not f"{answered_by}@".startswith(f"{task}@"):
+                raise ValueError(f"{file} has answers of {answered_by}: choose another --out for those of {task}")
+            row = {name: value for name, value in answer.items() if name not in names.values()}
             if not (places := at[_key(row)]):
                 raise ValueError(
                     f"{file} has an answer to a row that is not in the input, or is not the same there: choose another "

@@ -35,12 +35,15 @@ _GROUPS: dict[str, Callable[[GroupBudget], object]] = {
 
 
 @cohorts.command("open")
-def open_(name: Name, wanted: NewCohort, yes: Yes = False) -> None:
+def open_(name: Name, wanted: NewCohort, again: bool = False, yes: Yes = False) -> None:
     """Open a cohort: people who arrive for the first time from now on belong to it permanently.
 
     Let a calendar or a contract decide when to open it, not the people who have arrived.
+
+    Args:
+        again: Open it although the newest has the same figures, and this may be a command that ran twice.
     """
-    cohort = confirmed(lambda given: do(budgets.open_cohort, name, wanted, given), yes=yes).cohort
+    cohort = confirmed(lambda given: do(budgets.open_cohort, name, wanted, given), yes=yes, again=again).cohort
     typer.echo(f"Opened cohort {cohort} of {name} with ε = {wanted.epsilon:g}, δ = {wanted.delta:g} for its lifetime.")
 
 

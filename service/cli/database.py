@@ -17,7 +17,14 @@ from accounting.ledger.witness import Witness
 from exemplar_store import EncryptionKeyError, MasterKey, load_key
 from service.cli.gathering import Commands
 from service.cli.output import Json, Yes, agreed, print_json, progress, records, who
-from service.records.database import MissingDatabaseError, open_database, parse_url, require_there
+from service.records.database import (
+    MissingDatabaseError,
+    nothing_at,
+    open_database,
+    parse_url,
+    require_kept,
+    require_there,
+)
 from service.records.records import Records, audited, open_records
 from service.records.schema import SchemaError, migrate, require, revision
 from service.records.synthetic_store import KEY
@@ -48,6 +55,7 @@ def migrate_(
         database = _require_within(wait, settings.database_url)
         typer.echo(f"Revision {revision(database)}: nothing to do")
         return
+    require_kept(settings.database_url)
     database = open_database(settings.database_url)
     before, after = migrate(database)
     open_witness(settings, database)
@@ -117,13 +125,23 @@ def backup(file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
     url = parse_url(Settings().database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise ValueError(f"backup: the database is {url.get_backend_name()}; use its own tools, such as pg_dump")
-    if not Path(url.database).is_file():
-        raise ValueError(f"backup: there is no database at {url.database}")
-    if file.exists():
-        raise ValueError(f"backup: {file} exists; name a new file")
-    file.touch(mode=0o600)
-    with closing(sqlite3.connect(url.database)) as source, closing(sqlite3.connect(file)) as target:
-        source.backup(target)
+    require_there(Settings().database_url)
+    database = open_database(Settings().database_url)
+    if revision(database) is None:
+        raise nothing_at(Settings().database_url)
+    database.dispose()
+    try:
+        file.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        raise ValueError(f"backup: {file} exists; name a new file") from None
+    try:
+        with closing(sqlite3.connect(url.database)) as source, closing(sqlite3.connect(file)) as target:
+            source.backup(target)
+    except BaseException as error:
+        file.unlink()  # half of a backup restores nothing
+        if isinstance(error, sqlite3.Error):
+            raise ValueError(f"backup: {file} cannot be written ({error}): is its disk full?") from None
+        raise
     typer.echo(f"Backed up to {file}")
 
 

@@ -12,19 +12,18 @@ from functools import partial, wraps
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from typer.core import TyperCommand
 from typer.models import CommandFunctionType, ParameterInfo
 
+from accounting.plans.described import Described, descriptions
 from accounting.plans.written_numbers import number_in, read_as
 
 NOTHING: Mapping[str, Any] = {}
 
 
-class Options(BaseModel):
+class Options(Described):
     """Options that belong together; the docstring below each is its help."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class _Command(TyperCommand):
@@ -103,7 +102,7 @@ def gathered(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(model: type[BaseModel], others: Mapping[str, Any] = NOTHING) -> list[inspect.Parameter]:
-    types = get_type_hints(model)
+    types, docstrings = get_type_hints(model), descriptions(model)
     parameters = []
     for name, field in model.model_fields.items():
         names = [f"--{name.replace('_', '-')}"] if types[name] is bool else []
@@ -112,7 +111,7 @@ def _options(model: type[BaseModel], others: Mapping[str, Any] = NOTHING) -> lis
         default = field.get_default(call_default_factory=True)
         if field.is_required():
             default = None if type(None) in get_args(types[name]) else inspect.Parameter.empty
-        described = _described(annotation, field.description)
+        described = _described(annotation, field.description or docstrings.get(name))
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
         )

@@ -115,21 +115,26 @@ def agreed(question: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
+def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool, again: bool = False) -> T:
     """Do something, asking about each of its doubts.
 
     Args:
         attempt: a function that does it, given the confirmations so far; raises
             :class:`service.operations.command.UnconfirmedError`.
-        yes: whether to confirm everything.
+        yes: whether to confirm everything, but :attr:`service.operations.command.Confirmation.AGAIN`.
+        again: whether to confirm that, too.
     """
     from service.operations.command import Confirmation, UnconfirmedError
 
-    given = set(Confirmation) if yes else set()
+    given = set(Confirmation) - {Confirmation.AGAIN} if yes else set()
+    if again:
+        given.add(Confirmation.AGAIN)
     while True:
         try:
             return attempt(given)
         except UnconfirmedError as error:
+            if yes:
+                raise ValueError(f"{error} To do it once more, add --again") from None
             for doubt in error.doubts:
                 agreed(f"{doubt} Go on?", yes=False)
             given.add(error.confirmation)

@@ -14,22 +14,25 @@ from accounting.ledger.amounts import checked, in_words
 from accounting.plans.plan import Plan, load_plan
 from accounting.plans.tasks import ClassifyTask
 from accounting.plans.tasks import Task as PlanTask
-from exemplar_store import Layout
+from exemplar_store import Layout, Row
+from service.answering import queries
+from service.answering.mechanisms.adapter import MEASURED
 from service.answering.plans.exported import certificate_of
 from service.answering.plans.preview import TaskPreview, TopicPreview, plot
-from service.answering.plans.proposals import Proposal
 from service.answering.plans.signing import Fitted, Make, check_free, check_new, prepare
 from service.answering.plans.signing import release as make_release
 from service.answering.stages import Stages
+from service.answering.trials.held_out import HeldOut
 from service.cli import output
 from service.cli.gathering import Commands, Options
 from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.reading import TextFormat
-from service.cli.trying import beside_engine, candidates, try_
-from service.operations import plans
+from service.cli.trying import EngineConfigFile, beside_engine, candidates, engine_of, try_, with_engine
+from service.operations import measuring, plans
 from service.operations.keys import called
 from service.operations.plans import PlanResult, SignedPlanView
+from service.operations.wording import right_in
 from service.records.records import Records
 from service.sources.counts import LabelCounts
 from service.sources.encodings import read_text
@@ -52,25 +55,39 @@ PlotFile = Annotated[Path | None, typer.Option("--plot", help="PNG file to plot 
 
 
 class _Compared(Options):
-    """Rows to compare the plan's labels with."""
+    """Labelled rows to measure the plan on, and to compare its labels with."""
 
     rows: str | None = None
-    """File or address of rows to compare the plan's labels with, as for `kb ingest`. Nothing of it is stored."""
+    """File or address of labelled rows that you may look at, as for `kb ingest`: a fifth of the people is held out and
+    asked. The figures are not private. Nothing is stored."""
     unit_id: str = "unit_id"
     """Column of these rows with the id of the person, customer or document."""
     columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None
     """Field of these rows and the column of another name to take it from. Repeat it."""
+    numbers_as_text: bool = False
+    """Take numbers, dates and times in these rows as text; else they are errors."""
 
-    def labels(self, plan: Plan, text: TextFormat) -> dict[str, LabelCounts]:
-        """The comparison of each task's labels or topics with the rows, by task."""
-        listed = {name: listed for name, task in plan.tasks.items() if (listed := _listed(task))}
-        if self.rows is None or not listed:
-            return {}
+    def read(self, plan: Plan, text: TextFormat) -> list[Row]:
+        """The rows, with the fields of the plan's labels and topics, and of its questions about labels."""
+        fields = sorted({field for field, _ in _all_listed(plan).values()} | set(measuring.fields(plan)))
+        if self.rows is None or not fields:
+            return []
         columns = columns_named(self.columns or [])
-        layout = Layout(sorted({field for field, _ in listed.values()}), columns.pop("unit_id", self.unit_id), columns)
+        layout = Layout(fields, columns.pop("unit_id", self.unit_id), columns, self.numbers_as_text)
         with open_source(self.rows, SqlQuery(), text) as source:
-            rows = [row.fields for row in source.rows(layout)]
-        return {name: LabelCounts.of(labels, [row[field] for row in rows]) for name, (field, labels) in listed.items()}
+            return list(source.rows(layout))
+
+
+def _all_listed(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {name: listed for name, task in plan.tasks.items() if (listed := _listed(task))}
+
+
+def _labels(plan: Plan, rows: Sequence[Row]) -> dict[str, LabelCounts]:
+    """The comparison of each task's labels or topics with some rows, by task; none without rows."""
+    listed = _all_listed(plan) if rows else {}
+    return {
+        name: LabelCounts.of(labels, [row.fields[field] for row in rows]) for name, (field, labels) in listed.items()
+    }
 
 
 def _listed(task: PlanTask) -> tuple[str, tuple[str, ...]] | None:
@@ -88,11 +105,14 @@ def preview_(
     *,
     compared: _Compared,
     text: TextFormat,
+    engine_config: EngineConfigFile = None,
     plot_file: PlotFile = None,
     details: bool = False,
     json: Json = False,
 ) -> None:
     """Show the answers that a plan would give, before anything is spent, and better plans for the same budget.
+
+    With `--rows` also how many of them would be right, of the plan and of each better one. That takes a minute or two.
 
     Args:
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
@@ -100,12 +120,24 @@ def preview_(
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
-    found = compared.labels(plan, text)
+    rows = compared.read(plan, text)
+    found = _labels(plan, rows)
     with output.waiting("Calibrating the noise, and comparing accountants and better plans"):
         calibrated = prepare(opened, plan) if opened else Fitted(plan, public_size or 0).calibrate()
         result = plans.preview(me, opened, calibrated, better=True, otherwise=details or json)
         if plot_file:
             plot(calibrated).savefig(plot_file, dpi=150)
+    if rows and measuring.fields(plan):
+        config = engine_of(engine_config)
+        served_by = None if engine_config else result.engine
+        with output.waiting(f"Asking {config.name} the rows that are held out"):
+            field, better = _embedded_field(opened, plan), result.proposals or []
+            result.held_out = with_engine(
+                config,
+                lambda stages: measuring.measure(
+                    me, HeldOut(stages, rows, field), calibrated, better, served_by=served_by
+                ),
+            )
     if json:
         beside = {"labels": {name: vars(counts) for name, counts in found.items()}} if found else {}
         output.print_json(result.model_dump(mode="json") | beside)
@@ -113,7 +145,8 @@ def preview_(
     _print(result)
     for name, counts in found.items():
         _print_labels(name, counts)
-    _print_proposals(result.proposals or [])
+    _print_measured(result)
+    _print_proposals(result)
     if details:
         _print_details(result)
     else:
@@ -130,7 +163,7 @@ def sign(
     yes: Yes = False,
     signed_by: SignedBy = None,
     engine_config: WriterConfigFile = None,
-    again: Annotated[int | None, typer.Option(metavar="VERSION", min=1)] = None,
+    again: Annotated[int | None, typer.Option(metavar="VERSION", min=1, max=2**31 - 1)] = None,
     json: Json = False,
 ) -> None:
     """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good.
@@ -160,6 +193,8 @@ def sign(
         output.print_json(result)
     elif result.signed:
         typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
+        for task, measured in (result.measured or {}).items():
+            typer.echo(f"{task}: {measured}")
 
 
 def _make(opened: Records, stages: Stages | None) -> Make | None:
@@ -184,7 +219,9 @@ def list_(knowledge_base: Name, json: Json = False) -> None:
 
 
 @app.command()
-def retire(knowledge_base: Name, version: Annotated[int, typer.Argument(min=1)], yes: Yes = False) -> None:
+def retire(
+    knowledge_base: Name, version: Annotated[int, typer.Argument(min=1, max=2**31 - 1)], yes: Yes = False
+) -> None:
     """Let the tasks of a signed plan answer no more, permanently. Its budget stays taken.
 
     Retire a plan whose tasks the engine can no longer answer in time: then they are no longer measured.
@@ -206,6 +243,8 @@ def release(task: Task, engine_config: WriterConfigFile = None) -> None:
     with output.waiting("Making the release"):
         made = beside_engine(engine_config, lambda stages: plans.release(me, opened, task, stages=stages))
     typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
+    if measured := made.answer.get(MEASURED):
+        typer.echo(f"It is {right_in(**measured)}")
 
 
 @app.command()
@@ -235,17 +274,38 @@ def _print(result: PlanResult) -> None:
             output.print_text(f"Warning: {task.warning}", "bold red")
         if task.remedies:
             output.print_text(f"What helps: {task.remedies}.")
+        if task.advice:
+            output.print_text(f"Note: {task.advice}")
     if result.exceeds:
         output.print_text(f"It cannot be signed: {result.exceeds}.", "bold red")
     rows = [(name, *_short_row(task)) for name, task in described.tasks.items()]
     output.print_table("", ["task", "answers", "needed", "engine calls", "prompt tokens"], rows)
 
 
-def _print_proposals(proposals: Sequence[Proposal]) -> None:
+def _embedded_field(opened: Records | None, plan: Plan) -> str:
+    """The field that rows and questions are compared by."""
+    if opened is not None:
+        return opened.store.get(plan.knowledge_base).embedded_field
+    labelled = next(name for name, task in plan.tasks.items() if isinstance(task, ClassifyTask))
+    return queries.embedded_field(plan, labelled)
+
+
+def _print_measured(result: PlanResult) -> None:
+    for name, task in result.preview.tasks.items():
+        measured = [one for one in result.held_out or [] if one.task == name and one.change is None]
+        for sentence in [one.sentence for one in measured] or ([task.unknown] if task.unknown else []):
+            output.print_text(f"{name}: {sentence}")
+
+
+def _print_proposals(result: PlanResult) -> None:
+    proposals = result.proposals or []
     if proposals:
         output.print_text("Better for the same budget", "bold")
-    for proposal in proposals:
+    for number, proposal in enumerate(proposals):
         output.print_text(f"{proposal.task}: {proposal.why}")
+        for measured in result.held_out or []:
+            if measured.change == number:
+                output.print_text(measured.sentence)
         for where, text in proposal.pasted:
             output.print_text(where)
             typer.echo(indent(text, "    "))
@@ -300,7 +360,7 @@ def _short_row(task: TaskPreview) -> tuple[object, ...]:
     if task.topics is not None:
         answers += f" on each of {len(task.topics)}"
     needed = task.slots_for_95_percent
-    reached = "out of reach" if needed is None else f"{math.ceil(needed):,} of {task.ensemble:,}"
+    reached = task.reach if needed is None else f"{math.ceil(needed):,} of {task.ensemble:,}"
     return answers, reached, f"{task.llm_calls:,}", f"{task.llm_tokens:,}"
 
 
@@ -319,6 +379,6 @@ def _drawn(topic: TopicPreview) -> tuple[object, ...]:
 
 def _row(task: TaskPreview) -> tuple[object, ...]:
     needed = task.slots_for_95_percent
-    reached = "out of reach" if needed is None else math.ceil(needed)
+    reached = task.reach if needed is None else math.ceil(needed)
     answers = "any number" if task.answers is None else task.answers
     return answers, task.noise_words, reached, task.ensemble, task.llm_tokens

@@ -16,7 +16,7 @@ import typer
 
 from service.answering.latency import Measured
 from service.cli.output import progress
-from service.records.database import parse_url
+from service.records.database import parse_url, require_kept
 from service.records.records import open_records
 from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.records.telemetry.logs import configure_logs, relay, relay_logging
@@ -93,7 +93,7 @@ def serve(
     check_tracing()
     schema = load_serve_config(config)
     if host:
-        schema.http_options.host = host
+        schema.http_options.host = host.removeprefix("[").removesuffix("]")
     if port:
         schema.http_options.port = port
     if model:
@@ -110,7 +110,12 @@ def serve(
             _run(schema)
             return
         data = stack.enter_context(_made_up_data(language_model=model is not None))
-        _run(schema, lambda: print_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
+        _run(schema, lambda: print_how_to_ask(data, _address(schema)))
+
+
+def _address(schema: ServeDeploySchema) -> str:
+    host, port = schema.http_options.host, schema.http_options.port
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _require_engines(schema: ServeDeploySchema) -> None:
@@ -171,6 +176,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from service.serving.application import ApplicationArgs
 
     configure_logs()
+    require_kept(Settings().database_url)
     opened = open_records(Settings())  # reports what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     if opened.settings.oidc_issuer is not None:
@@ -218,7 +224,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         if up := _wait_until_running(names, stop):
             for served in names:
                 _print_latencies(served)
-            typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
+            typer.echo(f"Serving on {_address(schema)} (Ctrl-C stops)")
             when_running()
             stop.wait()
         typer.echo("Stopping")
@@ -251,6 +257,9 @@ def _print_latencies(application: str) -> None:
         typer.echo(
             f"{latency.task}: answers leave after {grain:.0f} ms or multiples; {typical}the largest {took:.0f} ms"
         )
+        if latency.repeats is not None:
+            share = 100 * latency.repeats
+            typer.echo(f"{latency.task}: beside public texts the model repeats the label shown last in {share:.0f} %")
         if latency.cold:
             typer.echo(f"{latency.task}: blocks are not read ahead, so answers take longer: {latency.cold}")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-import yaml
 
+from accounting.plans import plain_yaml
 from accounting.plans.plan import CalibratedPlan, Plan, load_plan
 from accounting.plans.tasks import ClassifyTask
 from service.answering import queries
@@ -181,8 +181,8 @@ def engine_of(config: Path | None) -> EngineConfig:
     from service.serving.application import ApplicationArgs
     from service.serving.serve_config import load_serve_config
 
-    with suppress(yaml.YAMLError):
-        written = yaml.safe_load(read_text(config))
+    with suppress(plain_yaml.NotPlainError):
+        written = plain_yaml.load(read_text(config))
         if isinstance(written, dict) and "name" in written:
             return ApplicationArgs.model_validate({"engine": written}).engine
     applications = load_serve_config(config).applications

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from accounting.plans.described import Described
 from sanitization.mechanisms import SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
 from sanitization.tokens import Keepable
 from sanitization.whole import WholeName, kept
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+class _Config(Described):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
     is_llm: ClassVar[bool] = False
     """Whether it runs a language model."""
 
@@ -87,7 +88,7 @@ class SanitizeConfig(_Config):
     mechanism: Literal[
         "medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape", WholeName
     ] = "medoid_rr"
-    keep: tuple[Keepable, ...] | None = None
+    keep: tuple[Keepable, ...] | None = Field(default=None, strict=False)
     """Parts of a question that are kept: unless given, stopwords and punctuation, and with ``whole_rr`` none."""
 
     @model_validator(mode="after")

@@ -1,7 +1,5 @@
 """Why an engine does not answer. The probe raises these, before anything private was read."""
 
-from typing import ClassVar
-
 from service.problem_kinds import ProblemKind, RefusalError
 
 
@@ -9,12 +7,14 @@ class EngineUnavailableError(RefusalError, RuntimeError):
     """The engine cannot answer now. Only the zero-shot probe raises it, before anything private was read."""
 
     kind = ProblemKind.ENGINE_UNAVAILABLE
-    retry_after_s: ClassVar[float | None] = 5
+    retry_after_s: float | None = 5
     hint = "check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
 
 
 class EngineBusyError(EngineUnavailableError):
     """The engine has as much work as it takes on. Only the zero-shot probe raises it; come back in a moment."""
+
+    retry_after_s: int = 5
 
 
 class NotKeptError(EngineUnavailableError):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from accounting.plans.labels import spellings
 from service.engines.task import Prompt
 
 if TYPE_CHECKING:
-    from exemplar_store import Exemplar, Slot
+    from exemplar_store import Slot
 
 RANKED = "Word suggestions, ranked by their frequency from high to low: {keywords}"
 UNRANKED = "Word suggestions: {keywords}"
@@ -25,15 +26,20 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def render(prompt: Prompt, query: Mapping[str, str], slot: Slot = ()) -> str:
-    """The instruction, a slot's exemplars, and the query, an empty line between them."""
-    exemplars = [_shown(prompt, exemplar) for exemplar in slot]
-    return _join([prompt.instruction, *exemplars, prompt.query.format_map(query)])
+    """The instruction, the public exemplars, a slot's, and the query, an empty line between them."""
+    exemplars = [_shown(prompt, exemplar.fields) for exemplar in slot]
+    return _join([prompt.instruction, *prompt.public, *exemplars, prompt.query.format_map(query)])
+
+
+def showing(prompt: Prompt, exemplars: Sequence[Mapping[str, str]]) -> Prompt:
+    """The prompt with these public exemplars, given by their fields, in their order."""
+    return replace(prompt, public=tuple(_shown(prompt, fields) for fields in exemplars))
 
 
 def filled(prompt: Prompt, query: Mapping[str, str], slot: Slot, characters: int) -> str:
-    """The same with the exemplars' text cut at this length, for measurements of prompts as long as any can be."""
-    exemplars = BETWEEN.join(_shown(prompt, exemplar) for exemplar in slot)
-    return _join([prompt.instruction, exemplars[:characters], prompt.query.format_map(query)])
+    """The same with a slot's text cut at this length, for measurements of prompts as long as any can be."""
+    exemplars = BETWEEN.join(_shown(prompt, exemplar.fields) for exemplar in slot)
+    return _join([prompt.instruction, *prompt.public, exemplars[:characters], prompt.query.format_map(query)])
 
 
 def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
@@ -56,7 +62,7 @@ def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
 
 def rendered(prompt: Prompt, slot: Slot) -> list[str]:
     """Each exemplar as it stands in a prompt, with what separates it from the next."""
-    return [_shown(prompt, exemplar) + BETWEEN for exemplar in slot]
+    return [_shown(prompt, exemplar.fields) + BETWEEN for exemplar in slot]
 
 
 def with_keywords(
@@ -102,12 +108,53 @@ def around_answer(prompt: Prompt, answer_field: str) -> tuple[str, str, str]:
     return before, leading[shared:] if shared else leading[len(leading.rstrip()) :], after
 
 
-def _shown(prompt: Prompt, exemplar: Exemplar) -> str:
+@lru_cache(maxsize=256)
+def cues(prompt: Prompt) -> tuple[str, ...]:
+    """The words that lines of a prompt begin with, such as ``Reply:``, in its exemplars, queries and released words.
+
+    These are a line's words before a field, if no letter or digit is last, and those after which an answer begins. A
+    text that goes on with one of them imitates the prompt.
+    """
+    templates = [prompt.exemplar, prompt.query, prompt.keywords, RANKED, UNRANKED]
+    lines = [line.split(_FIELD) for template in templates for line in _with_marks(template).split("\n")]
+    begun = {words[0].strip() for words in lines if len(words) > 1 and not words[0].rstrip()[-1:].isalnum()}
+    return tuple(sorted(cue for cue in {*begun, _answer_cue(prompt)} if any(map(str.isalpha, cue))))
+
+
+def own_words(prompt: Prompt, text: str) -> str:
+    """What a model wrote itself: it may begin with the cue of an answer again, and ends where another line of the
+    prompt is imitated.
+    """
+    text = text.strip().removeprefix(_answer_cue(prompt)).lstrip()
+    begins = [f"\n{text}".find(f"\n{cue}") for cue in cues(prompt)]
+    end = min((at for at in begins if at >= 0), default=len(text) + 1)
+    return text[: max(end - 1, 0)].rstrip()
+
+
+def _answer_cue(prompt: Prompt) -> str:
+    """The words of a query's last line that follow its last field: there the answer begins."""
+    return _with_marks(prompt.query).rpartition("\n")[2].rpartition(_FIELD)[2].lstrip(" \t.,;!?").rstrip()
+
+
+def exemplar_fields(prompt: Prompt) -> list[str]:
+    """The fields that an exemplar shows, in order."""
+    return [name for _, name in _parts(prompt.exemplar) if name is not None]
+
+
+def _shown(prompt: Prompt, fields: Mapping[str, str]) -> str:
     """An exemplar, its label as the plan spells it."""
-    fields, at = exemplar.fields, prompt.label_field
+    at = prompt.label_field
     if prompt.labels and at in fields:
         fields = {**fields, at: spellings(prompt.labels).spelt(fields[at])}
     return prompt.exemplar.format_map(fields)
+
+
+_FIELD = "\0"
+"""Stands for a field in a template."""
+
+
+def _with_marks(template: str) -> str:
+    return "".join(literal + (_FIELD if name is not None else "") for literal, name in _parts(template))
 
 
 def _parts(template: str) -> list[tuple[str, str | None]]:

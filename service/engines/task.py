@@ -70,6 +70,7 @@ class Prompt:
         keywords: template that asks for a sentence made of released words; empty makes one from ``query``.
         labels: labels of the task, as exemplars show them however they are spelt (:mod:`accounting.plans.labels`).
         label_field: the exemplars' field that holds them.
+        public: public exemplars, as they are rendered; every prompt shows them, before a slot's own.
     """
 
     instruction: str
@@ -78,6 +79,7 @@ class Prompt:
     keywords: str = ""
     labels: tuple[str, ...] = ()
     label_field: str = ""
+    public: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,11 @@ class TaskSpec:
         ensemble: number of slots that the plan announces for a query, on the average.
         most_slots: number of slots that a query may have at most; 0: as many as it has.
         slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.
-        calibration: public queries. A language model that scores labels divides a prompt's scores by their mean with
-            these in place of the query; none: it does not.
+        shots: exemplars that a slot expects to show.
+        calibration: public queries, none or at least two. A language model that scores labels divides a prompt's scores
+            by what it favours whatever it is asked, which these show; none: it does not.
+        own_reference: weight of a slot's own scores on these queries in what its scores are divided by, from 0 to 1.
+            The rest is that of the scores beside public exemplars, which are the same for all slots.
         measuring: whether slots are made up, to measure the most work: a language model cuts what does not fit, rather
             than leaving it out, and writes texts to the greatest length.
         knowledge_base: knowledge base of the slots' exemplars; caches never mix two of them.
@@ -103,6 +108,7 @@ class TaskSpec:
         quotes: whether a slot's output is its nearest exemplar's response or label, without asking a model.
         kind: "classify" for labels, "generate" for free text.
         candidates: number of zero-shot answers wanted; for free text.
+        public_exemplars: fields of the public exemplars, for engines that compare texts; a prompt has them rendered.
         public_answers: answers that are public anyway; for free text.
         document_field: field of the query that answers may be taken from; for free text.
         responses_embedded: whether exemplars come with the embedding of ``answer_field``, too; for free text.
@@ -122,13 +128,16 @@ class TaskSpec:
     quotes: bool = False
     kind: Literal["classify", "generate"] = "classify"
     candidates: int = 0
+    public_exemplars: tuple[Mapping[str, str], ...] = ()
     public_answers: tuple[str, ...] = ()
     document_field: str | None = None
     responses_embedded: bool = False
     ensemble: int = 1
     most_slots: int = 0
     slot_tokens: int = 0
+    shots: int = 1
     calibration: tuple[Mapping[str, str], ...] = ()
+    own_reference: float = 1.0
     measuring: bool = False
     knowledge_base: str = ""
     latency_grain_s: float = 0.0
@@ -136,6 +145,11 @@ class TaskSpec:
     kept: str = ""
     turn: str = ""
     asker: str = ""
+
+    @property
+    def own_queries(self) -> tuple[Mapping[str, str], ...]:
+        """The public queries that each slot is asked beside its own exemplars."""
+        return self.calibration if self.own_reference else ()
 
 
 class SanitizedQuery(dict[str, str]):
@@ -152,7 +166,10 @@ class ZeroShot:
             for labels.
         embedded: whether every slot that has an output will return it as :class:`Embedded`.
         tokens: length of the query's prompt, by the language model's own count; 0 if it does not count.
+        repeats: share of public questions beside public exemplars whose likeliest label is the last one shown, from 0
+            to 1; None where none were asked.
         cut: whether the first text ended at the engine's limit, and not by itself.
+        question: embedding of the question as it was asked, float32 (d,); None where the engine embeds no question.
         context: state that the engine wants back in :meth:`Engine.contributions`; public, opaque to all other code.
     """
 
@@ -160,7 +177,9 @@ class ZeroShot:
     texts: tuple[str, ...] = ()
     embedded: bool = False
     tokens: int = 0
+    repeats: float | None = None
     cut: bool = False
+    question: np.ndarray | None = None
     context: Any = None
 
 

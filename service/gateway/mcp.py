@@ -5,10 +5,11 @@ descriptions of tools are the same for every key and knowledge base.
 """
 
 import asyncio
+import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import structlog
 from mcp.server import MCPServer
@@ -17,11 +18,15 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import ToolAnnotations
+from mcp.types import INVALID_PARAMS, PARSE_ERROR, ToolAnnotations
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
+from service.gateway.bodies import exact_json
 from service.operations import answers, budgets, tasks
 from service.operations.admission import Admitted, admit
 from service.operations.answers import AnswerView
@@ -119,9 +124,62 @@ def mcp_app(server: MCPServer, hosts: list[str]) -> Starlette:
     """
     origins = [f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=PATH, json_response=True, stateless_http=True, transport_security=security
     )
+    app.add_middleware(_ExactMessages)
+    return app
+
+
+class _ExactMessages:
+    """Refuses a message that readers take for different ones: JSON with a member twice, or half a surrogate pair.
+
+    Args:
+        app: the library's application, which reads the message.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = await Request(scope, receive).body()
+        unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return unread.pop() if unread else await receive()
+
+        refusal = _refusal_of(body) if scope["method"] == "POST" else None
+        if refusal is None:
+            await self._app(scope, again, send)
+        else:
+            await JSONResponse({"jsonrpc": "2.0"} | refusal, 400)(scope, again, send)
+
+
+def _refusal_of(body: bytes) -> dict[str, Any] | None:
+    """What refuses a message, with its id where it has one; None: it means the same to every reader."""
+    try:
+        message = exact_json(body)
+    except json.JSONDecodeError as error:
+        place = f" at character {error.pos + 1}" if error.pos >= 0 else ""
+        reason = f"the message is not JSON: {error.msg}{place}. Nothing was charged"
+        return {"id": None, "error": {"code": PARSE_ERROR, "message": reason}}
+    try:
+        if b"\\ud" in body.lower():  # hardly any message has one
+            json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        number = message.get("id") if isinstance(message, dict) else None
+        whole = isinstance(number, int) or (isinstance(number, str) and number.isprintable())
+        return {"id": number if whole else None, "error": {"code": INVALID_PARAMS, "message": _HALF}}
+    return None
+
+
+_HALF = (
+    "the message has half a surrogate pair, such as \\ud83d alone, which is not a character: send whole characters. "
+    "Nothing was charged"
+)
 
 
 _OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}

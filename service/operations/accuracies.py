@@ -22,7 +22,16 @@ class Recorded(NamedTuple):
 
 @command(Right.DECIDE)
 def record(
-    actor: Actor, records: Records, task: SignedTask, *, accuracy: float, zero_shot: float, rows: int, engine: str
+    actor: Actor,
+    records: Records,
+    task: SignedTask,
+    *,
+    accuracy: float,
+    standard_error: float,
+    zero_shot: float,
+    zero_shot_error: float,
+    rows: int,
+    engine: str,
 ) -> AccuracyRecorded:
     """Record an accuracy, for everyone who may open the dashboard. It is charged to no budget.
 
@@ -34,7 +43,9 @@ def record(
         records: opened records.
         task: the task, with all its topics.
         accuracy: share of right answers, in percent.
-        zero_shot: the same without exemplars.
+        standard_error: standard error of the accuracy, in points.
+        zero_shot: share of right answers without private exemplars, in percent.
+        zero_shot_error: standard error of that, in points.
         rows: number of test rows.
         engine: name of the engine that answered.
 
@@ -45,7 +56,9 @@ def record(
     recorded = AccuracyRecorded(
         task=task.address,
         accuracy=round(accuracy, 1),
+        standard_error=round(standard_error, 1),
         zero_shot=round(zero_shot, 1),
+        zero_shot_error=round(zero_shot_error, 1),
         rows=rows,
         engine=engine,
         by=actor.id,

@@ -17,6 +17,7 @@ from service.answering.conversations import Conversation as Conversation
 from service.answering.conversations import Turn as Turn
 from service.operations.command import command
 from service.operations.fields import ABSENT
+from service.operations.measured import MeasuredView
 from service.operations.roles import Actor, Right
 from service.operations.services import Services
 from service.records.engine_record import EngineView
@@ -50,10 +51,16 @@ class ReleaseView(BaseModel):
         "rows.",
     )
     probabilities: dict[str, float] | None = Field(**ABSENT, description="Probability of every label.")
+    votes: dict[str, float] | None = Field(
+        **ABSENT,
+        examples=[{"Billing": 28.4, "Technical": 9.1}],
+        description="Slots that vote for each label, with the noise that protects the exemplars: they may be negative. "
+        "The answer also weighs what is known without them.",
+    )
     zero_shot: str | None = Field(
         **ABSENT,
         examples=["Technical"],
-        description="The likeliest label or text without exemplars: public, and free.",
+        description="The likeliest label or text without private exemplars: public, and free.",
     )
     text: str | None = Field(**ABSENT, description="Answer of a task that generates text.")
     keywords: list[str] | None = Field(
@@ -61,16 +68,26 @@ class ReleaseView(BaseModel):
         description="Words that the text is made of, where the mechanism releases words: the most frequent first if "
         "they are ranked, else in alphabetical order.",
     )
+    sentences: list[str] | None = Field(
+        **ABSENT,
+        description="Sentences that the text consists of, where the mechanism releases those that many slots share: "
+        "the most frequent first.",
+    )
     fallback: bool | None = Field(
         **ABSENT,
-        description="Whether the mechanism fell back, so that the text was made without exemplars; absent if it never "
-        "does.",
+        description="Whether the mechanism fell back, so that the text was made without private exemplars; absent if "
+        "it never does.",
     )
     method: str | None = Field(**ABSENT, description="Way in which the text was made.")
     made_once: str | None = Field(
         **ABSENT, examples=["prototypes"], description="Mechanism of a one-time release, made at signing."
     )
     texts: dict[str, list[str]] | None = Field(**ABSENT, description="Texts of a one-time release, by topic.")
+    measured: MeasuredView | None = Field(
+        **ABSENT,
+        description="How often the one-time release that answers is right, by its own count; absent where it is not "
+        "measured.",
+    )
     created_at: datetime
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Matters that need an admin's attention, the most pressing first: spent, ending or unused tasks.
+"""Matters that need an admin's attention, the most pressing first: spent, ending, unused or useless tasks.
 
 A matter is bad if questions are refused until an admin acts. Each matter names the next step.
 """
@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.entries import parts
+from accounting.ledger.history import Fallbacks
 from accounting.plans.releases import REFUSE
 from accounting.plans.tasks import ClassifyTask
 from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget
@@ -19,6 +20,8 @@ from service.records.signed import read_signed
 from service.settings import Settings
 
 _NEW = timedelta(days=1)
+MOSTLY, ENOUGH = 0.9, 5
+"""Share of fallbacks among a task's answers that needs attention, and number of answers that show it; as the alert."""
 
 Urgency = Literal["bad", "warn", ""]
 """An admin must act, should act, or should know, in this order; also the class of its badge."""
@@ -74,6 +77,7 @@ def matters(
     budget: KnowledgeBaseBudget,
     forecasts: Mapping[str, Forecast],
     plans: Sequence[SignedPlan],
+    fallbacks: Sequence[Fallbacks],
     settings: Settings,
     now: datetime,
 ) -> list[Matter]:
@@ -83,6 +87,7 @@ def matters(
         budget: budget of the knowledge base.
         forecasts: forecasts of its tasks whose answers are counted, by address.
         plans: signed plans of the knowledge base.
+        fallbacks: numbers of fallbacks, for tasks that may fall back.
         settings: settings with the share of answers spent and the number of days left that need attention.
         now: the present, in UTC.
     """
@@ -94,7 +99,14 @@ def matters(
         return [Matter("", "no plan", name, sentence, Step.FIRST_PLAN, name)]
     listed = []
     signed = {plan.version: plan for plan in plans}
+    fell_back = {one.task: one for one in fallbacks if _is_mostly_fallback(one)}
     for version, task in newest(budget).values():
+        if (useless := fell_back.get(task.task)) is not None:
+            sentence = (
+                f"{useless.fallbacks:,} of its {useless.releases:,} answers used no exemplars, since nothing stood "
+                "out from the noise; each cost as much as any other."
+            )
+            listed.append(Matter("warn", "falls back", task.task, sentence, Step.NEXT_PLAN, name, version))
         plan, forecast = signed[version], forecasts.get(task.task)
         further = Step.NEXT_PLAN if budget.free.epsilon > 0 else Step.NEW_COHORT
         age = now - plan.signed_at
@@ -134,6 +146,10 @@ def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
             if versions.setdefault(parts(named)[0], plan.version) == plan.version:
                 latest[named] = plan.version, task
     return latest
+
+
+def _is_mostly_fallback(counted: Fallbacks) -> bool:
+    return counted.releases >= ENOUGH and counted.fallbacks >= MOSTLY * counted.releases
 
 
 def _ends_soon(forecast: Forecast, settings: Settings, now: datetime) -> bool:

@@ -94,20 +94,28 @@ def open_cohort(
     """Open a cohort: people who arrive for the first time from now on belong to it, permanently.
 
     Raises:
-        UnconfirmedError: the cohort's budget is a weak promise, or the actor did not confirm the figures.
+        UnconfirmedError: the cohort's budget is a weak promise, or the newest has the same figures, or the actor did
+            not confirm them.
         exemplar_store.UnrecognisedUnitsError: a unit that was there before would not be recognised.
-        accounting.ledger.errors.CohortError: the knowledge base is archived.
+        accounting.ledger.errors.CohortError: the knowledge base is archived, or another cohort was opened meanwhile.
     """
     weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
     check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
-    last = len(records.ledger.budgets.status(name).cohorts)
+    newest = records.ledger.budgets.status(name).cohorts[-1]
+    last, budget = newest.number, checked(wanted.epsilon, wanted.delta)
+    if ((newest.epsilon, newest.delta), records.store.get(name).public_size_of([last])) == (budget, wanted.public_size):
+        twice = (
+            f"Cohort {last} of {name}, the newest, was opened on {newest.opened_at:%Y-%m-%d} with this very budget and "
+            "public size."
+        )
+        check_confirmed(Confirmation.AGAIN, [twice], confirmed)
     doubt = (
-        f"Cohort {last + 1} of {name} gets the lifetime budget {in_words(checked(wanted.epsilon, wanted.delta))} and "
-        f"the public size {wanted.public_size}. People who arrive for the first time from now on belong to it, and no "
-        f"longer to cohort {last}. None of this can be changed later."
+        f"Cohort {last + 1} of {name} gets the lifetime budget {in_words(budget)} and the public size "
+        f"{wanted.public_size}. People who arrive for the first time from now on belong to it, and no longer to cohort "
+        f"{last}. None of this can be changed later."
     )
     check_confirmed(Confirmation.PERMANENT, [doubt], confirmed)
-    number = records.open_cohort(name, **wanted.model_dump(), by=actor.id)
+    number = records.open_cohort(name, **wanted.model_dump(), by=actor.id, after=last)
     return list_cohorts(actor, records, name)[number - 1]
 
 

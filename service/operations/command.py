@@ -80,16 +80,20 @@ class Confirmation(StrEnum):
         LOCK_OUT: a state in which no admin could sign in with a key.
         WEAK_PROMISE: a lifetime budget that gives little protection, or a public size too small for answers.
         WORSE_THAN_FREE: a plan whose answers are expected to be no better than free ones.
+        AGAIN: an act that was done before with the same figures, perhaps by the same request.
     """
 
     PERMANENT = "permanent"
     LOCK_OUT = "lock_out"
     WEAK_PROMISE = "weak_promise"
     WORSE_THAN_FREE = "worse_than_free"
+    AGAIN = "again"
 
 
 SENT = frozenset({Confirmation.PERMANENT})
-"""Confirmations of a program's request: it writes its figures exactly, and has no admin beside it to show them to."""
+"""Confirmations of a program's request, unless it asks first: it writes its figures exactly."""
+TOKEN = f"({'|'.join(Confirmation)}):[0-9a-f]{{32}}"
+"""Pattern of an error's ``token``."""
 
 
 class UnconfirmedError(RefusalError, ValueError):
@@ -108,7 +112,7 @@ class UnconfirmedError(RefusalError, ValueError):
         self.confirmation = confirmation
         self.doubts = tuple(doubts)
         self.token = _token(confirmation, doubts)
-        self.members = {"confirm": confirmation, "problems": self.doubts}
+        self.members = {"confirm": confirmation, "token": self.token, "problems": self.doubts}
 
 
 def check_confirmed(confirmation: Confirmation, doubts: Collection[str], given: Collection[str]) -> None:

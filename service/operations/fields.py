@@ -6,8 +6,11 @@ import regex
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from accounting.ledger.errors import did_you_mean as did_you_mean  # for faces, too
+from accounting.plans.written_numbers import WrittenWhole as WrittenWhole
 from accounting.plans.written_numbers import advice_on as advice_on  # for faces, too
 from accounting.plans.written_numbers import read_as as read_as
+from accounting.plans.written_numbers import read_number as read_number
 from service.operations.wording import figure
 from service.problem_kinds import ProblemKind, RefusalError
 

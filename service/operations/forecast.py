@@ -76,16 +76,15 @@ def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datet
         task: address with version.
         answers: number of answers granted by the plan.
         left: number of answers not yet spent.
-        days: answers spent by day, oldest first; other tasks' are ignored.
+        days: answers of the task spent by day, oldest first.
         now: the present, in UTC.
     """
-    mine = [day for day in days if day.task == task]
-    if not left or not mine:
+    if not left or not days:
         return Forecast(task, answers, left)
-    begin = max(midnight(mine[0].day), week(now))
+    begin = max(midnight(days[0].day), week(now))
     if now - begin < timedelta(days=1):
         return Forecast(task, answers, left)
-    recent = sum(day.answers for day in mine if midnight(day.day) >= begin)
+    recent = sum(day.answers for day in days if day.day >= begin.date())
     per_day = recent / ((now - begin) / timedelta(days=1))
     lasts = timedelta(days=min(left / per_day, 1e6)) if per_day else _FAR
     return Forecast(task, answers, left, per_day, now + lasts if lasts < _FAR else None)
@@ -115,17 +114,16 @@ def course(
     Args:
         forecast: forecast of the task.
         signed_at: time of the plan's signature.
-        days: answers spent by day, oldest first; other tasks', and today's, are ignored.
-        today: answers spent today by minute, oldest first; other tasks' are ignored.
+        days: answers of the task spent by day, oldest first; today's are ignored.
+        today: answers of the task spent today by minute, oldest first.
         now: the present, in UTC.
     """
-    past = [(midnight(one.day) + timedelta(days=1), one.task, one.answers) for one in days if one.day < now.date()]
+    past = [(midnight(one.day) + timedelta(days=1), one.answers) for one in days if one.day < now.date()]
     left, points = forecast.answers, [(signed_at, 1.0)]
-    for moment, task, answers in (*past, *((one.last, one.task, one.answers) for one in today)):
-        if task == forecast.task:
-            points.append((moment, left / forecast.answers))
-            left -= answers
-            points.append((moment, left / forecast.answers))
+    for moment, answers in (*past, *((one.last, one.answers) for one in today)):
+        points.append((moment, left / forecast.answers))
+        left -= answers
+        points.append((moment, left / forecast.answers))
     return Course(forecast, signed_at, [*points, (now, forecast.left / forecast.answers)])
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from accounting.ledger.amounts import checked, in_words
 from accounting.ledger.budgets import BudgetStatus
-from exemplar_store import KnowledgeBase, default_response_field
+from exemplar_store import LEAST_EXEMPLAR_BYTES, MAX_EXEMPLAR_BYTES, KnowledgeBase, default_response_field
 from service.operations.budgets import Delta, Epsilon, PublicSize, weaknesses
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import Name, inputs
@@ -42,6 +42,13 @@ class NewKnowledgeBase(BaseModel):
         "long, and such answers of `nearest_exemplar` a fraction of the time. Left out: `response`, if that is a field "
         "beside the embedded one. Null or empty: none.",
     )
+    max_exemplar_bytes: int = Field(
+        default=MAX_EXEMPLAR_BYTES,
+        ge=LEAST_EXEMPLAR_BYTES,
+        le=MAX_EXEMPLAR_BYTES,
+        description="The most bytes that an exemplar's texts may have together; longer rows are refused. Every answer "
+        "takes as long as with exemplars of this size, so a smaller one makes answers faster. It cannot be changed.",
+    )
     remote_engine: bool = Field(default=False, description=_REMOTE_ENGINE)
 
     @model_validator(mode="after")
@@ -70,6 +77,7 @@ class KnowledgeBaseView(BaseModel):
     fields: list[str]
     embedded_field: str
     response_field: str | None = Field(description="Field that text answers are taken from; null: none.")
+    max_exemplar_bytes: int = Field(description="The most bytes that an exemplar may have.")
     remote_engine: bool
     created_at: datetime
     archived_at: datetime | None = Field(description="Time since which it takes nothing new; null: it does.")

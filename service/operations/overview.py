@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from accounting.ledger.budgets import address
 from accounting.ledger.entries import SEPARATOR, parts
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
-from accounting.ledger.history import Day, History, Minute, Use, midnight
+from accounting.ledger.history import Day, Fallbacks, History, Minute, Use
 from accounting.plans.tasks import ClassifyTask
 from service.operations.accuracies import Recorded
 from service.operations.accuracies import newest as newest_accuracies
@@ -17,11 +18,14 @@ from service.operations.budget_report import KnowledgeBaseBudget, TaskBudget, bu
 from service.operations.command import command
 from service.operations.forecast import HISTORY, Course, Forecast, course, forecast, week
 from service.operations.keys import distinct_names
+from service.operations.measured import MeasuredView, measured
 from service.operations.plans import names
 from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.signed import read_signed
+
+Counted = TypeVar("Counted", Day, Minute)
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Summary:
         courses: courses of the tasks whose answers are counted.
         asked_by: pairs (id of a key, answers charged to it today and on the six days before), the most answers first.
         accuracies: accuracy recorded last for each task that answers with labels, by its address; None: not measured.
+        measured: accuracies of one-time releases by their own count, by the task's address.
         at: time of the summary, in UTC.
     """
 
@@ -46,6 +51,7 @@ class Summary:
     courses: list[Course]
     asked_by: list[tuple[str, int]]
     accuracies: Mapping[str, Recorded | None]
+    measured: Mapping[str, MeasuredView]
     at: datetime
 
     @property
@@ -181,12 +187,13 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
         only: name of the only one; None: all.
     """
     history = History(records.database)
-    days = history.charges_per_day(knowledge_base=only, since=now - HISTORY)
-    today = history.charges_per_minute(knowledge_base=only, since=midnight(now.date()))
-    used = history.usage(knowledge_base=only, since=week(now))
+    days = _by_task(history.charges_per_day(knowledge_base=only, since=(now - HISTORY).date()))
+    today = _by_task(history.charges_per_minute(knowledge_base=only, since=now.date()))
+    used = history.usage(knowledge_base=only, since=week(now).date())
+    fallbacks = history.fallbacks(knowledge_base=only)
     accuracies = newest_accuracies(records)
     return [
-        _summary(records, budget, days, today, used, accuracies, now)
+        _summary(records, budget, days, today, used, fallbacks, accuracies, now)
         for budget in budget_report(records)
         if only is None or budget.knowledge_base == only
     ]
@@ -195,9 +202,10 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
 def _summary(
     records: Records,
     budget: KnowledgeBaseBudget,
-    days: list[Day],
-    today: list[Minute],
+    days: Mapping[str, list[Day]],
+    today: Mapping[str, list[Minute]],
     used: list[Use],
+    fallbacks: list[Fallbacks],
     accuracies: Mapping[str, Recorded],
     now: datetime,
 ) -> Summary:
@@ -209,14 +217,15 @@ def _summary(
         for task in plan.tasks:
             expected = None
             if task.answers is not None and task.left is not None:
-                expected = forecast(task.task, task.answers, task.left, days, now)
-                courses.append(course(expected, signed[plan.version], days, today, now))
+                past = days.get(task.task, [])
+                expected = forecast(task.task, task.answers, task.left, past, now)
+                courses.append(course(expected, signed[plan.version], past, today.get(task.task, []), now))
             tasks[task.task] = task, expected
     return Summary(
         budget,
         sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
         tasks,
-        matters(budget, {one.forecast.task: one.forecast for one in courses}, plans, records.settings, now),
+        matters(budget, {one.forecast.task: one.forecast for one in courses}, plans, fallbacks, records.settings, now),
         courses,
         _asked_by(use for use in used if use.task.startswith(f"{budget.knowledge_base}.")),
         {
@@ -225,8 +234,17 @@ def _summary(
             for name, task in read_signed(plan.document).plan.tasks.items()
             if isinstance(task, ClassifyTask)
         },
+        measured(records.ledger, plans),
         now,
     )
+
+
+def _by_task(counted: Iterable[Counted]) -> dict[str, list[Counted]]:
+    """Counts by the task that they are of, in their order."""
+    found: dict[str, list[Counted]] = {}
+    for one in counted:
+        found.setdefault(one.task, []).append(one)
+    return found
 
 
 def _asked_by(used: Iterable[Use]) -> list[tuple[str, int]]:

@@ -4,6 +4,7 @@
 on :attr:`Draft.key` alone, and :func:`price` sets that against the budget.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,15 +20,17 @@ from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.plans import plain_yaml
 from accounting.plans.plan import CalibratedPlan, PlanError, PlanProblem
 from accounting.privacy.accountants import AccountantsDisagreeError
-from exemplar_store import KnowledgeBase
+from exemplar_store import KnowledgeBase, Layout
 from service.answering.latency import Grains
 from service.answering.once.making import NotMadeError
+from service.answering.plans.proposals import Proposal
 from service.answering.plans.signing import Fitted, Make, check_finished, fit, newest_alike
 from service.answering.trials.trials import Trial, Trials
-from service.engines.embedding.embedder import Embed
-from service.operations import plans, trials
+from service.engines.embedding.embedder import Embed, embed_here
+from service.operations import measuring, plans, trials, uploads
 from service.operations.command import command
 from service.operations.fields import FieldError, problems
+from service.operations.measuring import MeasuredTask
 from service.operations.plan_curves import Agreement, Otherwise, agreement, otherwise
 from service.operations.plans import PlanResult, SignedPlanView
 from service.operations.roles import Actor, Right
@@ -139,7 +142,7 @@ class Draft:
         """
         return self._readable.key
 
-    def work_out(self, embed: Embed) -> WorkedOut:
+    def work_out(self, embed: Embed = embed_here) -> WorkedOut:
         """Calibrate the plan. Takes seconds; reads nothing from the database.
 
         Args:
@@ -264,6 +267,42 @@ def _trying(query: str, rows: str) -> Trying:
         raise FieldError(*next(iter(problems(error, Trying).items()))) from None
     except ValueError as error:
         raise FieldError("examples", str(error)) from error
+
+
+@command(Right.DECIDE)
+async def measure(
+    actor: Actor,
+    here: Trials,
+    draft: Draft,
+    proposals: Sequence[Proposal],
+    *,
+    file_name: str,
+    content: bytes,
+    unit_id: str,
+) -> list[MeasuredTask]:
+    """Measure a draft and proposals for it on a file of labelled rows, which is not kept.
+
+    Errors also as of :func:`service.operations.measuring.measure`.
+
+    Args:
+        actor: the admin.
+        here: trials of this service.
+        draft: the draft.
+        proposals: changes of the plan.
+        file_name: name of the file.
+        content: bytes of the file, CSV or JSON Lines.
+        unit_id: name of the column with the unit's id.
+
+    Raises:
+        FieldError: the draft has no outcome, or the file cannot be read.
+    """
+    if draft.outcome is None:
+        raise FieldError("plan", "it must be computed, without a problem, before it can be measured")
+    calibrated, described = draft.outcome.calibrated, draft.described
+    layout = Layout(measuring.fields(calibrated.plan), unit_id)
+    rows = await asyncio.to_thread(uploads.read_file, file_name, content, layout)
+    held_out = here.held_out(rows, described.embedded_field, asker=actor.id)
+    return await measuring.measure(actor, held_out, calibrated, proposals)
 
 
 @command(Right.DECIDE, private=True)

@@ -25,6 +25,8 @@ from service.answering.stages import Stages
 from service.engines.embedding.embedder import Embed, embed_here
 from service.operations.command import Confirmation, check_confirmed, command
 from service.operations.fields import ABSENT
+from service.operations.measured import MeasuredView, measured
+from service.operations.measuring import MeasuredTask
 from service.operations.roles import Actor, Right, may
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
@@ -74,6 +76,8 @@ class PlanResult(BaseModel):
         alternatives: previews by task, in a dry run: other uses of the task's share of the budget; the first is as
             planned.
         proposals: improvements for the same budget, in a dry run.
+        held_out: shares of right answers on rows that were held out, as planned and with each proposal, if there were
+            such rows.
         exceeds: reason why the lifetime budget cannot take the plan, in a dry run; absent if it can.
     """
 
@@ -81,12 +85,18 @@ class PlanResult(BaseModel):
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(**ABSENT)
     proposals: builtins.list[Proposal] | None = Field(**ABSENT)
+    held_out: builtins.list[MeasuredTask] | None = Field(**ABSENT)
     exceeds: str | None = Field(**ABSENT)
     latency: dict[str, LatencyEstimate] | None = Field(
         **ABSENT,
         description="Estimates by task, in a dry run, of how long answers would take, from a similar task that this "
         "service has measured. A task is absent if no other of its kind and sampling was asked of a language model "
         "here, or if the blocks of that other one are read ahead. The task itself is measured once the plan is signed.",
+    )
+    measured: dict[str, MeasuredView] | None = Field(
+        **ABSENT,
+        description="How often the signed plan's one-time releases are right, by their own count and by task; absent "
+        "where none is measured.",
     )
     signed: SignedPlanView | None
 
@@ -206,7 +216,8 @@ def sign(
         if not twins:
             raise
         (signed,) = twins
-    return result.model_copy(update={"signed": SignedPlanView.of(signed, names(actor, records))})
+    view = SignedPlanView.of(signed, names(actor, records))
+    return result.model_copy(update={"signed": view, "measured": measured(records.ledger, [signed]) or None})
 
 
 @command(Right.SEE)

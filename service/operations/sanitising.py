@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from sanitization.response import LARGEST_EPSILON
+from sanitization.text import TextSanitizer
 from sanitization.tokens import Keepable
 from sanitization.whole import WholeName, kept
+from service.answering.answering import Answering
 from service.engines.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers
 from service.operations.command import command
 from service.operations.fields import ABSENT, Printable, inputs
 from service.operations.roles import Actor, Right
 from service.records.text_ledger import TextLedger
+
+T = TypeVar("T")
 
 MOST_TEXTS = 256
 STEP = 0.5
@@ -78,16 +85,40 @@ class SanitizedTexts(BaseModel):
 
 
 @command(Right.ASK)
-def sanitize(actor: Actor, sanitizers: Sanitizers, texts: TextLedger, wanted: TextsToSanitize) -> SanitizedTexts:
+async def sanitize(
+    actor: Actor, answering: Answering, sanitizers: Sanitizers, texts: TextLedger, wanted: TextsToSanitize
+) -> SanitizedTexts:
     """Sanitise texts, all or none: the same text of the same actor always becomes the same, and is charged once.
 
     Raises:
         service.operations.roles.OutOfScopeError: the actor may only ask some tasks.
+        service.answering.answering.BusyError: a word must be embedded, and too many questions are being answered.
     """
     actor.require_no_scope()
     if not STEP <= wanted.epsilon <= LARGEST_EPSILON:
         raise EpsilonNotAttainableError(wanted.epsilon, STEP)
-    sanitizer = sanitizers.open(wanted.mechanism, STEP * (wanted.epsilon // STEP), wanted.keep)
+    epsilon = STEP * (wanted.epsilon // STEP)
+    sanitizer = await asyncio.to_thread(sanitizers.open, wanted.mechanism, epsilon, wanted.keep)
+    return await beside_answers(
+        answering, sanitizer, wanted.texts, partial(_sanitized, actor, sanitizer, texts, wanted)
+    )
+
+
+async def beside_answers(
+    answering: Answering, sanitizer: TextSanitizer, texts: Sequence[str], work: Callable[[], T]
+) -> T:
+    """Result of work on these texts, done beside the event loop; in a turn if it takes embeddings.
+
+    Raises:
+        service.answering.answering.BusyError: it takes embeddings, and too many questions are being answered.
+    """
+    if not await asyncio.to_thread(sanitizer.embeds, texts):
+        return await asyncio.to_thread(work)
+    async with answering.free_call():
+        return await asyncio.to_thread(work)
+
+
+def _sanitized(actor: Actor, sanitizer: TextSanitizer, texts: TextLedger, wanted: TextsToSanitize) -> SanitizedTexts:
     done, cost = texts.sanitize(sanitizer, wanted.texts, owner=actor.id, conversation=wanted.conversation or "")
     conversation = None if wanted.conversation is None else texts.cost(actor.id, wanted.conversation).epsilon
     return SanitizedTexts(

@@ -1,8 +1,9 @@
 """A preview of sanitising: the chances of a sentence's words or texts, and of an attacker. Nothing is stored."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from sanitization.text import Sanitized, TextSanitizer
 from sanitization.tokens import KEEPABLE, KEPT
 from sanitization.vocabulary import FloatArray
 from sanitization.whole import NAME as WHOLE
+from service.answering.answering import Answering
 from service.engines.embedding.sanitizers import Sanitizers
 from service.operations.command import command
 from service.operations.roles import Actor, Right
+from service.operations.sanitising import beside_answers
 
 LEAST, LARGEST, STEP = 0.5, 16.0, 0.5
 """Bounds and step of ε: without a step, each movement of the slider would make another table."""
@@ -72,12 +75,19 @@ def choices(sanitizers: Sanitizers) -> SanitisingChoices:
 
 
 @command(Right.DECIDE)
-def show(
-    _actor: Actor, sanitizers: Sanitizers, text: str, epsilon: float, mechanism: str, keep: Collection[str]
+async def show(
+    _actor: Actor,
+    answering: Answering,
+    sanitizers: Sanitizers,
+    text: str,
+    epsilon: float,
+    mechanism: str,
+    keep: Collection[str],
 ) -> SanitisedPreview:
     """Sanitise a sentence once, and compute its chances.
 
     Args:
+        answering: answers questions, beside which words are embedded.
         sanitizers: opened sanitizers.
         text: the sentence.
         epsilon: ε from :data:`LEAST` to :data:`LARGEST`; rounded to a multiple of :data:`STEP`.
@@ -89,7 +99,11 @@ def show(
         TextError: the text has too many unknown words.
     """
     kept = () if mechanism == WHOLE else tuple(name for name in KEEPABLE if name in keep)
-    sanitizer = sanitizers.open(mechanism, STEP * round(epsilon / STEP), kept)
+    sanitizer = await asyncio.to_thread(sanitizers.open, mechanism, STEP * round(epsilon / STEP), kept)
+    return await beside_answers(answering, sanitizer, [text], partial(_shown, sanitizer, text))
+
+
+def _shown(sanitizer: TextSanitizer, text: str) -> SanitisedPreview:
     laws, by_word = sanitizer.laws(text), sanitizer.unit == "word"
     return SanitisedPreview(
         sanitizer,

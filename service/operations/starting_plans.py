@@ -1,5 +1,6 @@
 """Plans to start from, made for a knowledge base from its public description."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
@@ -10,8 +11,10 @@ from accounting.plans import plain_yaml
 from accounting.plans.plan import LARGEST_DELTA, LARGEST_EPSILON
 from exemplar_store import KnowledgeBase
 from service.answering.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
+from service.answering.mechanisms.common_sentences import CommonSentencesAdapter
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.answering.mechanisms.rnm_gaussian import RnmGaussianAdapter
+from service.answering.mechanisms.softmax_regression import SoftmaxRegressionAdapter
 from service.answering.plans.signing import PLACEHOLDER_ANSWERS, PLACEHOLDERS
 from service.operations.command import command
 from service.operations.roles import Actor, Right
@@ -20,21 +23,21 @@ from service.records.records import Records
 
 KINDS = {
     "labels": "one of some labels",
-    "recall": "a text that recalls what many exemplars say; takes seconds, even without a GPU",
+    "recall": "a text that recalls sentences of many exemplars; takes seconds, even without a GPU",
     "text": "a text that a language model works out from exemplars; needs a GPU",
 }
 _CHOICES = ("kind", "task", "answer_field", "labels", "instruction", "epsilon", "answers")
-_SHOTS, _ENSEMBLE = 4, 100
+_BETWEEN_LABELS = re.compile(r"[\n,;،؛、，；]")
+_SHOTS, _ENSEMBLE, _QUOTES = 4, 100, 300
+"""Exemplars in a slot, and slots: as many as engines can ask, and more that quote, as these are not asked."""
 _MOST_DRAWN = 32
-_ENOUGH_FOR_A_LABEL = 200
-"""Exemplars of a label, of which a sum stands out of its noise at an ordinary ε."""
 _USUAL: dict[str, type[Adapter[Any, Any]]] = {
     "labels": RnmGaussianAdapter,
-    "recall": KeywordPtrAdapter,
+    "recall": CommonSentencesAdapter,
     "text": KeywordPtrAdapter,
 }
 _ANSWERS = {"labels": 500, "recall": 20, "text": 20}
-"""Words need far less noise than labels."""
+"""Words and sentences need far less noise than labels."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,12 @@ class Offered:
 class StartingPlan:
     """A plan that an admin can sign as it is, except for what must not be read from exemplars: labels, public answers.
 
-    If it has prototypes, exemplars must be stored before it is signed.
-
     Half of what is free of the budget, so that a later plan has some. A slot draws as many exemplars as leave a unit
     seldom in an answer, and where embeddings are stored shows those that are nearest to the question.
 
-    Prototypes, a one-time release, replace the zero-shot prior where no language model answers and labels have enough
-    exemplars. Fixed blocks serve a language model where exemplars have no embeddings.
+    Labels come from one release, of the exemplars that are stored when it is signed, unless exemplars have no
+    embeddings or a number of answers is wanted: then slots vote. Fixed blocks serve a language model where exemplars
+    have no embeddings.
 
     Attributes:
         knowledge_base: name of the knowledge base.
@@ -83,8 +85,7 @@ class StartingPlan:
         drawn: number of exemplars that a slot draws, on average.
         shots: number of exemplars that a slot shows.
         blocks: whether slots are fixed blocks.
-        prototypes: whether votes are weighed against prototypes.
-        prior: name of the task that makes the prototypes.
+        once: whether one release gives all answers.
         ensemble: number of slots.
         usual: the mechanism.
         others: mechanisms that could replace it.
@@ -104,8 +105,7 @@ class StartingPlan:
     drawn: int
     shots: int
     blocks: bool
-    prototypes: bool
-    prior: str
+    once: bool
     ensemble: int
     usual: Offered
     others: Sequence[Offered]
@@ -144,18 +144,20 @@ def starting_plan(
         choices: the admin's choices, from :func:`chosen`.
         engine: engine that answers; None: not known, taken as an engine without a language model.
     """
-    embedded, usual = described.embedded_field, _USUAL[choices["kind"]]
+    embedded, nearest = described.embedded_field, described.embedding_dimension != 0
     is_label = choices["kind"] == "labels"
+    once = is_label and nearest and not choices["answers"]
+    usual = SoftmaxRegressionAdapter if once else _USUAL[choices["kind"]]
     others = [field for field in reversed(described.fields) if field != embedded]
     others.sort(key=lambda field: (field == described.response_field) is is_label)
     answer = choices["answer_field"] or (others[0] if others else "label")
     # Only what exemplars are compared by is surely in a question: further fields may be answers, too.
     asked = [embedded] if embedded != answer else others
-    size, nearest = described.public_size, described.embedding_dimension != 0
-    ensemble = min(_ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
-    labels = [label.strip() for label in choices["labels"].replace("\n", ",").split(",") if label.strip()]
+    size = described.public_size
+    labels = [label.strip() for label in _BETWEEN_LABELS.split(choices["labels"]) if label.strip()]
     labels = labels or list(PLACEHOLDERS)
     reads, quote = engine is not None and engine.is_llm, nearest and choices["kind"] == "recall"
+    ensemble = min(_QUOTES if quote else _ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
     drawn = max(1, min(_SHOTS, size // ensemble), min(_MOST_DRAWN, size // (10 * ensemble)) if nearest else 0)
     return StartingPlan(
         knowledge_base=described.name,
@@ -172,8 +174,7 @@ def starting_plan(
         drawn=drawn,
         shots=1 if quote else min(_SHOTS, max(1, drawn // 2)) if nearest else drawn,
         blocks=is_label and reads and not nearest,
-        prototypes=is_label and nearest and not reads and size >= _ENOUGH_FOR_A_LABEL * len(labels),
-        prior="prototypes" if choices["task"] != "prototypes" else "prior",
+        once=once,
         ensemble=ensemble,
         usual=Offered.by(usual),
         others=[
@@ -181,6 +182,7 @@ def starting_plan(
             for adapter in ADAPTERS.values()
             if adapter.schema.kind == usual.schema.kind
             and issubclass(adapter, AnswerAdapter)
+            and not once
             and adapter is not usual
             and not (quote and adapter.schema.written_together)
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -16,6 +17,7 @@ from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.latency import Grains, Measured
 from service.operations.command import command
 from service.operations.fields import ABSENT
+from service.operations.measured import MeasuredView, measured
 from service.operations.roles import Actor, Right
 from service.records.records import Records
 from service.records.signed import read_signed
@@ -78,16 +80,27 @@ class TaskView(BaseModel):
     topics: dict[str, int] | None = Field(
         **ABSENT, description="Answers left on each topic, if it has topics; `answers_left` is their sum."
     )
+    measured: MeasuredView | None = Field(
+        **ABSENT,
+        description="How often its one-time release is right, by its own count. Absent where it is not measured.",
+    )
     latency: LatencyView | None = Field(**ABSENT, description="Times of its answers, once they were measured.")
 
     @classmethod
-    def of(cls, address: str, task: ClassifyTask | GenerateTask, left: AnswersLeft) -> TaskView:
+    def of(
+        cls,
+        address: str,
+        task: ClassifyTask | GenerateTask,
+        left: AnswersLeft,
+        measured: Mapping[str, MeasuredView],
+    ) -> TaskView:
         """A task as it may be shown.
 
         Args:
             address: address of the task.
             task: the task as signed.
             left: answers left.
+            measured: accuracies of one-time releases, by the task's address.
         """
         topics = left if isinstance(left, dict) else None
         answers_left = sum(left.values()) if isinstance(left, dict) else left
@@ -103,6 +116,7 @@ class TaskView(BaseModel):
             answers=task.releases.shown(task.answers),
             answers_left=task.releases.shown(answers_left),
             topics=topics,
+            measured=measured.get(address),
         )
 
 
@@ -129,10 +143,12 @@ class ListedTask:
     view: TaskView
 
     @classmethod
-    def of(cls, name: str, plan: SignedPlan, task: str, left: AnswersLeft) -> ListedTask:
-        """A task of a plan, listed under a name."""
+    def of(
+        cls, name: str, plan: SignedPlan, task: str, left: AnswersLeft, measured: Mapping[str, MeasuredView]
+    ) -> ListedTask:
+        """A task of a plan, listed under a name; arguments as of :meth:`TaskView.of`."""
         whole = address(plan.knowledge_base, task, plan.version)
-        view = TaskView.of(whole, read_signed(plan.document).plan.tasks[task], left)
+        view = TaskView.of(whole, read_signed(plan.document).plan.tasks[task], left, measured)
         return cls(name, plan.knowledge_base, plan.signed_at, view)
 
 
@@ -145,7 +161,8 @@ def describe(_actor: Actor, records: Records, task: str, grains: Grains) -> Task
     """
     signed = records.ledger.budgets.task(task)
     written = read_signed(signed.document).plan.tasks[signed.name]
-    shown = TaskView.of(signed.address, written, _left(records.ledger, signed))
+    own = measured(records.ledger, [signed.plan])
+    shown = TaskView.of(signed.address, written, _left(records.ledger, signed), own)
     for latency in grains.report or ():
         if latency.task == signed.whole and not latency.problem:
             return shown.model_copy(update={"latency": LatencyView.of(latency)})
@@ -160,17 +177,17 @@ def find(_actor: Actor, records: Records, task: str) -> ListedTask:
         accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
     signed = records.ledger.budgets.task(task)
-    return ListedTask.of(task, signed.plan, signed.name, _left(records.ledger, signed))
+    own = measured(records.ledger, [signed.plan])
+    return ListedTask.of(task, signed.plan, signed.name, _left(records.ledger, signed), own)
 
 
 @command(Right.SEE)
 def list_(actor: Actor, records: Records) -> list[ListedTask]:
     """Every task that the actor may ask, by name; the name of a task that a newer plan replaced has its version."""
-    tasks = [
-        task
-        for status in records.ledger.budgets.statuses()
-        for task in _listed(records.ledger.budgets.plans(status.knowledge_base), _left_by_task(status))
-    ]
+    tasks = []
+    for status in records.ledger.budgets.statuses():
+        plans = records.ledger.budgets.plans(status.knowledge_base)
+        tasks += _listed(plans, _left_by_task(status), measured(records.ledger, plans))
     return [task for task in tasks if in_scope(actor.scope, task.name)]
 
 
@@ -191,7 +208,9 @@ def _left_by_task(status: BudgetStatus) -> dict[str, AnswersLeft]:
     return {**left, **topics}
 
 
-def _listed(plans: list[SignedPlan], left: dict[str, AnswersLeft]) -> list[ListedTask]:
+def _listed(
+    plans: list[SignedPlan], left: dict[str, AnswersLeft], measured: Mapping[str, MeasuredView]
+) -> list[ListedTask]:
     """The tasks of a knowledge base's plans, those of the newest plan first."""
     listed: list[ListedTask] = []
     named: set[str] = set()
@@ -200,6 +219,6 @@ def _listed(plans: list[SignedPlan], left: dict[str, AnswersLeft]) -> list[Liste
             whole = address(plan.knowledge_base, task, plan.version)
             if whole in left:  # else the plan was signed after its tasks were read
                 name = whole if task in named else f"{plan.knowledge_base}.{task}"
-                listed.append(ListedTask.of(name, plan, task, left[whole]))
+                listed.append(ListedTask.of(name, plan, task, left[whole], measured))
                 named.add(task)
     return listed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,10 +14,12 @@ from service.answering.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, T
 from service.operations.command import command
 from service.operations.fields import ABSENT
 from service.operations.roles import Actor, Right
-from service.operations.services import Services
 from service.records.engine_record import EngineView
 from service.records.records import Records
 from service.records.signed import read_signed
+
+if TYPE_CHECKING:
+    from service.operations.services import Services
 
 _EXAMPLE: dict[str, Any] = {
     "query": "I was charged twice for my subscription in March.",
@@ -46,7 +48,7 @@ class Trying(BaseModel):
 
 
 class TrialAnswer(BaseModel):
-    """An answer: a label, or a text with the words it is made of."""
+    """An answer: a label, or a text with the words or sentences it is made of."""
 
     label: str | None = Field(**ABSENT)
     score: float | None = Field(**ABSENT)
@@ -55,6 +57,7 @@ class TrialAnswer(BaseModel):
     probabilities: dict[str, float] | None = Field(**ABSENT)
     text: str | None = Field(**ABSENT)
     keywords: list[str] | None = Field(**ABSENT)
+    sentences: list[str] | None = Field(**ABSENT)
     fallback: bool | None = Field(**ABSENT)
     method: str | None = Field(**ABSENT)
 

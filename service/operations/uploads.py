@@ -40,7 +40,7 @@ class SentFile:
     Attributes:
         content: bytes of the file.
         json_lines: whether it is JSON Lines rather than CSV; None: not known, and it is JSON Lines if it begins
-            with ``{``.
+            with ``{``, or with ``[``, which no row does.
         encoding: name of the encoding from the sender; None: not named.
         advice: help for senders whose text is neither UTF-8 nor marked.
     """
@@ -60,7 +60,7 @@ class SentFile:
         """
         json_lines = self.json_lines
         if json_lines is None:
-            json_lines = self.content.lstrip(_BEFORE_TEXT)[:1] == b"{"
+            json_lines = self.content.lstrip(_BEFORE_TEXT)[:1] in (b"{", b"[")
         try:
             return rows_of(self.content, json_lines=json_lines, encoding=self.encoding, advice=self.advice)
         except ValueError as error:
@@ -77,10 +77,7 @@ def ingest_file(
         FieldError: the file cannot be read, or a row cannot be stored.
         accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
     """
-    ending = file_name.rpartition(".")[2].lower()
-    if ending not in _ENDINGS:
-        raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
-    file = SentFile(content, ending != "csv", None, _ADVICE)
+    file = _sent(file_name, content)
     try:
         return ingest_sent(actor, records, name, file, upload, embed)
     except (NotTextError, BadRowError) as error:
@@ -89,6 +86,25 @@ def ingest_file(
         most, size = MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
         why = f"a unit would have more than {most:,} exemplars, or more than {size:,} bytes of text"
         raise FieldError("file", why) from None
+
+
+def read_file(file_name: str, content: bytes, layout: Layout) -> list[Row]:
+    """The rows of a file from a form, which are not stored.
+
+    Raises:
+        FieldError: the file cannot be read, or a row is not valid.
+    """
+    try:
+        return list(_sent(file_name, content).rows()(layout))
+    except (NotTextError, BadRowError) as error:
+        raise FieldError("file", str(error)) from error
+
+
+def _sent(file_name: str, content: bytes) -> SentFile:
+    ending = file_name.rpartition(".")[2].lower()
+    if ending not in _ENDINGS:
+        raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
+    return SentFile(content, ending != "csv", None, _ADVICE)
 
 
 @command(Right.DECIDE, private=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
-from accounting.ledger.history import Fallbacks, History, Use, midnight
+from accounting.ledger.history import Fallbacks, History, Use
 from accounting.ledger.refusals import Refusal
 from service.operations.command import command
 from service.operations.keys import distinct_names
@@ -54,7 +54,7 @@ class UsageView:
 def read(actor: Actor, records: Records, name: str, by: Literal["task", "key"] = "task") -> UsageView:
     """The usage of a knowledge base, its charges by task or by key."""
     today, history = datetime.now(UTC).date(), History(records.database)
-    spent = history.usage(knowledge_base=name, since=midnight(_last_days(today)[0]))
+    spent = history.usage(knowledge_base=name, since=_last_days(today)[0])
     called = distinct_names(names(actor, records))
 
     def named(use: Use) -> str:

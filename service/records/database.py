@@ -1,16 +1,19 @@
 """One database for the exemplar store, the ledger and the API keys: opening it."""
 
+import os
 import re
 import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 
+from service.database_urls import HOW_TO_WRITE, read_url
+
 BUSY_TIMEOUT_S = 60
-_SEVERAL_HOSTS = re.compile(r"(postgres[^:/]*://(?:[^@/]*@)?)([^@/?,]+(?:,[^@/?,]+)+)(/[^?]*)?(\?.*)?")
 UNAVAILABLE = (sa.exc.TimeoutError, sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError)
 """All connections are in use; the database does not answer; the connection is gone; it is a standby, not promoted."""
 _HINTS = {
@@ -20,13 +23,20 @@ _HINTS = {
     "42P05": "A connection pooler mixes sessions up: let it pool transactions, or name the server itself",
     "26000": "A connection pooler mixes sessions up: let it pool transactions, or name the server itself",
     "3D000": "Create it (createdb -T template0 -E UTF8), or correct DPICL_DATABASE_URL",
+    "3F000": "Its search_path names no schema that exists: create the schema, or correct search_path",
     "57014": "Raise statement_timeout for this database and role",
     sqlite3.SQLITE_NOTADB: "Another file is there: correct DPICL_DATABASE_URL",
     sqlite3.SQLITE_CANTOPEN: "Is it a folder, or may this user not open it? Correct DPICL_DATABASE_URL",
     sqlite3.SQLITE_READONLY: "Its file or folder is read-only for this user: allow writing, or name another file",
 }
 """Advice by PostgreSQL's SQLSTATE and SQLite's error code."""
-_WRITE = "write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, with %40 for @ in a password"
+_NO_DATABASE = re.compile(r'FATAL:\s+database ".*" does not exist')
+_LIBPQ = (
+    "PGPORT", "PGSERVICE", "PGSERVICEFILE", "PGPASSFILE", "PGOPTIONS", "PGCONNECT_TIMEOUT", "PGTARGETSESSIONATTRS",
+    "PGREQUIREAUTH", "PGCHANNELBINDING", "PGGSSENCMODE", "PGSSLMODE", "PGSSLNEGOTIATION", "PGSSLROOTCERT", "PGSSLCERT",
+    "PGSSLKEY", "PGSSLCRL",
+)  # fmt: skip
+"""Variables that decide how PostgreSQL is reached, where a URL does not."""
 
 
 def open_database(url: str, *, statement_timeout_s: float | None = None) -> sa.Engine:
@@ -59,8 +69,15 @@ def advice_on(cause: object) -> str:
     """What to do about an error of the database's driver: a sentence without its end."""
     code = getattr(cause, "sqlite_errorcode", None)
     if code is None:
-        known = _HINTS.get(getattr(cause, "sqlstate", None) or "")
-        return known or "Is it running, and is DPICL_DATABASE_URL right?"
+        state = getattr(cause, "sqlstate", None) or ""
+        if _NO_DATABASE.search(str(cause)):  # as a connection begins, there are words alone
+            state = "3D000"
+        if known := _HINTS.get(state):
+            return known
+        named = ", ".join(name for name in _LIBPQ if name in os.environ)
+        return (
+            f"Is it running, and is DPICL_DATABASE_URL right?{f' {named} in the environment counts, too' * bool(named)}"
+        )
     return _HINTS.get(code & 0xFF) or "Is its disk full or read-only, and is DPICL_DATABASE_URL right?"
 
 
@@ -68,16 +85,30 @@ class MissingDatabaseError(ValueError):
     """There is no database at the URL in the settings."""
 
 
+def require_kept(url: str) -> None:
+    """Refuse a database in memory: it would be gone at a command's end, and other processes would not see it.
+
+    Args:
+        url: address of the database (:func:`parse_url`).
+
+    Raises:
+        ValueError: it is in memory, or the URL is not that of a database.
+    """
+    if parse_url(url).get_backend_name() == "sqlite" and sqlite_file(url) is None:
+        raise ValueError(f"DPICL_DATABASE_URL names a database in memory, which would not be kept; {HOW_TO_WRITE}")
+
+
 def require_there(url: str) -> None:
-    """Refuse a SQLite file that does not exist: opening it would make an empty one.
+    """Refuse a SQLite file that does not exist: opening it would make an empty one. So is one in memory refused.
 
     Args:
         url: address of the database (:func:`parse_url`).
 
     Raises:
         MissingDatabaseError: there is no such file.
-        ValueError: the URL is not that of a database.
+        ValueError: the URL is not that of a database, or of one in memory.
     """
+    require_kept(url)
     if (file := sqlite_file(url)) is not None and not file.is_file():
         raise nothing_at(url)
 
@@ -89,7 +120,9 @@ def nothing_at(url: str) -> MissingDatabaseError:
         url: address of the database (:func:`parse_url`).
     """
     file = sqlite_file(url)
-    if file is not None and not file.is_file():
+    if file is not None and file.is_dir():
+        found = f"{file.absolute()} is a folder"
+    elif file is not None and not file.is_file():
         found = f"there is no database at {file.absolute()}"
     else:
         found = f"the database {parse_url(url).render_as_string()} is empty, or another program's"
@@ -123,36 +156,21 @@ def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
     Raises:
         ValueError: it is not a URL, or another kind of database.
     """
-    url = url.strip()
-    if url[:1] in ("'", '"'):
-        raise ValueError(f"{name} begins with a quotation mark: leave the quotes out")
-    try:
-        parsed = sa.make_url(_several_hosts(url))
-    except (sa.exc.ArgumentError, ValueError):  # the latter repeats part of a password that is not encoded
-        raise ValueError(f"{name} is not a URL; {_WRITE}") from None
-    if "@" in (parsed.host or ""):  # the end of a password that is not encoded
-        raise ValueError(f"{name} has more than one @; {_WRITE}")
+    parsed = read_url(url, name)
     kind = parsed.drivername.partition("+")[0]
     if kind in ("postgresql", "postgres"):
+        if parsed.port is not None and not 0 < parsed.port < 65536:
+            raise ValueError(f"{name} has the port {parsed.port}; {HOW_TO_WRITE}")
+        if (parsed.host or "").lower().startswith("%2f"):  # the folder of a socket, as libpq writes it
+            parsed = parsed.set(host=unquote(parsed.host or ""))
         if not parsed.database and not {"service", "dbname"} & set(parsed.query):
-            raise ValueError(f"{name} names no database; {_WRITE}")
+            raise ValueError(f"{name} names no database; {HOW_TO_WRITE}")
         return parsed.set(drivername="postgresql+psycopg")
     if kind != "sqlite":
-        raise ValueError(f"{name}: {kind!r} is not supported; {_WRITE}")
+        raise ValueError(f"{name}: {kind!r} is not supported; {HOW_TO_WRITE}")
     if "?" in url:
         raise ValueError(f"{name}: write the path of a file alone; it cannot have a ? or options after it")
     return _file_alone(parsed, name).set(drivername="sqlite")
-
-
-def _several_hosts(url: str) -> str:
-    """A URL whose hosts have ports, such as ``postgresql://user@one:5432,two:5432/name``, as SQLAlchemy reads it."""
-    parts = _SEVERAL_HOSTS.fullmatch(url)
-    if parts is None:
-        return url
-    begin, hosts, path, query = parts.groups()
-    pairs = [host.rpartition(":") if ":" in host else (host, "", "5432") for host in hosts.split(",")]
-    listed = f"host={','.join(host for host, _, _ in pairs)}&port={','.join(port for _, _, port in pairs)}"
-    return f"{begin}{path or '/'}?{listed}{'&' + query[1:] if query else ''}"
 
 
 def _file_alone(parsed: sa.URL, name: str) -> sa.URL:
@@ -166,6 +184,8 @@ def _file_alone(parsed: sa.URL, name: str) -> sa.URL:
             f"{name} needs three slashes before a path, and four before one that begins with a slash: "
             "sqlite:///dpicl.sqlite, sqlite:////var/lib/dpicl.sqlite"
         )
+    if "\0" in (parsed.database or ""):
+        raise ValueError(f"{name}: no file's path can have %00 in it")
     if (parsed.database or "").startswith("file:"):
         raise ValueError(f"{name}: write the path of a file alone, without file:")
     if (parsed.database or "").startswith("~"):
@@ -174,6 +194,10 @@ def _file_alone(parsed: sa.URL, name: str) -> sa.URL:
 
 
 def _open_postgresql(url: sa.URL, statement_timeout_s: float | None) -> sa.Engine:
+    if "PGHOSTADDR" in os.environ and "hostaddr" not in url.query:
+        raise ValueError("PGHOSTADDR would lead away from the host that the database's URL names: unset it")
+    # libpq sends it as a connection begins, which outweighs defaults of the server; psycopg reads no other.
+    os.environ["PGDATESTYLE"] = "ISO"
     database = sa.create_engine(
         url,
         hide_parameters=True,
@@ -214,7 +238,13 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
     if not url.database or url.database == ":memory:":
         pool = sa.StaticPool  # one connection, shared by all threads of this process: for tests
     else:
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(url.database).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"the database's folder {folder} cannot be made ({error.strerror}): correct the database's URL"
+            ) from None
     shared = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
     database = sa.create_engine(url, hide_parameters=True, poolclass=pool, connect_args=shared)
 

@@ -12,10 +12,11 @@ import structlog
 
 from accounting.ledger import trail
 from accounting.ledger.charges import Ledger
+from accounting.ledger.errors import CohortError
 from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngineChanged, UnitForgotten, UploadEnded
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
-from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
+from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
 from exemplar_store.cohorts import note_lost_arrivals
 from exemplar_store.knowledge_base import BeforeCommit, Progress, do_nothing
 from service.engines.embedding.embedder import Embed
@@ -66,6 +67,7 @@ class Records:
         fields: Sequence[str],
         embedded_field: str,
         response_field: str | None = None,
+        max_exemplar_bytes: int = MAX_EXEMPLAR_BYTES,
         remote_engine: bool = False,
         by: str = "",
     ) -> None:
@@ -78,6 +80,7 @@ class Records:
                 fields=fields,
                 embedded_field=embedded_field,
                 response_field=response_field,
+                max_exemplar_bytes=max_exemplar_bytes,
                 remote_engine=remote_engine,
             )
             # A knowledge base lost in a restore keeps the budget that it had, and takes it up again.
@@ -100,16 +103,29 @@ class Records:
             self.store.delete(connection, name)
             self.ledger.budgets.delete(connection, name, by)
 
-    def open_cohort(self, name: str, *, epsilon: float, delta: float, public_size: int, by: str) -> int:
-        """Open a cohort with its lifetime budget, or neither; returns its number. Further units will belong to it."""
-        cohorts = self.ledger.cohorts
-        return self.store.open_cohort(
-            name,
-            public_size,
-            lambda connection, number: cohorts.open(
-                connection, name, number, epsilon, delta, public_size=public_size, by=by
-            ),
-        )
+    def open_cohort(
+        self, name: str, *, epsilon: float, delta: float, public_size: int, by: str, after: int | None = None
+    ) -> int:
+        """Open a cohort with its lifetime budget, or neither; returns its number. Further units will belong to it.
+
+        Args:
+            name: name of the knowledge base.
+            epsilon: see :meth:`accounting.ledger.cohorts.Cohorts.open`, as all further arguments.
+            delta: ditto.
+            public_size: ditto.
+            by: ditto.
+            after: number that the newest cohort must have; None: any.
+
+        Raises:
+            accounting.ledger.errors.CohortError: another cohort was opened meanwhile, or as of ``Cohorts.open``.
+        """
+
+        def grant(connection: sa.Connection, number: int) -> None:
+            if after is not None and number != after + 1:
+                raise CohortError(f"cohort {number - 1} of {name!r} was opened meanwhile: look at it, then decide")
+            self.ledger.cohorts.open(connection, name, number, epsilon, delta, public_size=public_size, by=by)
+
+        return self.store.open_cohort(name, public_size, grant)
 
     def ingest(
         self,
@@ -194,8 +210,9 @@ def audited(happened: Particulars) -> BeforeCommit:
 
 def _report_readable(settings: Settings) -> None:
     """Log which of the files that hold databases others can read."""
-    witness = witness_url(settings)
-    files = [sqlite_file(url) for url in (settings.database_url, witness) if url is not None]
+    files = [sqlite_file(settings.database_url)]
+    if (witness := witness_url(settings)) is not None:
+        files.append(sqlite_file(witness, "DPICL_WITNESS_URL"))
     for file in files:
         if file is not None and file.is_file() and file.stat().st_mode & 0o077:
             log.warning("database_readable_by_others", file=str(file), advice=f"chmod 600 {file}*")
@@ -232,8 +249,7 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
     _report_readable(settings)
     database = open_database(settings.database_url)
     if settings.migrate == "auto" and revision(database) is None:
-        in_memory = database.dialect.name == "sqlite" and sqlite_file(settings.database_url) is None
-        if not create and not in_memory:
+        if not create:
             raise nothing_at(settings.database_url)
         migrate(database)
     require(database)

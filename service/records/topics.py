@@ -23,7 +23,6 @@ from exemplar_store.topics import NumberOf
 from service.records.signed import read_signed
 
 _NAMED = 100  # topics, in a refusal
-_SPACES = 20  # characters that a topic's spelling may have beside its letters, each in up to three parts
 _SLOWEST = "\ufdfa"  # the character of the longest compatibility form, 18 letters
 Task = ClassifyTask | GenerateTask
 
@@ -77,10 +76,10 @@ def most_work(signed: SignedTask) -> TopicList | None:
     if not isinstance(task.topics, TopicsByField):
         return topics
     named = _number_of(task.topics)
-    longest = {task.topics.field: _SLOWEST * _longest(task.topics)}
+    slowest = {task.topics.field: _SLOWEST * spellings(task.topics.names).longest}
 
     def first(fields: Mapping[str, str]) -> int:
-        return (named(fields), named(longest), 0)[-1]
+        return (named(fields), named(slowest), 0)[-1]
 
     return replace(topics, by=first)
 
@@ -145,15 +144,5 @@ def _topics_by(task: Task, written: Sequence[str]) -> NumberOf | np.ndarray:
 
 
 def _number_of(topics: TopicsByField) -> NumberOf:
-    named, longest = spellings(topics.names), _longest(topics)
-
-    def number_of(fields: Mapping[str, str]) -> int | None:
-        text = fields.get(topics.field)
-        return None if text is None or len(text) > longest else named.number(text)
-
-    return number_of
-
-
-def _longest(topics: TopicsByField) -> int:
-    """Characters of the longest text that is compared with the names: no exemplar may take long after it was drawn."""
-    return 3 * max(map(len, topics.names)) + _SPACES
+    named = spellings(topics.names)
+    return lambda fields: named.number(fields.get(topics.field))

@@ -77,7 +77,7 @@ def witness_url(settings: Settings) -> str | None:
     """The URL of the witness; None where there is none."""
     if settings.witness_url is not None:
         given = settings.witness_url.get_secret_value()
-        return None if given == NONE else given
+        return None if given.lower() == NONE else given
     ledger = parse_url(settings.database_url)
     if ledger.get_backend_name() != "sqlite" or not ledger.database or ledger.database == ":memory:":
         return None

@@ -1,4 +1,6 @@
-"""The Ray Serve application: an HTTP ingress, the engine and the embedder, each scaling by itself.
+"""The Ray Serve application: an HTTP ingress, the embedder and the engine, each scaling by itself.
+
+The engine that compares sentences runs in the embedder's replica. Private work starts when there is some.
 
 ``service.serving.application:build`` is what a Serve config's ``import_path`` names, here and on KubeRay. Serve passes
 the config's ``args`` as plain values and accepts unknown ones silently, so they are checked here.
@@ -12,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from typing_extensions import override
 
 from accounting.ledger.errors import LedgerError
+from accounting.plans.described import Described
 from exemplar_store import ExemplarStoreError, PackedSlots
 from service.answering.turns import Turns
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
@@ -27,10 +30,11 @@ from service.engines.errors import EngineUnavailableError
 from service.engines.factory import open_engine
 from service.engines.passing_on import METHODS, Method, PassesOn
 from service.engines.private_threads import privately
-from service.engines.protocol import EngineInfo
+from service.engines.protocol import Engine, EngineInfo
 from service.records.telemetry.logs import configure_logs
 from service.serving.deployments import call, calling, deployment, or_refusal
 from service.serving.local_ray import begin_replica, require_whole_messages
+from service.serving.pauses import shorten_pauses
 from service.serving.restore_engine import RemoteSteerer, RestoreEngine
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
@@ -42,10 +46,10 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
     from service.records.apart import Apart
 
 
-class ApplicationArgs(BaseModel):
+class ApplicationArgs(Described):
     """The ``args`` of a Serve config. Secrets and the database are not among them: they come from the environment."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     engine: EngineConfig = NearestExemplarConfig()
     embedder_threads: int = Field(default=1, ge=1)
@@ -54,15 +58,42 @@ class ApplicationArgs(BaseModel):
     """The language model that bundles steer, in a deployment of its own, ``RestoreEngine``."""
 
 
+class AnswersSlots:
+    """A deployment's replica with an engine."""
+
+    _engine: Engine
+
+    async def ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a method of the engine. One call carries all slots of a query.
+
+        Returns:
+            What it returns; or its refusal. None if a method fails that sees exemplars. Serve would log what is raised,
+            with its traceback, which may quote them.
+        """
+        method = METHODS[name]
+        if (slots := method.slots) is not None:
+            try:
+                return await method.ask(self._engine, {**arguments, slots: arguments[slots].slots()})
+            except Exception:
+                return None
+        if name == "room" and (replicas := serve.get_replica_context().world_size) > 1:
+            # A replica does not know what others set aside.
+            what = "blocks are not kept by" if arguments["blocks"] else "slots do not write together on"
+            return f"{what} {replicas} engine replicas: run one, on more or larger GPUs"
+        return await or_refusal(method.ask(self._engine, arguments))
+
+
 @deployment
-class EmbedderDeployment:
-    """Sentence embeddings."""
+class EmbedderDeployment(AnswersSlots):
+    """Sentence embeddings, and the engine that compares them."""
 
     def __init__(self, threads: int):
         configure_logs()
         begin_replica()
         self._embedder = Embedder(threads=threads)
+        self._engine = open_engine(NearestExemplarConfig(), self._embedder)
         self._answered = False  # since Serve last asked how it does
+        shorten_pauses()
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Unit-norm float32 embeddings of shape (n, d)."""
@@ -127,37 +158,18 @@ class RemoteEmbedder:
 
 
 @deployment
-class EngineDeployment:
-    """An engine. One call carries all slots of a query."""
+class EngineDeployment(AnswersSlots):
+    """A language model, here or at an endpoint."""
 
     def __init__(self, config: EngineConfig, embedder: DeploymentHandle[Any]):
         configure_logs()
         begin_replica()
         self._engine = open_engine(config, RemoteEmbedder(embedder))
-        self._language_model = config.is_llm
-
-    async def ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a method of the engine.
-
-        Returns:
-            What it returns; or its refusal. None if a method fails that sees exemplars. Serve would log what is raised,
-            with its traceback, which may quote them.
-        """
-        method = METHODS[name]
-        if (slots := method.slots) is not None:
-            try:
-                return await method.ask(self._engine, {**arguments, slots: arguments[slots].slots()})
-            except Exception:
-                return None
-        if name == "room" and (replicas := serve.get_replica_context().world_size) > 1:
-            # A replica does not know what others set aside.
-            what = "blocks are not kept by" if arguments["blocks"] else "slots do not write together on"
-            return f"{what} {replicas} engine replicas: run one, on more or larger GPUs"
-        return await or_refusal(method.ask(self._engine, arguments))
+        shorten_pauses()
 
     async def check_health(self) -> None:
-        """Serve replaces a replica whose model has died; a new one would mend neither a remote one nor the embedder."""
-        if self._language_model and not (await self._engine.describe()).remote:
+        """Serve replaces a replica whose model has died; a new one would not mend a remote one."""
+        if not (await self._engine.describe()).remote:
             await self._engine.health()
 
     def __del__(self) -> None:
@@ -388,7 +400,9 @@ class Ingress:
         """Called by Serve after the constructor."""
         from service.serving.web import create_app
 
-        return create_app(self._services, proxy_answers_name=True, doors=self._doors)
+        app = create_app(self._services, proxy_answers_name=True, doors=self._doors)
+        shorten_pauses()
+        return app
 
     async def latencies(self) -> Sequence[Measured]:
         """Every task's latency grain, and what was measured to choose or check it."""
@@ -407,17 +421,23 @@ def build(args: dict[str, Any]) -> Application:
     Raises:
         pydantic.ValidationError: unknown or ill-typed args.
     """
+
+    def small(deployed: Any) -> Any:
+        """Let it run where Ray counts few cores, unless the config has other options."""
+        return deployed.options(ray_actor_options={"num_cpus": 0.2})
+
     # Ray's decorator is not typed for classes, hence the ignored attributes.
     checked = ApplicationArgs.model_validate(args)
     embedder = EmbedderDeployment.bind(checked.embedder_threads)  # type: ignore[attr-defined]
-    engine = EngineDeployment.bind(checked.engine, embedder)  # type: ignore[attr-defined]
+    compares = isinstance(checked.engine, NearestExemplarConfig)
+    engine = embedder if compares else small(EngineDeployment).bind(checked.engine, embedder)
     local = restore = None
     if isinstance(checked.engine, OpenAiCompatibleConfig) and checked.engine.exemplars == "local":
-        beside = EngineDeployment.options(name="LocalEngine", ray_actor_options={"num_cpus": 0.2})  # type: ignore[attr-defined]
-        local = beside.bind(NearestExemplarConfig(), embedder)
+        local = embedder
     if checked.restore is not None:
-        restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
+        restore = small(RestoreEngine).bind(checked.restore)
     turns = TurnsDeployment.bind()  # type: ignore[attr-defined]
     others = Beside(checked.engine, engine, embedder, local, turns)  # Serve puts handles where applications are
-    work = PrivateWork.bind(others)  # type: ignore[attr-defined]
+    # Serve stops it after ten minutes without any.
+    work = PrivateWork.options(autoscaling_config={"min_replicas": 0, "max_replicas": 1}).bind(others)  # type: ignore[attr-defined]
     return Ingress.bind(others, work, restore)  # type: ignore[attr-defined]

@@ -71,6 +71,8 @@ def claimed(host: str, port: int) -> Iterator[None]:
         errno.EACCES: f"port {port} needs rights that this process does not have: choose one above 1023 with --port",
         errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: choose one with --host, such as 127.0.0.1",
     }
+    if not 0 < port < 1 << 16:
+        raise NotStartedError(f"port {port} cannot be listened at: choose one from 1 to 65535 with --port")
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -22,7 +22,7 @@ from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus, addr
 from accounting.ledger.dialects import reading
 from accounting.ledger.entries import entry
 from accounting.ledger.errors import LedgerError
-from accounting.ledger.tables import charges
+from accounting.ledger.tables import OPEN, charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
 from service.answering.plans.preview import epsilon_spent
@@ -190,6 +190,9 @@ def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metr
     yield _counter("dpicl_charges_released", "Charges that became an answer.", labels, charges("released"))
     says = "Charges given back: the question failed without exemplars."
     yield _counter("dpicl_charges_voided", says, labels, charges("voided"))
+    says = "Answers that used no exemplars: what the slots agreed on did not stand out from the noise."
+    fell_back = [(where, task.fell_back) for where, task in placed]
+    yield _counter("dpicl_charges_fell_back", says, labels, fell_back)
     # Not counters: an open charge is settled, and a lost one may still become an answer.
     yield _gauge("dpicl_charges_open", "Charges being answered now.", labels, charges("charged"))
     says = "Charges spent without an answer: their replica died."
@@ -207,9 +210,7 @@ def _attention(settings: Settings) -> Iterator[Metric]:
 def _overdue(records: Records) -> Metric:
     """Charges that are open for longer than most queries take: usually their replica was killed."""
     half = timedelta(seconds=records.settings.lease_s / 2)
-    overdue = sa.select(sa.func.count()).where(
-        charges.c.state == "charged", charges.c.lease_until <= datetime.now(UTC) + half
-    )
+    overdue = sa.select(sa.func.count()).where(OPEN, charges.c.lease_until <= datetime.now(UTC) + half)
     with reading(records.database) as connection:
         count = connection.execute(overdue).scalar_one()
     return GaugeMetricFamily("dpicl_charges_overdue", "Open charges past half their lease.", count)

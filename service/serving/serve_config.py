@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from ray.serve.schema import ServeDeploySchema
 
+from accounting.plans import plain_yaml
+from accounting.plans.written_numbers import advice_on
 from service.serving.application import ApplicationArgs
 from service.sources.encodings import read_text
 
@@ -18,12 +19,14 @@ def load_serve_config(path: Path) -> ServeDeploySchema:
     """Read and check a Serve config.
 
     Raises:
-        ValueError: not YAML, unknown keys, or values Serve refuses; names the key.
+        ValueError: not YAML, values that Serve's YAML 1.1 reads as others, unknown keys, or values Serve refuses; names
+            the key.
     """
     try:
-        raw = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from None
+        raw = plain_yaml.load(read_text(path))
+    except plain_yaml.NotPlainError as error:
+        said = [f"{key or f'line {line}'}: {why}" if key or line else why for key, why, line in error.problems]
+        raise ValueError(f"{path}: {'; '.join(said)}") from None
     if not isinstance(raw, dict):
         raise ValueError(f"{path}: a Serve config is a mapping with the key applications")
     try:
@@ -31,7 +34,10 @@ def load_serve_config(path: Path) -> ServeDeploySchema:
         for application in raw["applications"]:
             ApplicationArgs.model_validate(application.get("args", {}))
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        problems = [
+            f"{'.'.join(map(str, e['loc']))}: {advice_on(e) or e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
+        ]
         raise ValueError(f"{path}: {'; '.join(problems)}") from None
     # What Serve read, dumped again, lacks exactly the keys it did not know.
     if unknown := sorted(_missing(raw, schema.model_dump(exclude_unset=True))):

@@ -1,7 +1,7 @@
 """REST and the dashboard as one application, built by a factory that needs neither Ray nor a language model."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from operator import attrgetter
@@ -78,7 +78,12 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        work = [services.heartbeat.keep_beating(), _measure_grains(services), _note_engine(services)]
+        work: list[Coroutine[None, None, object]] = [
+            services.heartbeat.keep_beating(),
+            _measure_grains(services),
+            _note_engine(services),
+            asyncio.to_thread(app.openapi),  # takes a second, for which no request should wait
+        ]
         if services.sanitizers.wanted:
             work.append(_prepare_sanitizers(services))
         if services.records.witness is not None:

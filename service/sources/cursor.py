@@ -48,19 +48,21 @@ class Cursor:
 
         Raises:
             ValueError: the file does not exist and no start is given, or it is not the file of a cursor on this column;
-                or nothing comes after the value.
+                or its folder does not exist; or the value is infinite or NaN.
         """
         if not file.exists():
+            if not file.parent.is_dir():
+                raise ValueError(f"{file}: its folder does not exist; create it, or name another file")
             if start is None:
                 raise ValueError(f"{file} does not exist yet: name with --since the {column} to begin after")
             if _is_endless(start):
-                raise ValueError(f"--since: nothing comes after {start}; name a time or a number")
+                raise ValueError(f"--since: {start} is infinite or NaN; name a time or a number")
             return cls(column, file, start)
         try:
             value = json.loads(file.read_text())[column]
             if isinstance(value, bool) or not isinstance(value, Value) or _is_endless(value):
                 raise TypeError
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError(f"{file} does not hold the last {column} read; remove it, or name another file") from None
         return cls(column, file, value)
 
@@ -75,7 +77,7 @@ class Cursor:
             raise ValueError(f"the query returns {found} {self.column!r}, which --cursor names")
 
     def noting(self, records: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """The same records; the largest value among them is where :meth:`save` leaves off.
+        """The same records; the largest value among them is where :meth:`save` leaves off, unless it began after that.
 
         Raises:
             BadRowError: a value has no order, none comes after it, or it cannot be compared with those before.
@@ -92,8 +94,15 @@ class Cursor:
                     problem = "is of another type than in the rows before, so that neither is the later one"
                     raise BadRowError(number, self.column, f"{problem}; convert the column in --query") from None
             yield record
-        if newest is not None:
+        if newest is not None and not self._is_before(newest):
             self.since = newest if isinstance(newest, int | float) else str(newest)
+
+    def _is_before(self, newest: Any) -> bool:
+        """Whether a value comes before the one to begin after: a query that overlaps may return earlier ones alone."""
+        try:
+            return bool(newest < _like(newest, self.since))
+        except (ValueError, ArithmeticError, TypeError):  # it was written in another way, so only the database knows
+            return False
 
     def _check(self, number: int, value: object) -> None:
         if isinstance(value, Unreadable):
@@ -112,6 +121,15 @@ class Cursor:
         new = self.file.with_name(f".{self.file.name}.new")
         new.write_text(json.dumps({self.column: self.since}) + "\n")
         os.replace(new, self.file)
+
+
+def _like(value: Any, since: Value) -> Any:
+    """A value to begin after, in the type of a column's value."""
+    if isinstance(value, (int, float, Decimal)):
+        return Decimal(since)
+    if isinstance(value, (date, time)):
+        return type(value).fromisoformat(str(since))
+    return type(value)(str(since))
 
 
 def _is_endless(value: object) -> bool:

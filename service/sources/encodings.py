@@ -29,6 +29,7 @@ _MARKS = {
 _CHUNK_BYTES = 1 << 16
 _SHOWN = 80
 _BEFORE = 30
+_HEADER_BYTES = 64
 
 
 def encoding_of(beginning: bytes, named: str | None) -> str:
@@ -45,7 +46,7 @@ def encoding_of(beginning: bytes, named: str | None) -> str:
     if named is None:
         return marked or UTF8
     try:
-        io.TextIOWrapper(io.BytesIO(), named)  # which also refuses what encodes no text, such as base64
+        b"a".decode(named, "replace")  # which also refuses what encodes no text, such as base64
         name = codecs.lookup(named).name
     except (LookupError, ValueError):
         raise ValueError(f"{named!r} is not the name of a text encoding, such as cp1252 or shift_jis") from None
@@ -59,21 +60,32 @@ def as_utf8(text: BinaryIO, encoding: str) -> BinaryIO:
     return text if encoding == UTF8 else io.BufferedReader(_AsUtf8(text, encoding), _CHUNK_BYTES)
 
 
-def unmarked_utf16(beginning: bytes) -> str | None:
-    """The kind of UTF-16 that a text without a mark looks like. Read as UTF-8 it may have a NUL beside each letter."""
-    empty = {"utf-16-le": beginning[1::2], "utf-16-be": beginning[::2]}
-    return next((encoding for encoding, nuls in empty.items() if nuls.count(0) > len(beginning) // 4), None)
+def unmarked_utf(beginning: bytes) -> str | None:
+    """The kind of UTF-16 or UTF-32 that a text without a mark looks like.
+
+    Its first line names columns: there a letter, comma or quote of ASCII has its NULs always on the same side. In the
+    lines below most letters may be of another script.
+    """
+    line = beginning.partition(b"\n")[0][:_HEADER_BYTES]
+    if line.count(0) <= len(line) // 12:
+        return None
+    fits = {
+        "utf-16-le": all(line[::2]),
+        "utf-16-be": all(line[1::2]),
+        "utf-32-le": not any(line[3::4]),
+        "utf-32-be": not any(line[::4]),
+    }
+    return next((encoding for encoding, found in fits.items() if found), None)
 
 
 def check_marked(where: str, beginning: bytes) -> None:
-    """Refuse UTF-16 without a mark.
+    """Refuse UTF-16 and UTF-32 without a mark.
 
     Raises:
-        ValueError: the text looks like UTF-16 without a mark.
+        ValueError: the text looks like one of them without a mark.
     """
-    if encoding := unmarked_utf16(beginning):
-        even = beginning[: len(beginning) // 2 * 2]
-        line = _excerpt(even.decode(encoding, "replace").partition("\n")[0])
+    if encoding := unmarked_utf(beginning):
+        line = _excerpt(beginning.decode(encoding, "replace").partition("\n")[0])
         said = f"{_refusal(where, 1)}; it looks like {encoding}, in which the line reads {line!r}"
         raise ValueError(said + _IF_RIGHT.format(encoding))
 

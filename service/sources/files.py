@@ -206,7 +206,8 @@ def _text(
     if ending in _JSON:
         part = SourcePart(lambda _: json_records(lines), where, sample, may_name=False)
         return f"JSON Lines in {encoding}", part
-    mark = delimiter or ("\t" if ending == ".tsv" else delimiter_of(sample.decode(encoding, "replace")))
+    given = "\t" if delimiter == r"\t" else delimiter  # shells pass the former on
+    mark = given or ("\t" if ending == ".tsv" else delimiter_of(sample.decode(encoding, "replace")))
     if len(mark) != 1 or mark in '\r\n"':
         raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
     described = f"CSV in {encoding} with {mark!r} between cells"
@@ -258,7 +259,12 @@ def _named(where: str) -> Iterator[None]:
 
 
 def delimiter_of(sample: str) -> str:
-    """The delimiter of a table that begins so: of the usual ones, the most frequent in its header, outside quotes."""
+    """The delimiter of a table that begins so: the one it names as in ``sep=;``, or the most frequent in its header.
+
+    In a header only the usual ones count, outside quotes.
+    """
     header = next(iter(io.StringIO(sample.lstrip("\ufeff"), newline="")), "")[:MAX_LINE_CHARACTERS]
+    if (named := header.rstrip("\r\n")).startswith("sep=") and len(named) == len("sep=;"):
+        return named[-1]
     cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;\t|"}
     return max(cells, key=lambda mark: cells[mark])

@@ -81,7 +81,7 @@ _PUNCTUATION = "’“”„‘‚–—…€«»°§£´·•×²³½±µ®©�
 _OTHER = -12.0
 _FOREIGN = 3.0
 _WORD = regex.compile(r"\p{L}*[^\x00-\x7f][^\x00-\x40]*")
-_WITHIN_WORD = regex.compile(r"(?<=\p{L})[^\x00-\x7f\p{L}\p{M}’‘´·–](?=\p{L})")
+_WITHIN_WORD = regex.compile(r"(?<=\p{L})[^\x00-\x7f\p{L}\p{M}’‘´·–\xa0](?=\p{L})")
 _AT_WORD = regex.compile(r"[£¤¥¢¦¨¬¯¶¸¹¼½¾](?=\p{L})|(?<=\p{L})[£¤¥¢¦¨¬¯¶¸¹¼½¾]")
 _CAPITAL_WITHIN_WORD = regex.compile(r"(?<=\p{Ll})(?=[^\x00-\x7f])\p{Lu}|(?<=[^\x00-\x7f]\p{Ll})\p{Lu}(?=\p{Ll})")
 _ALONE = regex.compile(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from exemplar_store.rows import SourceRecords, Unreadable
+from service.database_urls import read_url
 from service.sources.cursor import PARAMETER, Cursor
 from service.sources.files import Source, SourcePart
 from service.sources.tables import table_records, wanted
@@ -46,9 +47,9 @@ def open_query(url: str, query: str, cursor: Cursor | None = None) -> Iterator[S
             fit each other.
     """
     try:
-        engine = sa.create_engine(url)
+        engine = sa.create_engine(read_url(url, _NAMED))
     except (sa.exc.ArgumentError, ImportError) as error:
-        raise ValueError(f"{_NAMED}: {error}") from None
+        raise ValueError(f"{_NAMED}: its driver is not installed ({error})") from None
     file = engine.url.database
     if engine.dialect.name == "sqlite" and file and not file.startswith((":", "file:")) and not Path(file).is_file():
         raise ValueError(f"{_NAMED}: there is no file {file}")  # SQLite would create it

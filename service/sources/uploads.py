@@ -9,7 +9,7 @@ from exemplar_store import BadRowError, Layout, Row
 from exemplar_store.errors import NotUtf8Error
 from exemplar_store.rows import csv_records, json_records
 from service.sources.compressed import not_text
-from service.sources.encodings import UTF8, as_utf8, encoding_of, unmarked_utf16
+from service.sources.encodings import UTF8, as_utf8, encoding_of, unmarked_utf
 from service.sources.files import SAMPLE_BYTES, delimiter_of
 
 
@@ -35,7 +35,7 @@ def rows_of(
     encoding = encoding_of(body[:4], encoding)
     if json_lines and not encoding.startswith("utf-"):
         raise ValueError("JSON Lines are UTF-8")
-    if encoding == UTF8 and (guess := unmarked_utf16(body[:SAMPLE_BYTES])):
+    if encoding == UTF8 and (guess := unmarked_utf(body[:SAMPLE_BYTES])):
         raise ValueError(f"it looks like {guess} without a mark: {advice}")
 
     def read(layout: Layout) -> Iterator[Row]:

@@ -14,9 +14,7 @@ CALIBRATION = PosteriorParameters(prior=0.8, decisiveness=6.0, lead=0.2, echo=0.
 ZERO_SHOT = np.array([0.6, 0.3, 0.1])
 SHARES = (np.arange(100) + 0.5) / 100
 HARD, SOFT = (
-    PosteriorParameters(
-        signed.calibration.prior, signed.decisiveness(6), signed.calibration.lead, signed.calibration.echo
-    )
+    PosteriorParameters(signed.calibration.prior, signed.decisiveness(6), signed.calibration.lead, echo=1.0)
     for signed in (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
 )
 Density = Callable[[np.ndarray], np.ndarray]

@@ -48,7 +48,19 @@ PRINTS = {
     ],
 }
 
-BY_HAND = {"fan_out", "isolation", "latency_attack", "load", "prefix_cache", "routing", "scale_out", "startup"}
+BY_HAND = {
+    "fan_out",
+    "isolation",
+    "latency_attack",
+    "load",
+    "million",
+    "prefix_cache",
+    "references",
+    "routing",
+    "scale_out",
+    "side_by_side",
+    "startup",
+}
 """Not run here: even the quick run of each takes a minute or more of two idle cores (`make bench ARGS=--quick`)."""
 
 

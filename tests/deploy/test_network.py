@@ -54,7 +54,7 @@ def doors(overlay: str, name: str) -> set[int]:
             for peer in rule["from"]:
                 own = "namespaceSelector" not in peer
                 operator = peer.get("podSelector", {}).get("matchLabels", {}) == {
-                    "app.kubernetes.io/name": "kuberay-operator"
+                    "app.kubernetes.io/component": "kuberay-operator"
                 }
                 if not own and not operator:
                     found |= {port["port"] for port in rule["ports"]}
@@ -81,7 +81,7 @@ def test_the_operator_reaches_the_head_and_ray_pods_reach_each_other(overlay: st
         for policy in policies(overlay, "head", "Ingress")
         for rule in policy.get("ingress", [])
         for peer in rule["from"]
-        if peer.get("podSelector", {}).get("matchLabels", {}) == {"app.kubernetes.io/name": "kuberay-operator"}
+        if peer.get("podSelector", {}).get("matchLabels", {}) == {"app.kubernetes.io/component": "kuberay-operator"}
     ]
     assert from_operator == [{8265, 8000}]
     for name in groups(overlay):
@@ -117,6 +117,7 @@ PROTOCOLS = ("UDP", "TCP")
 KUBE_DNS = Pod("kube-system", {"k8s-app": "kube-dns"})
 OPENSHIFT_DNS = Pod("openshift-dns", {"dns.operator.openshift.io/daemonset-dns": "default"})
 NODE_LOCAL_DNS = "169.254.20.10"
+NODE_LOCAL_PODS = Pod("kube-system", {"k8s-app": "node-local-dns"})
 ELSEWHERE = "192.0.2.7"
 COMPONENTS = ("head", "service", "engine", "migration")
 
@@ -146,7 +147,9 @@ def _is(peer: Pod | str, selector: dict[str, Any]) -> bool:
 
 @each_overlay
 @pytest.mark.parametrize(
-    ("server", "port"), [(KUBE_DNS, 53), (NODE_LOCAL_DNS, 53), (OPENSHIFT_DNS, 5353)], ids=["kube", "node", "openshift"]
+    ("server", "port"),
+    [(KUBE_DNS, 53), (NODE_LOCAL_DNS, 53), (NODE_LOCAL_PODS, 53), (OPENSHIFT_DNS, 5353)],
+    ids=["kube", "node", "redirected", "openshift"],
 )
 def test_usual_name_servers_are_reached_and_nothing_else_of_theirs(overlay: str, server: Pod | str, port: int) -> None:
     for kind in {component(template) for template in pods(overlay).values()}:

@@ -28,8 +28,9 @@ def test_the_component_lets_service_pods_ask_the_provider(tmp_path: Path, overla
             assert not added or (group["groupName"], container["name"]) == ("service", "ray")
             given |= {one["name"]: one["valueFrom"]["secretKeyRef"] for one in added}
     assert {key["name"] for key in given.values()} == {"dp-icl-sign-in"}
+    assert [name for name, key in given.items() if key.get("optional")] == ["DPICL_OIDC_SCOPES"]  # else its default
     assert (
         {name.removeprefix("DPICL_").lower() for name in given}
-        == {"oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_roles"}
+        == {"oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_roles", "oidc_scopes"}
         < Settings.model_fields.keys()
     )

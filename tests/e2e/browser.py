@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 MARKS = (Path(__file__).parent / "marks.js").read_text()
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 """Time in which a right page appears, even on a busy machine."""
 
 expect.set_options(timeout=PATIENCE_MS)

@@ -26,13 +26,13 @@ class Blind(application.Ingress.func_or_class):
         ExemplarStore.every_unit = ExemplarStore.topics_of = refuse
         await super().__init__(*args, **options)
 
-class Talkative(application.EngineDeployment.func_or_class):
+class Talkative(application.EmbedderDeployment.func_or_class):
     async def ask(self, *call):
         print("asked", call, flush=True)
         return await super().ask(*call)
 
 application.Ingress = application.deployment(Blind).options(name="Ingress")
-application.EngineDeployment = application.deployment(Talkative).options(name="EngineDeployment")
+application.EmbedderDeployment = application.deployment(Talkative).options(name="EmbedderDeployment")
 build = application.build
 """
 PLAN = """

@@ -264,7 +264,7 @@ def break_things(service: Service) -> None:
             headers={"Authorization": f"Bearer {service.analyst}"},
             timeout=httpx.Timeout(5, read=0.02),
         )
-    for deployment in ("EngineDeployment", "EmbedderDeployment", "Ingress"):
+    for deployment in ("EmbedderDeployment", "Ingress"):
         [replica] = service.processes(f"ray::ServeReplica:dp-icl:{deployment}")
         with ThreadPoolExecutor(8) as pool:
             questions = [f"{service.plant('askkilled' + deployment.lower())} {i}" for i in range(8)]

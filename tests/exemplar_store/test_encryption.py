@@ -51,6 +51,14 @@ def test_an_unusable_key_is_refused_with_the_reason(value, file, message, develo
     assert not value or value not in str(caught.value)
 
 
+def test_a_key_file_of_raw_bytes_is_refused_without_showing_them(tmp_path):
+    file = tmp_path / "key"
+    file.write_bytes(bytes(range(200, 232)))
+    file.chmod(0o600)
+    with pytest.raises(EncryptionKeyError, match=r"The encryption key is not base64\."):
+        load_key(file=file)
+
+
 def test_every_knowledge_base_has_keys_of_its_own():
     one, other = KnowledgeBaseKeys(KEY, b"1" * 16), KnowledgeBaseKeys(KEY, b"2" * 16)
     assert one.check != other.check

@@ -16,6 +16,7 @@ from exemplar_store import (
     BadRowError,
     EmbeddingError,
     IngestReport,
+    InvalidKnowledgeBaseError,
     Row,
     UnitTooLargeError,
 )
@@ -68,7 +69,8 @@ def test_a_dry_run_reports_what_would_be_stored(store, engine, tickets, rows, em
         store.ingest("tickets", many, **kind, dry_run=True)
 
 
-def test_progress_is_reported_batch_by_batch(store, tickets, rows, embed):
+def test_progress_is_reported_batch_by_batch(store, tickets, rows, embed, monkeypatch):
+    monkeypatch.setattr("exemplar_store.ingest.EMBED_BATCH", 512)
     told: list[tuple[int, int]] = []
     store.ingest("tickets", rows(1100), embed, lambda done, total: told.append((done, total)))
     assert told == [(0, 1100), (512, 1100), (1024, 1100), (1100, 1100)]
@@ -281,8 +283,27 @@ def test_an_exemplar_may_have_16_kib_and_no_more(store, engine, tickets):
     with pytest.raises(BadRowError, match="16,385") as caught:
         store.ingest("tickets", of_bytes("bo", MAX_EXEMPLAR_BYTES + 1, 1))
     assert caught.value.row == 1
+    assert "another knowledge base" not in str(caught.value)
     assert "ä" not in str(caught.value)
     assert counts(engine) == (1, 1, 1)
+
+
+def test_a_knowledge_base_may_take_smaller_exemplars_only(store, engine, embed):
+    with engine.begin() as connection:
+        of = {"public_size": 1, "fields": ["text", "label"], "embedded_field": "text", "max_exemplar_bytes": 300}
+        assert store.create(connection, "short", **of).max_exemplar_bytes == 300
+    store.ingest("short", of_bytes("ann", 300, 1), embed)
+    with pytest.raises(BadRowError, match=r"at most 300 are allowed.* up to 16,384") as caught:
+        store.ingest("short", [*of_bytes("bo", 300, 1), *of_bytes("bo", 301, 1)], embed)
+    assert "ä" not in str(caught.value)
+    assert counts(engine) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("size", [0, 255, MAX_EXEMPLAR_BYTES + 1, True, 1024.0])
+def test_the_largest_exemplar_has_a_size_that_can_be(store, engine, size):
+    of = {"public_size": 1, "fields": ["text"], "embedded_field": "text", "max_exemplar_bytes": size}
+    with engine.begin() as connection, pytest.raises(InvalidKnowledgeBaseError, match="from 256 to 16384"):
+        store.create(connection, "kb", **of)
 
 
 def test_too_large_a_unit_in_one_upload_is_refused_before_anything_is_embedded(store, engine, tickets, rows):

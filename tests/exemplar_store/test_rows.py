@@ -265,6 +265,7 @@ def test_nan_is_missing(value: object) -> None:
         (date(2026, 1, 1), "a date or a time;"),
         (memoryview(b"x"), "bytes"),
         (Decimal(1), "a number;"),
+        (uuid.UUID(int=7), "a UUID;"),
         ({1}, "a list"),
         (object(), "a value of another type"),
     ],
@@ -272,6 +273,21 @@ def test_nan_is_missing(value: object) -> None:
 def test_a_value_of_another_type_is_named_by_its_kind(value: object, kind: str) -> None:
     with pytest.raises(BadRowError, match=f"must be a string, not {kind}"):
         LAYOUT.row(1, {**GOOD, "text": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(7, "7"), (7.5, "7.5"), (Decimal("7.50"), "7.50"), (Decimal("0E-10"), "0.0000000000"), (Decimal("1E+3"), "1000")],
+)
+def test_a_number_is_taken_as_text_as_it_is_written(value: object, text: str) -> None:
+    layout = Layout(("text",), numbers_as_text=True)
+    assert layout.row(1, {"unit_id": "ann", "text": value}).fields == {"text": text}
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-Infinity", b"9" * 10_000])
+def test_a_number_that_cannot_be_read_is_not_taken_as_text(number: bytes) -> None:
+    with pytest.raises(BadRowError, match="too large"):
+        json_rows(b'{"unit_id": "ann", "text": ' + number + b"}", Layout(("text",), numbers_as_text=True))
 
 
 @pytest.mark.parametrize("size", [131_073, 1_000_000])

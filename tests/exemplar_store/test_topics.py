@@ -221,3 +221,14 @@ def test_whole_numbers_are_kept_for_each_exemplar_of_a_large_upload(
         (slot,) = store.sample_slots(NAME, probability=1, ensemble=1, max_exemplars=count, nearest=near)
         assert len(slot) == 5
         assert max(abs(float(exemplar.fields["text"]) - target) for exemplar in slot) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("found", "topic"),
+    [([2, 1], 1), ([3, 3, 2, 2, 1], 2), ([0, 0, 0, 3], 3), ([4, 4, 1, 4, 1, 1], 1), ([0, 0], 0), ([], 0)],
+)
+def test_of_equally_frequent_topics_a_unit_is_on_the_first(found: list[int], topic: int) -> None:
+    """In whatever order its exemplars are read."""
+    topics = TopicList(1, "mood", 4, lambda _fields: None)
+    assert topics.of_unit(np.array(found, np.int64)) == topic
+    assert topics.of_unit(np.array(found[::-1], np.int64)) == topic

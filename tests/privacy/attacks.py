@@ -184,6 +184,21 @@ ATTACKS = {
         canary=SECRETS,
         events={"the secret leaves": some(lambda answer: "secret" in answer["text"])},
     ),
+    "common sentences, units, a sentence that no other unit has": Attack(
+        "units",
+        texts(["nothing"], "type: common_sentences, sentences: 3"),
+        usual=["mute"] * 20,
+        canary="The canary sings here. The canary sings there. The canary sings again.",
+        events={"the canary sings": some(lambda answer: "canary" in answer["text"])},
+    ),
+    # The canary writes otherwise what the other slots write alike.
+    "common sentences, blocks, another spelling": Attack(
+        "blocks",
+        texts(["nothing"], "type: common_sentences, sentences: 1"),
+        usual=["The birds all sing."] * 30,
+        canary="The Birds All Sing.",
+        events={"the canary sings": some(lambda answer: "Birds" in answer["text"])},
+    ),
     # The canary's slot insists on one word throughout an answer; the other slots are mute.
     "token ensemble, units, the only voice": Attack(
         "units",

@@ -36,6 +36,7 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile
 from accounting.replay.books import violations
+from aggregation.common_sentences import CommonSentences
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keyword_ptr import KeywordPtr
@@ -43,6 +44,7 @@ from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.posterior import LabelPosterior, PosteriorParameters
 from aggregation.rnm_gaussian import RnmGaussian
+from aggregation.softmax_regression import CLIP, STEPS
 from exemplar_store import Exemplar, ExemplarStore, Slot, sampling
 from service.answering.latency import Departure
 from service.answering.mechanisms.rnm_gaussian import LabelVote
@@ -150,6 +152,7 @@ class Ran:
                 (EmbeddingMean, "release", release),
                 (JointExponentialMechanism, "release", release),
                 (KeywordPtr, "release", release),
+                (CommonSentences, "release", release),
             ]:
                 noting(patch, owner, name, note)
             yield
@@ -165,6 +168,7 @@ SIGNED: Mapping[str, Sequence[str]] = {
     "centred embedding mean": texts(PUBLIC, "type: embedding_mean, radius: 0.7, centred: true"),
     "joint EM": texts(PUBLIC, "type: keyword_joint_em, k: 2"),
     "PTR": texts(PUBLIC, "type: keyword_ptr, k_min: 2, k_max: 4, choice_share: 0.3, delta_share: 0.7"),
+    "common sentences": texts(PUBLIC, "type: common_sentences, sentences: 2, delta_share: 0.4"),
 }
 ENSEMBLE, ANSWERS = 9, 3
 
@@ -232,18 +236,29 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
             every(ran.gumbel, (math.nextafter(4 / given.epsilon, math.inf), 3), "scale of the noise on k, and choices")
             threshold = 2 - 2 * given.noise_multiplier * special.ndtri(given.delta0)
             every([mechanism.threshold for mechanism in ran.mechanisms], threshold, "threshold")
+        case "common sentences":
+            made = CommonSentences(given.gaussian.noise_multiplier, given.delta0, 2)
+            sigma = math.nextafter(2.0, math.inf) * given.gaussian.noise_multiplier
+            every(ran.noise, sigma, "standard deviation of the noise")
+            threshold = 1 - sigma * special.ndtri(-math.expm1(math.log1p(-given.delta0) / 2))
+            every([mechanism.threshold for mechanism in ran.mechanisms], threshold, "threshold")
     every(ran.mechanisms, made, "mechanism")
 
 
 TEXT = {"text", "method", "zero_shot"}
-FIELDS = {"votes": {"label", "zero_shot"}, "mean": TEXT, "EM": {*TEXT, "keywords"}}
+FIELDS = {
+    "votes": {"label", "votes", "zero_shot"},
+    "mean": TEXT,
+    "EM": {*TEXT, "keywords"},
+    "sentences": {*TEXT, "sentences", "fallback"},
+}
 
 
 def _public(kind: str, answer: Answer) -> None:
     """Check that an answer shows a choice from a public domain, and nothing else."""
     told = FIELDS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
     if "posterior" in kind:
-        told = {"label", "score", "scores", "zero_shot"}
+        told = {"label", "score", "scores", "votes", "zero_shot"}
     require_equal(answer.keys(), told, "what an answer tells")
     if kind.endswith("votes"):
         require({answer["label"], answer["zero_shot"]} <= {"red", "blue"}, f"an unknown label: {answer}")
@@ -414,7 +429,7 @@ def failed_slots_are_not_reported() -> None:
         for services in (opened(records, Parrot()) for records in both):
             address = signed_again(services, attack.plan())
             answer = asyncio.run(services.answering.answer(address, "query", key_id="k"))
-            require_equal(answer.release.answer.keys(), {"label", "zero_shot"}, "what an answer tells")
+            require_equal(answer.release.answer.keys(), {"label", "votes", "zero_shot"}, "what an answer tells")
     require_equal(logged, [], "log of an answer")
 
 
@@ -442,8 +457,17 @@ def one_answer_for_one_query() -> None:
 
 
 VOTED = "{type: synthetic_exemplars, per_label: 1, candidates: [{text: a, says: red}, {text: a, says: blue}]}"
-ONCE = {"prototypes": "{type: prototypes}", "synthetic exemplars": VOTED}
+ONCE = {
+    "prototypes": "{type: prototypes}",
+    "softmax regression": "{type: softmax_regression}",
+    "synthetic exemplars": VOTED,
+}
 """Mechanisms with a one-time release, for two labels."""
+
+
+def noise_of_one_release(mechanism: str, multiplier: float) -> list[float]:
+    """The standard deviations of the noise that it draws: once for a sensitivity of 1, or in every step."""
+    return [multiplier * math.sqrt(STEPS) * CLIP] * STEPS if mechanism == "softmax regression" else [multiplier * 1.0]
 
 
 def one_release_for_one_charge(mechanism: str) -> None:
@@ -466,9 +490,9 @@ def one_release_for_one_charge(mechanism: str) -> None:
         dead = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
         with suppress(NotMadeError):
             make(dead, records.store, records.ledger.budgets.task("wired.task"), Compass().embed, padded=False)
-    require(len(drawn) == 1, f"noise drawn {len(drawn)} times for one charge")
-    signed = attack.plan().noise["task"].mechanism
-    require_equal(drawn, [signed.noise_multiplier * 1.0], "noise of a sensitivity of 1")
+    expected = noise_of_one_release(mechanism, attack.plan().noise["task"].mechanism.noise_multiplier)
+    require(len(drawn) == len(expected), f"noise drawn {len(drawn)} times for one charge")
+    require_equal(drawn, expected, "noise of the release")
 
 
 # --- The noise. -------------------------------------------------------------------------------------------------------

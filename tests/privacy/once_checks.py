@@ -16,15 +16,17 @@ from scipy import optimize, special
 
 from accounting.plans.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
+from aggregation.softmax_regression import CLIP, STEPS
 from exemplar_store import Exemplar, Slot, sampling
 from service.answering.mechanisms.adapter import OnceLabelAdapter
 from service.answering.mechanisms.prototypes import PrototypesAdapter
+from service.answering.mechanisms.softmax_regression import SoftmaxRegressionAdapter
 from service.answering.once import making
 from service.answering.plans.signing import sign
 from service.engines.private_threads import privately
 from service.engines.task import TaskSpec, ZeroShot
 from service.records.records import Records
-from tests.privacy.checks import ONCE, drawing, fail, noting, require, require_equal, states
+from tests.privacy.checks import ONCE, drawing, fail, noise_of_one_release, noting, require, require_equal, states
 from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, opened, records
 
 SIZE, UNITS = 60, 40
@@ -83,7 +85,29 @@ def made_of_its_cohorts(mechanism: str) -> None:
         noting(patch, OnceLabelAdapter, "labelled", reading)
         sign(of, calibrated, "checker", embed=Compass().embed)
     require_equal(sorted(read), sorted(f"own {i}" for i in range(UNITS)), "exemplars of the release")
-    require_equal(drawn, [multiplier], "noise of the release")
+    require_equal(drawn, noise_of_one_release(mechanism, multiplier), "noise of the release")
+
+
+def measured_on_others() -> None:
+    """A release reads each unit of its cohorts once, to be made of it or to be measured on it, and both have the noise
+    of one release."""
+    of, calibrated = three_cohorts(), plan("release: once", "{type: softmax_regression, measured_on: 0.4}")
+    multiplier = _multiplier_for_all_units(calibrated)
+    parts: list[list[str]] = [[]]
+
+    def reading(_adapter: Any, unit: Sequence[Exemplar]) -> None:
+        parts[-1].extend(exemplar.fields["text"] for exemplar in unit)
+
+    with pytest.MonkeyPatch.context() as patch, drawing() as drawn:
+        noting(patch, OnceLabelAdapter, "labelled", reading)
+        noting(patch, SoftmaxRegressionAdapter, "measure", lambda *_args: parts.append([]))
+        sign(of, calibrated, "checker", embed=Compass().embed)
+    made_of, measured_on = parts
+    require(not set(made_of) & set(measured_on), "a unit is learnt from and measured on")
+    require_equal(sorted(made_of + measured_on), sorted(f"own {i}" for i in range(UNITS)), "exemplars of the release")
+    require(bool(made_of) and bool(measured_on), "all units are in one part")  # by chance: once in 10⁸ databases
+    step = multiplier * np.sqrt(STEPS) * CLIP
+    require_equal([round(one, 9) for one in drawn], [round(one, 9) for one in [step] * STEPS + [multiplier]], "noise")
 
 
 def stays_charged_if_it_fails() -> None:

@@ -32,7 +32,7 @@ from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
 from tests.privacy.parcels import LABELS, Slots, ingest, voting
 
-pytestmark = pytest.mark.lengthy
+pytestmark = pytest.mark.slow
 
 BLOCKS = 3
 CANARYS = 1  # the canary's block

@@ -15,7 +15,7 @@ from accounting.privacy.pld import PldAccountant
 from aggregation.keyword_ptr import KeywordPtr
 from tests.privacy.audit import LOSSES, Claim, Counts, caught, claim, judge, observe
 
-pytestmark = pytest.mark.lengthy
+pytestmark = pytest.mark.slow
 
 TRIALS = 1_500
 Slots = Sequence[Set[str] | None]

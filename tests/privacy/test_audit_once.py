@@ -19,7 +19,7 @@ from aggregation.noise import ONE, from_fixed_point, to_fixed_point
 from aggregation.prototypes import PrototypeSums
 from tests.privacy.audit import Counts, caught, claim, judge, observe, signed_once
 
-pytestmark = pytest.mark.lengthy
+pytestmark = pytest.mark.slow
 
 TRIALS = 1_500
 Z = 0.4

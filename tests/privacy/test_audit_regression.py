@@ -17,11 +17,11 @@ import pytest
 from accounting.privacy.profiles import Gaussian
 from aggregation import softmax_regression
 from aggregation.embeddings import Unit
-from aggregation.noise import from_fixed_point
-from aggregation.softmax_regression import CLIP, PackedUnits, SoftmaxRegression
+from aggregation.noise import from_fixed_point, to_fixed_point
+from aggregation.softmax_regression import CLIP, SoftmaxRegression
 from tests.privacy.audit import Counts, caught, claim, judge, observe, signed_once
 
-pytestmark = pytest.mark.lengthy
+pytestmark = pytest.mark.slow
 
 TRIALS = 1_500
 STEPS = 4
@@ -95,6 +95,7 @@ def test_the_claim_survives_whatever_a_unit_holds(unit: Unit) -> None:
     assert caught(found, claim(Gaussian(1.5 * Z))), found
 
 
+@pytest.mark.lengthy
 def test_a_signed_plan_keeps_its_promise() -> None:
     """The noise is that of a release of every unit. If it were accounted as drawn, z would be 0.43 instead of 3.73."""
     signed, as_if_drawn, promise = signed_once("{type: softmax_regression}")
@@ -162,19 +163,76 @@ def test_a_private_mean_is_caught() -> None:
     assert caught(found, CLAIM), judge(found, CLAIM)
 
 
-def test_steps_end_and_are_chosen_by_public_things_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of passes, and each step's length, are the same whatever the units are."""
-    lengths = set()
-    passes: list[PackedUnits] = []
-    right = SoftmaxRegression.gradient
-    monkeypatch.setattr(
-        softmax_regression.SoftmaxRegression, "gradient", lambda self, p, w: (passes.append(p), right(self, p, w))[1]
-    )
-    for units in ([], OTHERS, [*OTHERS, MANY_TEXTS], [MANY_TEXTS] * 50):
-        passes.clear()
-        made = regression(1.0, 100)
-        made.release(units, START)
-        assert len(passes) == STEPS
-        lengths.add(made.step_length)
-    assert lengths == {0.2 * 100 / (CLIP * STEPS)}
+def released_after(kind: type[SoftmaxRegression], units: Sequence[Unit]) -> np.ndarray:
+    """The released weights where every step's noisy sums are the same, whatever the units are."""
+    drawn = np.random.default_rng(5)
+
+    class Given(kind):
+        def with_noise(self, sums, sigma):
+            return to_fixed_point(drawn.normal(size=sums.shape))
+
+    return Given(1.0, LABELS, 2, 100).release(units, START)
+
+
+def is_chosen_by_noisy_sums_alone(kind: type[SoftmaxRegression]) -> bool:
+    """Whether weights follow from noisy sums alone: their number, each step's length, and the step that is returned."""
+    crowds: list[list[Unit]] = [[], OTHERS, [*OTHERS, MANY_TEXTS], [ONE_TEXT] * 3, [MANY_TEXTS] * 50]
+    expected, *others = (released_after(kind, units) for units in crowds)
+    return all(np.array_equal(expected, other) for other in others)
+
+
+class Choosing(SoftmaxRegression):
+    """Descends as it should, but for what is chosen by the units themselves."""
+
+    def descend(self, packed, start, sigma):
+        weights, velocity, seen = start, np.zeros_like(start), [(-1.0, start)]
+        for _ in range(STEPS):
+            noisy = from_fixed_point(self.with_noise(self.gradient(packed, weights), sigma))
+            velocity = 0.8 * velocity + self.length(packed) / self.public_size * noisy
+            weights = weights + velocity
+            scores = packed.vectors.astype(float) @ weights.T
+            seen.append((float(np.mean(scores.argmax(axis=1) == packed.labels)) if len(scores) else 0.0, weights))
+            if self.ends(seen):
+                break
+        return self.chosen(seen)
+
+    def length(self, packed):
+        return self.step_length
+
+    def ends(self, seen):
+        return False
+
+    def chosen(self, seen):
+        return seen[-1][1]
+
+
+class PrivateLength(Choosing):
+    """A step's length counts on the true number of units."""
+
+    def length(self, packed):
+        return self.step_length * sum(texts // size for size, texts in packed.sizes) / self.public_size
+
+
+class EarlyEnd(Choosing):
+    """It stops as soon as a tenth of the texts have their labels."""
+
+    def ends(self, seen):
+        return seen[-1][0] >= 0.1
+
+
+class BestStep(Choosing):
+    """It returns the weights that suit most texts."""
+
+    def chosen(self, seen):
+        return max(seen, key=lambda step: step[0])[1]
+
+
+def test_steps_end_and_are_chosen_by_noisy_sums_alone() -> None:
+    assert is_chosen_by_noisy_sums_alone(SoftmaxRegression)
+    assert is_chosen_by_noisy_sums_alone(Choosing)
     assert math.isclose(regression(Z).sigma, Z * CLIP * math.sqrt(STEPS))
+
+
+@pytest.mark.parametrize("wrong", [PrivateLength, EarlyEnd, BestStep])
+def test_a_choice_by_the_units_themselves_is_caught(wrong: type[SoftmaxRegression]) -> None:
+    assert not is_chosen_by_noisy_sums_alone(wrong)

@@ -35,7 +35,7 @@ from tests.privacy.audit import epsilon_lower_bound
 from tests.service.conftest import development, embed
 from tests.service.records.test_topic_histories import all_units, of
 
-pytestmark = pytest.mark.lengthy
+pytestmark = pytest.mark.slow
 
 EPSILON, DELTA, TOPICS, TRIALS = 0.8, 1e-3, 200, 120
 NAMES = [f"t{number}" for number in range(TOPICS)]
@@ -126,6 +126,7 @@ def test_a_unit_that_is_drawn_by_each_exemplar_is_caught(tmp_path: Path, monkeyp
     assert bound(tmp_path, everywhere) > EPSILON
 
 
+@pytest.mark.lengthy
 def test_a_topic_that_follows_the_exemplars_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Writer, "publish", of(all_units))
     assert bound(tmp_path, on_the_questions_topic) > EPSILON

@@ -2,7 +2,7 @@
 
 The unit is the canary of ``benchmarks/latency_attack.py``, as large as ingest takes, and in every sample. The attacker
 counts the answers whose work exceeds half of the latency grain, which the grain hides; or, where embedding replies is
-nearly all of the work, one and a half times the usual. That count must give the canary away where a planted bug embeds
+nearly all of the work, two and a half times the usual. That count must give the canary away where a planted bug embeds
 replies at answer time.
 """
 
@@ -24,11 +24,11 @@ from tests.privacy.audit import epsilon_lower_bound
 
 pytestmark = pytest.mark.lengthy
 
-FIRST, ANSWERS = 8, 32
+FIRST, ANSWERS = 8, 64
 """The number of answers after which the attacker gives up, unless a third of them differ, and that of all answers.
 
-If 32 answers exceed the threshold with one neighbour and 0 with the other, the bound on ε is 0.25; if 1
-and 0 do, there is none. The bound is wrong once in 10⁸.
+If 64 answers exceed the threshold with one neighbour, the bound on ε is 1.1 if none does with the other, and 0.33 if 12
+do: on a busy machine some take twice the usual time. The bound is wrong once in 10⁸.
 """
 LATE_EMBEDDING = "replies embedded at answer time"
 
@@ -81,7 +81,7 @@ async def bound(sides: tuple[World, World], task: str, hidden: float) -> float:
     for answers in (FIRST, ANSWERS):
         for side, times in zip(sides, taken, strict=True):
             times += await work(side, task, answers - len(times))
-        threshold = 1.5 * float(np.median(taken[0])) if task == "mean" else hidden
+        threshold = 2.5 * float(np.median(taken[0])) if task == "mean" else hidden
         without, with_canary = (sum(one > threshold for one in times) for times in taken)
         if abs(with_canary - without) < answers / 3:
             return 0.0

@@ -20,10 +20,11 @@ import pytest
 from accounting.plans.releases import Once
 from accounting.privacy import subsampling
 from aggregation import noise
+from aggregation.accuracy import RightAnswers
 from aggregation.embedding_mean import EmbeddingMean, unit_candidates
 from aggregation.keyword_ptr import KeywordPtr
 from aggregation.noise import from_fixed_point
-from exemplar_store import sampling
+from exemplar_store import Part, sampling
 from service.answering.answering import Answering
 from service.answering.mechanisms import keyword_ptr
 from service.answering.mechanisms.adapter import words_of
@@ -52,6 +53,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "one answer": checks.one_answer_for_one_query,
     **{f"one release, {mechanism}": partial(checks.one_release_for_one_charge, mechanism) for mechanism in checks.ONCE},
     **{f"its cohorts, {one}": partial(once_checks.made_of_its_cohorts, one) for one in checks.ONCE},
+    "measured on others": once_checks.measured_on_others,
     "texts, once": once_checks.texts_cost_what_is_claimed,
     "no way back, once": once_checks.stays_charged_if_it_fails,
     "stored last, once": once_checks.private_work_ends_before_it_is_stored,
@@ -254,6 +256,16 @@ BUGS = {
         PrototypesAdapter,
         "make",
         lambda right: lambda self, units, *rest: right(self, [[one] for unit in units for one in unit], *rest),
+    ),
+    "a unit is learnt from and measured on": Bug(
+        "measured on others", "a unit is learnt from", Part, "has", lambda _right: lambda *_args: True
+    ),
+    "the count has half the noise": Bug(
+        "measured on others",
+        "noise",
+        RightAnswers,
+        "sigma",
+        lambda right: property(lambda self: right.fget(self) / 2),
     ),
     "removal alone is composed": Bug(
         "directions", "adding a unit costs", subsampling, "amplify", lambda right: lambda *of: right(*of)[:1]

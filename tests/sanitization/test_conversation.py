@@ -41,6 +41,51 @@ def test_placeholders_are_stable_and_only_words_are_drawn(sanitizer: TextSanitiz
     assert Conversation(sanitizer, names).sanitize("Lee").text == "<PERSON_1>", "another conversation knows nothing"
 
 
+REWRITTEN = (
+    "<PERSON_1>",
+    "<person_1>",
+    "<Person 1>",
+    "< PERSON_1 >",
+    "[PERSON_1]",
+    "[Person-1]",
+    "{PERSON_1}",
+    "＜PERSON_1＞",
+    r"\<PERSON\_1\>",
+    r"\[PERSON_1\]",
+    "&lt;PERSON_1&gt;",
+    r"\u003cPERSON_1\u003e",
+    "**<PERSON_1>**",
+)
+
+
+@pytest.mark.parametrize("written", REWRITTEN)
+def test_a_placeholder_that_a_model_wrote_in_another_way_is_restored(sanitizer: TextSanitizer, written: str) -> None:
+    talk = Conversation(sanitizer, names)
+    talk.sanitize("Lee and Bo")
+    answer = f"a {written}, {written}'s b"
+    expected = "a **Lee**, **Lee**'s b" if "*" in written else "a Lee, Lee's b"
+    assert talk.restore(answer) == expected
+    restoring = StreamRestorer(talk)
+    assert "".join([*map(restoring.add, answer), restoring.end()]) == expected
+
+
+def test_what_only_resembles_a_placeholder_stays(sanitizer: TextSanitizer) -> None:
+    talk = Conversation(sanitizer, names)
+    talk.sanitize("Lee and Bo")
+    for text in (
+        "PERSON_1",
+        "person 1",
+        "<PERSON_3>",
+        "<PERSON_01>",
+        "[1]",
+        "<PERSON>",
+        "<PERSON_1",
+        "<PERSON_1]",
+        "[b 1]",
+    ):
+        assert talk.restore(f"a {text} b") == f"a {text} b"
+
+
 def test_an_equal_question_is_not_drawn_again(sanitizer: TextSanitizer) -> None:
     talk = Conversation(sanitizer)
     question = " ".join(["bcd"] * 50)

@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cache
 from pathlib import Path
@@ -125,16 +125,21 @@ def upload(records: Records, toys: Sequence[tuple[str, str, str]], embed: Embed 
 
 
 def make_records(
-    folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12, settings: Settings | None = None, **more
+    folder: Path,
+    url: str | None = None,
+    epsilon: float = 8,
+    blue: int = 12,
+    settings: Settings | None = None,
+    described: Mapping[str, Any] | None = None,
+    **more,
 ) -> Records:
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue.
 
-    Further arguments go to :func:`upload`: other toys, or another embedding.
+    ``described`` is what else describes it. Further arguments go to :func:`upload`: other toys, or another embedding.
     """
     records = open_records(settings or development(folder, **({"database_url": url} if url else {})))
-    records.create_knowledge_base(
-        "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
-    )
+    toys_are = {"public_size": 60, "fields": ["text", "label"], "embedded_field": "text", **(described or {})}
+    records.create_knowledge_base("toys", epsilon=epsilon, delta=2e-4, **toys_are)
     toys = [(f"u{i}", f"toy {i}", "blue" if i * blue % 60 < blue else "red") for i in range(60)]
     upload(records, **{"toys": toys, **more})
     return records

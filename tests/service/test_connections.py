@@ -14,7 +14,6 @@ from pathlib import Path
 import certifi
 import httpx
 import pytest
-from pydantic import ValidationError
 
 from exemplar_store import Layout
 from service.cli.ask import Service, connect
@@ -32,6 +31,7 @@ from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.factory import require_here
 from service.engines.remote.chat_endpoint import ChatEndpoint
 from service.engines.remote.completion import Reply
+from service.environment import InvalidSettingError
 from service.sources.files import open_file
 from tests.processes import free_ports
 from tests.recording_proxy import EVERY_NAME, RecordingProxy, recording_proxy
@@ -157,6 +157,14 @@ def test_libraries_find_no_proxy_but_that_of_the_setting(proxy: RecordingProxy, 
     assert proxy.seen == []
 
 
+def test_a_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, dpicl: Shell) -> None:
+    monkeypatch.setenv("DPICL_PROXY_URL", "http://me:PASSWORD@127.0.0.1:9")
+    for url, told in ((ELSEWHERE, True), ("http://127.0.0.1:9", False)):
+        said = dpicl.fails("ask", "shop.team", "Where?", "--url", url, "--key", "dpicl_none")
+        assert ("the proxy that DPICL_PROXY_URL names" in said) is told
+        assert "PASSWORD" not in said
+
+
 @pytest.mark.parametrize(
     "wrong",
     ["socks5://127.0.0.1:1080", "socks://h:1/", "127.0.0.1:3128", "proxy.example.org", "http://", "http://h:99999",
@@ -164,7 +172,7 @@ def test_libraries_find_no_proxy_but_that_of_the_setting(proxy: RecordingProxy, 
 )  # fmt: skip
 def test_a_proxy_that_cannot_be_used_is_refused_by_the_settings_name(wrong: str, monkeypatch, dpicl: Shell) -> None:
     monkeypatch.setenv("DPICL_PROXY_URL", wrong)
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidSettingError):
         http_options(ELSEWHERE)
     said = dpicl.fails("ask", "shop.team", "Where?", "--url", "http://127.0.0.1:9", "--key", "dpicl_none")
     assert "DPICL_PROXY_URL" in said

@@ -1,11 +1,12 @@
-"""Names of settings: a mistyped one is refused, everything else that begins alike is left alone."""
+"""Names and values of settings: a mistyped one is refused, what begins alike and is another program's left alone."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from service.settings import UnknownSettingError, check_setting_names, setting_names
+from service.records.witness import witness_url
+from service.settings import Settings, UnknownSettingError, check_setting_names, setting_names
 from tests.service.shell import Shell
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,9 @@ ROOT = Path(__file__).parents[2]
         ("DPICL_REMOTE_KEY", "DPICL_REMOTE_API_KEY"),
         ("DPICL_PROXY", "DPICL_PROXY_URL"),
         ("DPICL_APIKEY", "DPICL_API_KEY"),
+        ("DPIC_DATABASE_URL", "DPICL_DATABASE_URL"),
+        ("DP_ICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY"),
+        ("DPICL-LATENCY-UNPADDED", "DPICL_LATENCY_UNPADDED"),
         ("DPICL_XYZZY", None),
         ("DPICL_", None),
     ],
@@ -52,6 +56,53 @@ def test_a_mistyped_setting_is_refused(name: str, meant: str | None, dpicl: Shel
 def test_variables_of_kubernetes_and_other_programs_are_left_alone(name: str, monkeypatch) -> None:
     monkeypatch.setenv(name, "0")
     check_setting_names()
+
+
+def test_a_setting_in_two_spellings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPICL_MIGRATE", "never")
+    monkeypatch.setenv("dpicl_migrate", "auto")
+    with pytest.raises(UnknownSettingError, match="DPICL_MIGRATE and dpicl_migrate are the same setting"):
+        check_setting_names()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("DEVELOPMENT", "canary", "write true or false"),
+        ("DEVELOPMENT", "'true'", "quotation marks"),
+        ("MCP_HOSTS", "example.org", 'not JSON, such as ["127.0.0.1:*"'),
+        ("MCP_HOSTS", '["https://example.org/"]', "not a host's name"),
+        ("OIDC_ROLES", "{'groups': 1}", '{"groups": {"budget-owners": "admin"}}'),
+        ("OIDC_CLIENT_SECRET", "canary", "DPICL_OIDC_ISSUER, DPICL_OIDC_CLIENT_ID, DPICL_OIDC_ROLES"),
+        ("PROBLEM_BASE", "problems", "/problems/"),
+        ("ENCRYPTION_KEY_FILE", "~/key", "the whole path"),
+        ("LATENCY_GRAIN_MS", "1,000", "write 1000"),
+        ("DATABASE_URL", " ", "it is empty"),
+        ("TEXT_EPSILON_CAP", "", "it is empty"),
+        ("WITNESS_URL", "canary", "not a URL"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_by_its_variable(
+    name: str, value: str, advice: str, dpicl: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"DPICL_{name}", value)
+    said = dpicl.fails("keys", "list") if name != "WITNESS_URL" else dpicl.fails("keys", "create", "ana")
+    assert f"DPICL_{name}" in said or "DPICL_OIDC_ISSUER" in said
+    assert advice in said
+    assert "canary" not in said
+
+
+def test_an_empty_value_is_as_good_as_none_and_white_space_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = Settings()
+    for name in Settings.model_fields:
+        if name not in ("database_url", "text_epsilon_cap"):
+            monkeypatch.setenv(f"DPICL_{name.upper()}", "\n" if name == "mcp_hosts" else "")
+    assert Settings() == unset
+    monkeypatch.setenv("DPICL_LATENCY_UNPADDED", " true\n")
+    assert Settings().latency_unpadded
+    for none in (" none\n", "None"):
+        monkeypatch.setenv("DPICL_WITNESS_URL", none)
+        assert witness_url(Settings()) is None
 
 
 def test_every_variable_that_pages_programs_and_manifests_name_is_known() -> None:

@@ -16,7 +16,7 @@ every_reading = pytest.mark.parametrize("reading", READINGS.values(), ids=READIN
 ALL = [chr(code) for code in range(0x110000)]
 DIFFICULT = (
     "aA'’`´″\"-–‑−~〜/⁄·・…\u00ad\u200d\ufe0f\u2800\u3000 \n\u0300\u0301\u0345\u3099"
-    "İıßǅﬁΣςμµНнІ٣３かガﾞ가\u1100\u1161⼭⻑\ud800🙂"
+    "İıßǅﬁΣςμµНнІ٣３º½²șかガﾞ가\u1100\u1161⼭⻑\ud800🙂"
 )
 texts = st.one_of(st.text(), st.text(alphabet=DIFFICULT))
 
@@ -46,7 +46,17 @@ def test_all_characters_of_a_class_are_one(reading: Reading, folded: str) -> Non
         ['"', *"“”„″«»〝＂״", "''", "’’"],
         "-‐‑‒–—―−﹣－⁃",
         "/⁄∕／",
-        ["...", "…", "․․․"],
+        ["...", "…", "⋯", "․․․"],
+        ["->", "→", "⟶"],
+        "#♯",
+        "°º˚",
+        ["N°", "Nº", "№"],
+        ["", "\u0640"],
+        ["(1/2)", "(½)"],
+        ["7 1/2", "7½"],
+        ["10^2", "10²"],
+        ["i", "i\u0307"],
+        ["į", "į\u0307", "i\u0307\u0328"],
         ["fi", "ﬁ"],
         ["ffi", "ﬃ"],
         ["2", "²", "₂", "２", "𝟐"],
@@ -74,7 +84,20 @@ DISTINCTIONS = {
     ("17", "١٧"): {"unit id", "label", "span"},
     ("café", "cafe"): {"span"},
     ("שָׁלוֹם", "שלום"): {"span"},
+    ("istanbul", "İstanbul"): {"label", "keyword"},
+    ("Timișoara", "Timişoara"): {"unit id", "label", "span"},
+    ("Đỗ", "Ðỗ"): {"unit id", "span"},
+    ("Ёлка", "Ëлка"): {"unit id", "label", "span"},
+    ("Ирӕф", "Ирæф"): {"unit id", "label", "span"},
+    ("علی", "علي"): {"unit id", "label", "span"},
+    ("کریم", "كريم"): {"unit id", "label", "span"},
+    ("അവൻ", "അവന്\u200d"): {"unit id", "label", "span"},
+    ("แม่", "เเม่"): {"unit id", "label", "span"},
+    ("へ", "ヘ"): {"unit id", "label", "span"},
+    ("4×4", "4x4"): {"unit id", "label", "span"},
     ("か", "が"): set(),
+    ("7½", "71/2"): set(),
+    ("10²", "102"): set(),
     ("7", "007"): set(),
     ("l", "1"): set(),
     ("5 µg", "5 mg"): set(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pydantic import Field
+
 from accounting.ledger.events.particulars import Names, Particulars, spaced
 from accounting.ledger.events.replayed import Replayed
 from accounting.ledger.quotas import in_scope
@@ -142,6 +144,8 @@ class AccuracyRecorded(Particulars, kind="accuracy.recorded", words="Accuracy re
         zero_shot: the same without exemplars.
         rows: number of test rows.
         engine: name of the engine that answered.
+        standard_error: standard error of the accuracy, in points; None: not recorded, as before there were any.
+        zero_shot_error: the same without exemplars.
     """
 
     task: str
@@ -150,11 +154,22 @@ class AccuracyRecorded(Particulars, kind="accuracy.recorded", words="Accuracy re
     rows: int
     engine: str
     by: str
+    standard_error: float | None = Field(default=None, exclude_if=lambda error: error is None)
+    zero_shot_error: float | None = Field(default=None, exclude_if=lambda error: error is None)
 
     says = (
         "{by} recorded {accuracy} % right answers of {task}, and {zero_shot} % without exemplars, on {rows} rows "
         "declared public."
     )
+
+    def sentence(self, named: Names) -> str:
+        if self.standard_error is None or self.zero_shot_error is None:
+            return super().sentence(named)
+        return (
+            f"{named(self.by)} recorded {self.accuracy} ± {self.standard_error} % right answers of {self.task}, and "
+            f"{self.zero_shot} ± {self.zero_shot_error} % without exemplars, on {self.rows} rows declared public."
+        )
+
     lost = "an accuracy of {task} was recorded: measure it again"
     binds = False
 
@@ -163,3 +178,5 @@ class AccuracyRecorded(Particulars, kind="accuracy.recorded", words="Accuracy re
             yield f"no signed plan has the task {self.task}"
         if not (0 <= self.accuracy <= 100 and 0 <= self.zero_shot <= 100 and self.rows > 0):
             yield f"the accuracy of {self.task} is not a share of any rows"
+        if min(self.standard_error or 0.0, self.zero_shot_error or 0.0) < 0:
+            yield f"the accuracy of {self.task} has an error below zero"

@@ -8,6 +8,7 @@ makes all of it known.
 """
 
 from service.answering.mechanisms.adapter import register
+from service.answering.mechanisms.common_sentences import CommonSentencesAdapter
 from service.answering.mechanisms.embedding_mean import EmbeddingMeanAdapter
 from service.answering.mechanisms.keyword_joint_em import KeywordJointEmAdapter
 from service.answering.mechanisms.keyword_ptr import KeywordPtrAdapter
@@ -25,5 +26,6 @@ register(SyntheticExemplarsAdapter)
 register(EmbeddingMeanAdapter)
 register(KeywordJointEmAdapter)
 register(KeywordPtrAdapter)
+register(CommonSentencesAdapter)
 register(TokenEnsembleAdapter)
 register(WrittenTextsAdapter)

@@ -25,18 +25,24 @@ from accounting.plans.plan import TaskNoise
 from accounting.plans.releases import Releases
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from accounting.privacy.profiles import SymmetricProfile
+from aggregation.accuracy import Accuracy
 from aggregation.keywords import keywords
 from exemplar_store import Exemplar, Slot
 from service.answering.mechanisms.outlook import Outlook
 from service.answering.queries import InvalidQueryError
+from service.engines.covering import COVERED, best_covering
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.task import Embedded, Output, Sentence, TaskSpec, Writing, ZeroShot
 
 Outputs = Sequence[Output | None]
 Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float] | Mapping[str, Sequence[str]]]
 """What leaves: ``label``, which may be :func:`scored`; or
-``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``; or what a :class:`OnceAdapter` made,
-under ``made_once`` its mechanism's type."""
+``text`` with ``method``, and where there are such, ``keywords``, ``sentences`` and ``fallback``; or what a
+:class:`OnceAdapter` made, under ``made_once`` its mechanism's type, and where it was measured, :data:`MEASURED`."""
+
+MEASURED = "measured"
+"""Key, in a one-time release and in each answer from it, of the release's own accuracy: ``accuracy``,
+``standard_error`` and ``units`` of :class:`aggregation.accuracy.Accuracy`."""
 
 Reconstruct = Callable[[Sequence[str], bool], Awaitable[Sentence]]
 """Released words, and whether they are ranked, to a sentence; never raises."""
@@ -156,7 +162,13 @@ class Adapter(ABC, Generic[M, P]):
 
 
 class AnswerAdapter(Adapter[M, P]):
-    """The adapter of a mechanism that releases each answer by itself."""
+    """The adapter of a mechanism that releases each answer by itself.
+
+    Attributes:
+        slowest: output that takes the mechanism longer than one of many different words does; empty: none does.
+    """
+
+    slowest = ""
 
     @abstractmethod
     async def prepare(self, public: Public) -> Aggregator | Author:
@@ -250,6 +262,20 @@ class OnceAdapter(Adapter[M, P]):
             public_size: the public number of exemplars, as it was when the plan was signed.
         """
 
+    def measure(self, made: Answer, units: Iterable[Sequence[Exemplar]]) -> Accuracy:
+        """The accuracy of a release, counted with noise on units that it was not made of.
+
+        It counts no unit for more than the noise allows for.
+
+        Args:
+            made: result of :meth:`make`.
+            units: the exemplars of each, with their embeddings; read once. Nothing that they hold raises.
+
+        Raises:
+            TypeError: such releases are not measured.
+        """
+        raise TypeError(f"{self.written.type} is not measured")
+
     def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
         """The fields of the public exemplars that a release gives.
 
@@ -291,7 +317,11 @@ class OnceLabelAdapter(OnceAdapter[M, P]):
 
     def voices(self, public_size: int) -> int:
         """See :class:`Adapter`: the units of a label, if there are as many as exemplars, evenly spread."""
-        return max(1, public_size // len(self.task.labels))
+        return max(1, self.made_of(public_size) // len(self.task.labels))
+
+    def made_of(self, public_size: int) -> int:
+        """Number of the public exemplars that are not left out, if there are as many units, at least 1."""
+        return max(1, round((1 - self.written.left_out) * public_size))
 
 
 class TextAdapter(AnswerAdapter[M, P]):
@@ -309,6 +339,21 @@ class TextAdapter(AnswerAdapter[M, P]):
         """See :class:`AnswerAdapter`: one for each candidate, and one for the sentence."""
         return self.task.candidates + self.reconstructs
 
+    def sentences(self, public: Public) -> Reconstruct:
+        """The function that makes a sentence of released words: the engine's, or a choice among the public answers.
+
+        The engine writes it where none of these has any of the words.
+        """
+        if not self.task.chooses:
+            return public.reconstruct
+        candidates = self.candidates(public.zero_shot)
+
+        async def choose(words: Sequence[str], ordered: bool) -> Sentence:
+            chosen = best_covering(candidates, words, ordered)
+            return await public.reconstruct(words, ordered) if chosen is None else Sentence(chosen, COVERED)
+
+        return choose
+
     def candidates(self, zero_shot: ZeroShot) -> list[str]:
         """The public answers, at least one.
 
@@ -318,8 +363,8 @@ class TextAdapter(AnswerAdapter[M, P]):
         candidates = [text.strip() for text in zero_shot.texts[: self.task.candidates] if text.strip()]
         if not candidates:
             raise InvalidQueryError(
-                "no zero-shot answer to choose from: an admin can list public_answers in the plan or name the "
-                "document_field, or use an engine that writes text"
+                "no zero-shot answer to choose from: an admin can list public_answers or public_exemplars in the plan "
+                "or name the document_field, or use an engine that writes text"
             )
         return candidates
 
@@ -344,15 +389,16 @@ def adapter_type(mechanism: Mechanism) -> type[Adapter[Any, Any]]:
 
 
 NO_CANDIDATES = (
-    "does not write texts, and the plan has none to choose from: list public_answers, name the document_field whose "
-    "passages are answers, or use a language model"
+    "does not write texts, and the plan has none to choose from: list public_answers or public_exemplars, name the "
+    "document_field whose passages are answers, or use a language model"
 )
 """What is wrong with an engine that is not a language model, for a task as :func:`needs_written_texts` finds them."""
 
 
 def needs_written_texts(task: ClassifyTask | GenerateTask) -> bool:
     """Whether an answer is chosen from texts that only a language model can provide: the plan and a question do not."""
-    if not isinstance(task, GenerateTask) or task.public_answers or task.document_field is not None:
+    given = task.public_exemplars or getattr(task, "public_answers", ()) or getattr(task, "document_field", None)
+    if not isinstance(task, GenerateTask) or given:
         return False
     adapter = adapter_type(task.mechanism)
     return issubclass(adapter, TextAdapter) and not adapter.schema.written_together

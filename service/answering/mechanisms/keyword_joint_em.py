@@ -62,7 +62,7 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
                 f"the query and its zero-shot answers have {len(domain)} different keywords, and this task "
                 f"releases {self.written.k}: ask with more words"
             )
-        return RankedKeywords(self.mechanism, domain, public.reconstruct)
+        return RankedKeywords(self.mechanism, domain, self.sentences(public))
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``epsilon`` is of one answer."""

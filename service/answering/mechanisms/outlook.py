@@ -6,8 +6,9 @@ Public figures only: the task, its noise, and what the plan guesses of queries.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from aggregation.rnm_gaussian import probability_correct, required_margin
+from typing_extensions import override
 
 RELIABLE = 0.95
 """The chance of a good release that the figures are stated for."""
@@ -15,8 +16,8 @@ RELIABLE = 0.95
 DEMANDING = 0.6
 """The share of the slots above which agreement is rare."""
 
-_FEW = 10.0
-"""A tenth of the units needed still beats zero-shot: close questions are lost, clear ones are not."""
+Reach = Literal["in reach", "hard to reach", "out of reach"]
+"""Whether good releases can be expected."""
 
 REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
 """Remedies against too much noise, whatever the mechanism."""
@@ -55,6 +56,16 @@ class Outlook:
     demanding: float = DEMANDING
     drowned: bool | None = None
     instead: str = "Answers are expected to be worse than the engine's own without exemplars, which are free."
+
+    def reach(self, ensemble: int) -> Reach:
+        """Whether good releases can be expected.
+
+        Args:
+            ensemble: number of slots.
+        """
+        if self.needed > ensemble:
+            return "out of reach"
+        return "hard to reach" if self.warning(ensemble) else "in reach"
 
     def warning(self, ensemble: int) -> str | None:
         """Why the task's answers are not expected to be worth their price; None if they may be.
@@ -102,32 +113,79 @@ class Outlook:
         return f"{given}: {self.head}. {says}{self.notes}"
 
 
-def of_embeddings(noise: float, labels: int, lead: float, *, head: str, noise_words: str) -> Outlook:
-    """The requirements of a one-time release that a question's embedding is compared with.
+@dataclass(frozen=True)
+class OutlookOfUnits(Outlook):
+    """The outlook of one release that questions are compared with: good if noise leaves what exemplars add.
 
-    Args:
-        noise: noise multiplier.
-        labels: number of labels.
-        lead: guess of how far a unit moves a question's score towards its own label, in units of sensitivity.
-        head: see :class:`Outlook`.
-        noise_words: likewise.
+    A release is good for a question that zero-shot gets wrong, and the release without noise right, if it still gets it
+    right. With n units of each label and the noise multiplier z, that is so for a share n / (n + h·z) of them. What h
+    is depends on how clearly labels differ; it was measured on public sets (docs/evaluation.md, one-time releases).
     """
-    return Outlook(
-        noise={"noise_multiplier": noise},
-        noise_words=noise_words,
-        head=head,
-        needed=required_margin(noise, labels, RELIABLE) / lead,
-        slots_mean="units of each label",
-        outcome="noise leaves even a close question its label",
-        chance=lambda units: probability_correct(lead * units, noise, labels),
-        rule="even a close question gets its label if each label has {needed} units; it has about {all}",
-        remedies="more ε, fewer labels, more exemplars before it is signed",
-        notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near its "
-        "sentence, as in zero-shot.",
-        demanding=_FEW,
-        instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which are "
-        "free.",
-    )
+
+    @classmethod
+    def of(cls, noise: float, *, head: str, noise_words: str) -> "OutlookOfUnits":
+        """The outlook of a release.
+
+        Args:
+            noise: noise multiplier.
+            head: see :class:`Outlook`.
+            noise_words: likewise.
+        """
+        return cls(
+            noise={"noise_multiplier": noise},
+            noise_words=noise_words,
+            head=head,
+            needed=_TYPICAL * noise * RELIABLE / (1 - RELIABLE),
+            slots_mean="units of each label",
+            outcome="noise leaves a question that exemplars help",
+            chance=lambda units: _left(units, noise, _TYPICAL),
+            rule="",
+            remedies="more ε, fewer labels, more exemplars before it is signed",
+            notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
+            "its sentence, as in zero-shot.",
+            instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which "
+            "are free.",
+        )
+
+    @override
+    def reach(self, ensemble: int) -> Reach:
+        if _left(ensemble, self.noise["noise_multiplier"], _CLEAR) < _SOME:
+            return "out of reach"
+        return "in reach" if self.chance(ensemble) >= _MOST else "hard to reach"
+
+    @override
+    def warning(self, ensemble: int) -> str | None:
+        return self.instead if self.reach(ensemble) == "out of reach" else None
+
+    @override
+    def gives(self, answers: int | None, ensemble: int, topics: int | None = None) -> str:
+        return f"{_granted(answers, topics)}. {self._leaves(ensemble)}"
+
+    @override
+    def in_words(self, answers: int | None, ensemble: int, topics: int | None = None) -> str:
+        helps = "" if self.reach(ensemble) == "in reach" else f" What helps: {self.remedies}."
+        return f"One release for any number of answers: {self.head}. {self._leaves(ensemble)}{helps}{self.notes}"
+
+    def _leaves(self, units: int) -> str:
+        least, most, usual = (
+            f"{100 * _left(units, self.noise['noise_multiplier'], half):.0f}" for half in (_HARD, _CLEAR, _TYPICAL)
+        )
+        return (
+            f"With about {units:,} units of each label, noise leaves {least} to {most} % of what exemplars add to "
+            f"zero-shot's answers, typically {usual} %: least where labels are tones, most where they differ clearly."
+        )
+
+
+_CLEAR, _TYPICAL, _HARD = 0.3, 30.0, 80.0
+"""Units of each label, for each 1 of z, with which noise leaves half of what exemplars add: for DDXPlus' diagnoses, for
+the kinds of TREC's questions and AG News' sections, and for the tone of SST-2's reviews."""
+_MOST, _SOME = 0.5, 0.2
+"""Shares of what exemplars add: most of it, on typical data; and so little, even where labels differ clearly, that it
+hardly shows."""
+
+
+def _left(units: int, noise: float, half: float) -> float:
+    return units / (units + half * noise)
 
 
 def _granted(answers: int | None, topics: int | None) -> str:

@@ -15,13 +15,10 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
 from exemplar_store import Exemplar
 from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
-from service.answering.mechanisms.outlook import Outlook, of_embeddings
+from service.answering.mechanisms.outlook import Outlook, OutlookOfUnits
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.task import TaskSpec
-
-_TYPICAL_LEAD = 0.05
-"""A public guess, for planning only: by how much a question is more similar to its label's mean than to another's."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +65,8 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
         directions = shrunk(sums, label_directions(spec, embedder.embed), sigma)
         return NearestPrototype(Prototypes(directions, self.written.temperature), self.task, embedder, spec.input_field)
 
+    @override
     def outlook(self) -> Outlook:
-        """See :class:`.adapter.Adapter`: with n units a label the noise moves a similarity by σ/n."""
         sigma, labels = self.noise.noise_multiplier, len(self.task.labels)
         head = f"Gaussian noise of {sigma:.1f} on each coordinate of each of {labels} labels' sums"
-        return of_embeddings(sigma, labels, _TYPICAL_LEAD, head=head, noise_words=f"σ {sigma:.1f}")
+        return OutlookOfUnits.of(sigma, head=head, noise_words=f"σ {sigma:.1f}")

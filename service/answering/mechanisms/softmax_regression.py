@@ -13,19 +13,17 @@ from typing_extensions import override
 from accounting.plans.mechanisms import SoftmaxRegressionMechanism
 from accounting.plans.tasks import ClassifyTask
 from accounting.privacy.profiles import Gaussian
+from aggregation.accuracy import Accuracy, RightAnswers
 from aggregation.softmax_regression import STEPS, SoftmaxRegression
 from exemplar_store import Exemplar
 from service.answering.mechanisms.adapter import Answer, OnceLabelAdapter, Reader, Show, Write, scored
-from service.answering.mechanisms.outlook import Outlook, of_embeddings
+from service.answering.mechanisms.outlook import Outlook, OutlookOfUnits
 from service.engines.embedded.nearest_exemplar import directions_of, sentences_of_labels
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.task import TaskSpec
 
 ZERO_SHOT_TEMPERATURE = 0.055
 """Temperature at which cosines with the labels' sentences are zero-shot's probabilities: the weights' public start."""
-
-_TYPICAL_LEAD = 0.1
-"""A public guess, for planning only: by how much a text is more similar to its label's mean than to another's."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +62,29 @@ class SoftmaxRegressionAdapter(OnceLabelAdapter[SoftmaxRegressionMechanism, Gaus
         return {"made_once": self.written.type, "dimension": regression.dimension, "weights": written}
 
     @override
+    def measure(self, made: Mapping[str, Any], units: Iterable[Sequence[Exemplar]]) -> Accuracy:
+        weights, labelled = self.weights(made), (self.labelled(unit) for unit in units)
+        right = self.regression(weights.shape[1], public_size=1).right(labelled, weights)
+        return RightAnswers(self.noise.noise_multiplier).release(right)
+
+    @override
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> Regression:
-        weights = np.frombuffer(base64.b64decode(made["weights"]), "<f8").reshape(len(self.task.labels), -1)
-        return Regression(weights, self.task, embedder, spec.input_field, self.written.temperature)
+        return Regression(self.weights(made), self.task, embedder, spec.input_field, self.written.temperature)
+
+    def weights(self, made: Mapping[str, Any]) -> np.ndarray:
+        """The weights of a release, shape (labels, d)."""
+        return np.frombuffer(base64.b64decode(made["weights"]), "<f8").reshape(len(self.task.labels), -1)
 
     def regression(self, dimension: int, public_size: int) -> SoftmaxRegression:
-        """The signed mechanism for embeddings of such a dimension."""
-        return SoftmaxRegression(self.noise.noise_multiplier, len(self.task.labels), dimension, public_size)
+        """The signed mechanism for embeddings of such a dimension, and a public number of exemplars."""
+        units = self.made_of(public_size)
+        return SoftmaxRegression(self.noise.noise_multiplier, len(self.task.labels), dimension, units)
 
+    @override
     def outlook(self) -> Outlook:
-        """See :class:`.adapter.Adapter`: the noise of all steps moves a score by z where n units of a label move it by
-        n times their lead."""
-        z, labels = self.noise.noise_multiplier, len(self.task.labels)
+        z = self.noise.noise_multiplier
         head = f"gradient descent in {STEPS} steps with Gaussian noise, of noise multiplier {z:.1f} together"
-        return of_embeddings(z, labels, _TYPICAL_LEAD, head=head, noise_words=f"z {z:.1f}")
+        return OutlookOfUnits.of(z, head=head, noise_words=f"z {z:.1f}")
 
 
 def start(sentences: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger, Release
 from exemplar_store import ExemplarStore
-from service.answering.latency import on_grain
-from service.answering.mechanisms.adapter import Reader, once_adapter_of
+from service.answering.mechanisms.adapter import MEASURED, Reader, once_adapter_of
 from service.answering.once.making import ONE_RELEASE, NotMadeError
 from service.answering.queries import described_spec
 from service.answering.stages import Stages
@@ -56,9 +55,11 @@ class FromOneRelease:
             TimeoutError: the engine took too long.
         """
         try:
-            async with on_grain(self.grain_s), self.stages.turn():
+            async with self.stages.free_call(self.grain_s):
                 release, reader = await asyncio.to_thread(self._opened, signed)
-                return replace(release, answer=await reader.answer(query, asker))
+                answer = await reader.answer(query, asker)
+                measured = {MEASURED: release.answer[MEASURED]} if MEASURED in release.answer else {}
+                return replace(release, answer={**answer, **measured})
         except (EngineUnavailableError, TextBudgetExhaustedError):
             raise
         except RuntimeError as error:

@@ -1,6 +1,7 @@
 """A one-time release: charged, made of all units of its cohorts, stored, and never made again.
 
-    embed public texts, make the engine ready → charge, durable and witnessed → read every unit → add noise → wait
+    embed public texts, make the engine ready → charge, durable and witnessed → read every unit → add noise
+    → where a part of the units is left out: read these, count right answers, add noise → wait
     → settle and store, in one transaction
 
 The charge is the only one that the task's plan allows. So whatever happens after it, no second release is made: if the
@@ -17,8 +18,9 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,10 +29,10 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.quotas import NO_KEY
-from exemplar_store import ExemplarStore, KnowledgeBase, Slot
+from exemplar_store import Exemplar, ExemplarStore, KnowledgeBase, Part, Slot
 from service.answering.latency import Work
 from service.answering.measured_grains import largest_work
-from service.answering.mechanisms.adapter import Answer, Write, once_adapter_of
+from service.answering.mechanisms.adapter import MEASURED, Answer, OnceAdapter, Write, once_adapter_of
 from service.answering.queries import described_spec
 from service.answering.stages import Ready, Stages
 from service.answering.turns import turn
@@ -106,17 +108,44 @@ def make(
     grain = grain_s(public_size) + writing_s
     if padded and not adapter.writing:  # what it takes without units, such as noise, is public
         began = time.monotonic()
-        adapter.make((), public, write, public_size)
+        _released(adapter, lambda _left_out: (), public, write, public_size)
         grain += 2 * (time.monotonic() - began)
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
-    units = store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived)
-    answer = adapter.make(units, public, write, public_size)
+    share = adapter.written.left_out
+
+    def units(left_out: bool) -> Iterable[Sequence[Exemplar]]:
+        part = Part(signed.address, share, left_out) if share else None
+        return store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived, part=part)
+
+    answer = _released(adapter, units, public, write, public_size)
     if padded:
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
     return asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))
+
+
+def _released(
+    adapter: OnceAdapter[Any, Any],
+    units: Callable[[bool], Iterable[Sequence[Exemplar]]],
+    public: np.ndarray,
+    write: Write,
+    public_size: int,
+) -> Answer:
+    """The release, and its accuracy where it is measured.
+
+    Args:
+        adapter: adapter of the mechanism.
+        units: function that reads the units that the release is made of, or if True, those that are left out.
+        public: see :meth:`.OnceAdapter.make`.
+        write: likewise.
+        public_size: likewise.
+    """
+    made = adapter.make(units(False), public, write, public_size)
+    if not adapter.written.left_out:
+        return made
+    return {**made, MEASURED: asdict(adapter.measure(made, units(True)))}
 
 
 def _writer(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
 
 from accounting.plans.plan import PlanError
 from accounting.plans.tasks import ClassifyTask, GenerateTask
@@ -61,5 +60,7 @@ def _embedded(texts: list[str], knowledge_base: KnowledgeBase | None, embed: Emb
 
 def _clusters(vectors: np.ndarray, number: int) -> np.ndarray:
     """Centres by k-means, float64 (number, d): the same for the same texts, since its random choices are fixed."""
+    from scipy.cluster.vq import kmeans2  # a fifth of a second, and few plans need it
+
     found, _ = kmeans2(vectors.astype(np.float64), number, _ROUNDS, minit="++", seed=0)
     return np.asarray(found)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import Budgets
 from accounting.plans.plan import Plan
+from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.latency import Grains, smallest_grain_s
 from service.answering.plans.preview import PlanPreview, preview
 from service.records.signed import read_signed
@@ -23,6 +24,12 @@ class LatencyEstimate(BaseModel):
     typical_s: float = Field(description="Work with slots of an ordinary length.")
     largest_s: float = Field(description="Work with the largest slots that there can be.")
     grain_s: float = Field(description="Answers would leave after this, or a multiple.")
+    repeats: float | None = Field(
+        default=None,
+        description="Share of public questions in which the model repeats the label that it is shown beside public "
+        "texts: whether it reads exemplars. Null: the measured task has other labels, texts or prompts, or references "
+        "of each slot's own.",
+    )
 
 
 def expected_latency(
@@ -46,13 +53,28 @@ def expected_latency(
     expected = {}
     for name, task in plan.each.items():
         tokens = described.tasks[name].llm_tokens
-        same = task.kind, task.sampling
-        alike = [(tokens / other, latency) for latency, asked, other in known if (asked.kind, asked.sampling) == same]
+        alike = [(tokens / other, latency) for latency, asked, other in known if _form(asked) == _form(task)]
         if alike:
             times, latency = min(alike, key=lambda pair: abs(math.log(pair[0])))
+            repeats = (latency.repeats for latency, asked, _ in known if _shown(asked) == _shown(task))
             typical_s, largest_s = times * latency.typical_s, times * latency.work_s
             grain_s = smallest_grain_s(largest_s) if latency.chosen else latency.grain_s  # else the operator has set it
             expected[name] = LatencyEstimate(
-                like=latency.task, typical_s=typical_s, largest_s=largest_s, grain_s=grain_s
+                like=latency.task,
+                typical_s=typical_s,
+                largest_s=largest_s,
+                grain_s=grain_s,
+                repeats=next((share for share in repeats if share is not None), None),
             )
     return expected
+
+
+def _form(task: ClassifyTask | GenerateTask) -> tuple[object, ...]:
+    """What tasks have in common whose times are in proportion to tokens."""
+    return task.kind, task.sampling, isinstance(task, ClassifyTask) and task.own_share > 0
+
+
+def _shown(task: ClassifyTask | GenerateTask) -> tuple[object, ...]:
+    """What the references of label scores are made of."""
+    labels = (task.labels, task.calibration_queries) if isinstance(task, ClassifyTask) else ()
+    return task.prompt, task.shots, task.public_exemplars, labels

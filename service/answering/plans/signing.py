@@ -17,7 +17,7 @@ from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
 from accounting.plans.mechanisms import TokenEnsembleMechanism
 from accounting.plans.plan import CalibratedPlan, Plan, PlanError
-from accounting.plans.tasks import GenerateTask, placeholders
+from accounting.plans.tasks import ClassifyTask, GenerateTask, placeholders
 from accounting.plans.topics import TopicsByField
 from exemplar_store import ExemplarStoreError, KnowledgeBase, TopicList
 from service.answering.mechanisms.adapter import NO_CANDIDATES, needs_written_texts
@@ -25,6 +25,7 @@ from service.answering.once.making import NAME_AN_ENGINE, NotMadeError, check_re
 from service.answering.once.making import make as make_here
 from service.answering.plans.calibrating import calibrate
 from service.answering.plans.centres import centres
+from service.answering.queries import public_tokens
 from service.answering.stages import Stages
 from service.engines.embedding.embedder import Embed, embed_here
 from service.engines.grammar_check import grammar_problem
@@ -173,6 +174,11 @@ def check_engine(records: Records, plan: Plan) -> None:
         if engine and not engine.is_llm and needs_written_texts(task)
     ]
     cannot += [
+        (f"tasks.{name}.public_exemplars", problem)
+        for name, task in plan.tasks.items()
+        if engine and (problem := _too_long(engine, task))
+    ]
+    cannot += [
         (f"tasks.{name}.earlier_turns", f"{engine.name} is not a language model, and cannot rewrite a conversation")
         for name, task in plan.tasks.items()
         if engine and task.earlier_turns == "rewrite" and not engine.is_llm
@@ -185,6 +191,17 @@ def check_engine(records: Records, plan: Plan) -> None:
     ]
     if cannot:
         raise PlanError(*cannot)
+
+
+def _too_long(engine: EngineView, task: ClassifyTask | GenerateTask) -> str:
+    """Why public exemplars leave no room for a question in the engine's prompts, by a rough count; empty if they do."""
+    public, slot = public_tokens(task), 0 if task.slots == "quote" else task.slot_room
+    if not public or not engine.model_tokens or public + slot < engine.model_tokens:
+        return ""
+    return (
+        f"they have about {public} tokens, and a slot's exemplars up to {slot}: a prompt of {engine.name} has "
+        f"{engine.model_tokens} at most, the question included. Leave out some, shorten them, or lower slot_tokens"
+    )
 
 
 def _writing_problems(
@@ -204,7 +221,7 @@ def _writing_problems(
             f"up to {slots} slots write together, and the engine has places for {engine.writing_slots}: use a smaller "
             f"ensemble, or raise the engine's max_writing_slots to {slots}",
         )
-    needed = slots * min(task.slot_room + mechanism.longest, engine.model_tokens)
+    needed = slots * min(public_tokens(task) + task.slot_room + mechanism.longest, engine.model_tokens)
     if needed > engine.cache_tokens:
         yield (
             "slot_tokens",

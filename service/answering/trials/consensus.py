@@ -19,6 +19,7 @@ from aggregation.token_ensemble import GRID, TokenEnsemble
 from aggregation.votes import sum_votes
 from exemplar_store import Slot
 from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Outputs, sentence, text_of
+from service.answering.mechanisms.common_sentences import SharedSentences
 from service.answering.mechanisms.embedding_mean import NearestCandidate
 from service.answering.mechanisms.keyword_joint_em import RankedKeywords
 from service.answering.mechanisms.keyword_ptr import TestedKeywords
@@ -100,6 +101,14 @@ async def _frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
     k = max(range(ready.mechanism.k_min, ready.mechanism.k_max + 1), key=lambda k: gap(ordered, k))
     words = sorted(top_words(counts, k))
     return Consensus(await sentence(words, False, ready.reconstruct), most(counts.items()), "slots")
+
+
+@consensus.register
+async def _shared_sentences(ready: SharedSentences, outputs: Outputs) -> Consensus:
+    """The consensus of ``common_sentences``: sentences of at least two slots, as no other is common."""
+    counts = ready.mechanism.count(ready.contributions(outputs))
+    shared = most(((text, count) for text, count in counts.items() if count > 1), None)
+    return Consensus(await ready.answer(shared), dict(list(shared.items())[:_SHOWN]), "slots")
 
 
 class Likeliest(TokenEnsemble):

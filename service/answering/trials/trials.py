@@ -18,14 +18,14 @@ import numpy as np
 
 from accounting.plans.plan import CalibratedPlan
 from accounting.plans.tasks import ClassifyTask, GenerateTask
-from exemplar_store import Exemplar, Layout, Nearest, OnTopic, Slot, sampling
+from exemplar_store import Exemplar, Layout, Nearest, OnTopic, Row, Slot, sampling
 from exemplar_store.nearness import shown
 from service.answering.answering import BusyError, refusal
-from service.answering.latency import on_grain
 from service.answering.mechanisms.adapter import Aggregator, Answer, Author, Public, answer_adapter_of
 from service.answering.queries import InvalidQueryError, check_query, task_spec
 from service.answering.stages import Ready, Stages
 from service.answering.trials.consensus import Consensus, consensus, likeliest
+from service.answering.trials.held_out import HeldOut
 from service.engines.embedding.embedder import Embed
 from service.engines.embedding.memory import EmbeddingMemory
 from service.engines.errors import EngineBusyError
@@ -97,6 +97,10 @@ class Trials:
         self._grain_s = latency_grain_s
         self._in_flight = 0
 
+    def held_out(self, rows: Sequence[Row], embedded_field: str, *, asker: str) -> HeldOut:
+        """Labelled rows to measure plans on, with the stages of trials; arguments as of :class:`.held_out.HeldOut`."""
+        return HeldOut(self._stages, rows, embedded_field, asker=asker)
+
     async def try_task(
         self,
         calibrated: CalibratedPlan,
@@ -154,10 +158,10 @@ class Trials:
             asker=asker,
         )
         if self._in_flight >= _MOST_AT_ONCE:
-            raise BusyError(f"{_MOST_AT_ONCE} tasks are being tried; come back in a second")
+            raise BusyError(f"{_MOST_AT_ONCE} tasks are being tried")
         self._in_flight += 1
         try:
-            async with on_grain(self._grain_s), self._stages.turn():
+            async with self._stages.free_call(self._grain_s):
                 return await self._try(calibrated, name, spec, fields, rows, repeats)
         except EngineBusyError as error:
             raise refusal(error)[1] from error
@@ -181,7 +185,7 @@ class Trials:
             engine = await stages.engine.describe()
             ready = await stages.probe(task, noise, spec, query)
             async with asyncio.timeout(stages.timeout_s):
-                vector = await stages.embed(spec, query) if task.compares else None
+                vector = await stages.embed(spec, query, ready.zero_shot) if task.compares else None
                 embed = stages.embedder.embed if engine.reads_embeddings or vector is not None else None
                 exemplars = await _embedded(rows, embedded, embed)
         except Exception as error:
@@ -313,5 +317,5 @@ async def _no_sentence(words: Sequence[str], _ordered: bool) -> Sentence:
 
 def _released(answer: Answer) -> object:
     """The part of an answer that the mechanism itself released."""
-    words = answer.get("keywords")
-    return tuple(words) if isinstance(words, list) else answer.get("label", answer.get("text"))
+    parts = answer.get("keywords", answer.get("sentences"))
+    return tuple(parts) if isinstance(parts, list) else answer.get("label", answer.get("text"))

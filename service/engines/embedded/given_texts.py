@@ -2,8 +2,8 @@
 
 A slot's output is the response of its exemplar nearest to the query. Where responses were embedded when they were
 ingested, it comes with that embedding, so that none is computed from a private slot's output. Candidates are the
-task's public answers, the most similar to the query first; released keywords become the one that covers them best. An
-answer that neither an exemplar nor a public answer gives is out of reach.
+task's public answers, the most similar to the query first. An answer that neither an exemplar nor a public answer gives
+is out of reach.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aggregation.keywords import keywords as words_of
-from service.engines.task import Embedded, Sentence
+from service.engines.task import Embedded
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
-
-COVERED = "the public candidate that covers the released keywords best (no language model wrote this)"
-BARE = "the released keywords as they are: no public candidate has any of them (no language model wrote this)"
 
 
 def rank(query: np.ndarray, texts: Sequence[str], embeddings: np.ndarray, count: int) -> tuple[str, ...]:
@@ -60,31 +56,3 @@ def nearest_response(slot: Slot, answer_field: str, query: np.ndarray, *, embedd
             best = response if not embedded or of_response is None else Embedded(response, of_response)
             best_cosine = cosine
     return best
-
-
-def best_covering(texts: Sequence[str], keywords: Sequence[str], ordered: bool) -> Sentence:
-    """Choose among public texts by released words; sees nothing private.
-
-    A text scores the weights of the keywords it has, as :mod:`aggregation.keywords` reads it. A keyword weighs 1, or
-    1 / (1 + its place, from 0) if they are ranked. Of equal texts the one with fewer other words wins, then the
-    first.
-
-    Args:
-        texts: the public candidates.
-        keywords: the released words, as :func:`aggregation.keywords.keywords` spells them.
-        ordered: whether they are ranked, the most important first.
-
-    Returns:
-        The text; or the keywords joined by spaces, where no text has any of them. ``method`` names the case.
-    """
-    places: dict[str, int] = {}
-    for place, word in enumerate(keywords):
-        places.setdefault(word, place)
-    best, best_rank = None, (0.0, 0)
-    for text in texts:
-        words = words_of(text)
-        covered = sorted(place for word, place in places.items() if word in words)
-        rank = (sum(1 / (1 + place) if ordered else 1.0 for place in covered), len(covered) - len(words))
-        if covered and (best is None or rank > best_rank):
-            best, best_rank = text, rank
-    return Sentence(" ".join(keywords), BARE) if best is None else Sentence(best, COVERED)

@@ -21,13 +21,16 @@ There the step is small and the exemplars share it, by softmax(<q, x_j> / A):
 
     alone       s_l = z_l + c * sum_j softmax(<q, x> / A)_j * (1[y_j = l] - softmax(<x_j, e> / T)_l)
                                                                                             p = softmax(s / T0)
+
+A task's public exemplars are such a slot for the zero-shot answer, and their scores take the place of z in every other.
+Of texts, the zero-shot answer is what a slot of them would give, and their responses are public answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +38,10 @@ from typing_extensions import override
 
 from accounting.plans.labels import Spellings, spellings
 from accounting.plans.tasks import ClassifyTask
+from exemplar_store import Exemplar
+from service.engines.covering import BARE, COVERED, best_covering
 from service.engines.embedded.extraction import candidates, extract, probe, split
-from service.engines.embedded.given_texts import best_covering, nearest_response, rank
+from service.engines.embedded.given_texts import nearest_response, rank
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from service.engines.private_threads import privately
@@ -129,7 +134,10 @@ class NearestExemplarEngine(Engine):
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`: the candidate that covers the keywords best."""
-        return best_covering(zero_shot.texts, keywords, ordered)
+        best = best_covering(zero_shot.texts, keywords, ordered)
+        if best is None:
+            return Sentence(" ".join(keywords), f"{BARE} (no language model wrote this)")
+        return Sentence(best, f"{COVERED} (no language model wrote this)")
 
     @override
     async def describe(self) -> EngineInfo:
@@ -142,23 +150,41 @@ class NearestExemplarEngine(Engine):
         """See :meth:`service.engines.protocol.Engine.health`; there is nothing here that could die by itself."""
 
     def _answer_publicly(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        q: np.ndarray = self._embedder.embed([query[task.input_field]])[0].astype(np.float64)
+        (question,) = self._embedder.embed([query[task.input_field]])
+        return replace(self._answer_to(task, query, question.astype(np.float64)), question=question)
+
+    def _answer_to(self, task: TaskSpec, query: Mapping[str, str], q: np.ndarray) -> ZeroShot:
         if task.kind == "classify":
             labels = label_directions(task, self._embed_public)
-            scores = (labels * q).sum(axis=1)
-            context = _Probe(np.column_stack([q, *labels]), scores)
-            return ZeroShot(_softmax(scores, PUBLIC_TEMPERATURE), context=context)
+            context = _Probe(np.column_stack([q, *labels]), (labels * q).sum(axis=1))
+            scores = _scores(self._public(task), spellings(task.labels), task.answer_field, context, alone=True)
+            context = context if scores is None else replace(context, scores=scores)
+            return ZeroShot(_softmax(context.scores, PUBLIC_TEMPERATURE), context=context)
         if task.document_field is None:
-            texts = rank(q, task.public_answers, self._embed_public(task.public_answers), task.candidates)
-            return ZeroShot(texts=texts, embedded=task.responses_embedded, context=q)
-        return self._read_document(task, q, query[task.document_field])
+            nearest = nearest_response(self._public(task), task.answer_field, q, embedded=False)
+            answers = (*task.public_answers, *(fields[task.answer_field] for fields in task.public_exemplars))
+            ranked = rank(q, answers, self._embed_public(answers), task.candidates)
+            texts = tuple(dict.fromkeys([*([nearest] if isinstance(nearest, str) else []), *ranked]))
+            return ZeroShot(texts=texts[: task.candidates], embedded=task.responses_embedded, context=q)
+        return self._read_document(task, q, task.document_field, query[task.document_field])
 
-    def _read_document(self, task: TaskSpec, q: np.ndarray, document: str) -> ZeroShot:
+    def _read_document(self, task: TaskSpec, q: np.ndarray, field: str, document: str) -> ZeroShot:
         units = split(document)
         embeddings = self._embedder.embed(units)
+        context = probe(q, units, embeddings)
         passages = candidates(q, units, embeddings, max(1, task.candidates - len(task.public_answers)))
-        texts = tuple(dict.fromkeys([*passages, *task.public_answers]))[: task.candidates]
-        return ZeroShot(texts=texts, embedded=True, context=probe(q, units, embeddings))
+        learnt = extract(self._public(task), field, task.answer_field, context)
+        first = [] if learnt is None else [learnt.text]
+        texts = tuple(dict.fromkeys([*first, *passages, *task.public_answers]))[: task.candidates]
+        return ZeroShot(texts=texts, embedded=True, context=context)
+
+    def _public(self, task: TaskSpec) -> Slot:
+        """The task's public exemplars that can be compared, with their embeddings."""
+        usable = [fields for fields in task.public_exemplars if task.input_field in fields]
+        if not usable:
+            return ()
+        embeddings = self._embed_public(tuple(fields[task.input_field] for fields in usable))
+        return tuple(map(Exemplar, usable, embeddings))
 
     def _embed_public(self, texts: tuple[str, ...]) -> np.ndarray:
         """A task's public texts, float64 (n, d), rows of norm 1; kept for the next query."""
@@ -198,6 +224,15 @@ def _answer_or_abstain(answer: Callable[[Slot], Output | None], slot: Slot) -> O
 
 def _predict(slot: Slot, labels: Spellings, label_field: str, probe: _Probe, *, alone: bool) -> np.ndarray | None:
     """One slot's label probabilities, float64 (L,), or None; reads nothing but its arguments."""
+    scores = _scores(slot, labels, label_field, probe, alone=alone)
+    if scores is None:
+        return None
+    probabilities = _softmax(scores, PUBLIC_TEMPERATURE if alone else TEMPERATURE)
+    return probabilities if np.isfinite(probabilities).all() else None
+
+
+def _scores(slot: Slot, labels: Spellings, label_field: str, probe: _Probe, *, alone: bool) -> np.ndarray | None:
+    """s above, float64 (L,); None of a slot without a usable exemplar."""
     usable = [
         (exemplar.embedding, label)
         for exemplar in slot
@@ -207,14 +242,14 @@ def _predict(slot: Slot, labels: Spellings, label_field: str, probe: _Probe, *, 
     ]
     if not usable:
         return None
-    products = np.stack([x for x, _ in usable]).astype(np.float64) @ probe.directions
+    products = np.array([x for x, _ in usable], np.float64) @ probe.directions
     surprise = -_softmax(products[:, 1:])
-    surprise[np.arange(len(usable)), [y for _, y in usable]] += 1
+    for row, (_, y) in zip(surprise, usable, strict=True):  # faster than an index of both, for a few exemplars
+        row[y] += 1
     near = products[:, 0]
     steps = ALONE_STEP * _softmax(near, ALONE_NEARNESS) if alone else STEP * np.maximum(near, 0) ** 3
-    scores = probe.scores + (steps[:, None] * surprise).sum(axis=0)
-    probabilities = _softmax(scores, PUBLIC_TEMPERATURE if alone else TEMPERATURE)
-    return probabilities if np.isfinite(probabilities).all() else None
+    moved: np.ndarray = probe.scores + (steps[:, None] * surprise).sum(axis=0)
+    return moved
 
 
 def _softmax(scores: np.ndarray, temperature: float = TEMPERATURE) -> np.ndarray:

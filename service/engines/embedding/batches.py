@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 ROWS = 16
-SHAPES = (8, 16, 32, 48, 64, 96, 128)
+SHAPES = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 """Pieces to a row. A text has one piece less, or fewer. A longer one is embedded alone: it would gain next to nothing.
 
-The steps are a compromise: shorter ones need less padding, and leave more batches that are not full.
+Shorter steps need less padding, and leave more batches that are not full: few, where many texts come at once.
 """
 
 _BY_PIECE = ("input_ids", "attention_mask", "token_type_ids")

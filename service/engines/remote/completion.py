@@ -52,7 +52,10 @@ class Unusable(Enum):
         "set constrain_labels: false, or use a server that supports response_format",
     )
     NO_CHOICES = "replies with an empty list of choices", "check the server's content filter, and base_url"
-    NO_COMPLETION = "replies with something that is not a chat completion", "check base_url and model"
+    NO_COMPLETION = (
+        "replies with something that is not a chat completion",
+        "check base_url and model, and that extra_body asks for no stream",
+    )
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Failure:
         return self.status is None or self.status in (408, 409, 429) or self.status >= 500
 
 
+_EVENTS = re.compile(rb"\s*(data|event|id|retry)?:")
+"""The beginning of server-sent events."""
 _THOUGHTS = re.compile(r"\s*(<think(ing)?>|\[THINK\]|<\|channel)|.*</think(ing)?>", re.IGNORECASE | re.DOTALL)
 
 
@@ -106,6 +111,8 @@ def read_completion(body: bytes, sent: Mapping[str, Any]) -> Reply | Failure:
         ValueError: it is not JSON, or its text is not Unicode.
         RecursionError: it is nested too deeply.
     """
+    if _EVENTS.match(body):
+        return Failure(unusable=Unusable.NO_COMPLETION)
     document = json.loads(body)
     if (status := _status(document)) is not None:
         return Failure(status, refusal=read_refusal(status, body, sent))
@@ -139,6 +146,8 @@ def _status(document: Any) -> int | None:
     """The status of an error that a gateway wraps in a 200."""
     error = document.get("error") if isinstance(document, dict) else None
     code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, str) and re.fullmatch("[45][0-9]{2}", code):
+        return int(code)
     return code if isinstance(code, int) and 400 <= code <= 599 else None
 
 

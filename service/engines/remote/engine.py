@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,7 +23,7 @@ from typing_extensions import override
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
-from service.engines.prompts import CHARACTERS_PER_TOKEN, filled, fitting, render, render_keywords, rendered
+from service.engines.prompts import CHARACTERS_PER_TOKEN, filled, fitting, own_words, render, render_keywords, rendered
 from service.engines.protocol import Engine, EngineInfo
 from service.engines.remote.chat_endpoint import ChatEndpoint
 from service.engines.remote.completion import Failure, Reply, Unusable
@@ -46,6 +48,7 @@ _SENT = {
 _ADVICE = {
     400: "the query is too long for the model, or the server does not take a parameter: see extra_body",
     401: "check DPICL_REMOTE_API_KEY",
+    402: "check the credit of the account at the remote endpoint",
     403: "check DPICL_REMOTE_API_KEY",
     404: "check base_url and model",
 }
@@ -102,10 +105,11 @@ class OpenAiCompatibleEngine(Engine):
                     _check(task, label)
                     return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)), tokens=tokens)
                 return ZeroShot(probabilities=_vote(task, label), tokens=tokens)
-            asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
+            write = partial(self._write, task, prompt)
+            asked = [write(0.0), *(write(1.0, 1 + n) for n in range(samples_wanted(task)))]
             replies = await self._bounded(*asked)
             written = [reply for reply in replies if isinstance(reply, Reply)]
-            texts = [reply.text.strip() for reply in written]
+            texts = [reply.text for reply in written]
             for reply in replies:
                 # One that holds nothing to use is one candidate less, as long as there is another.
                 if isinstance(reply, Failure) and (reply.unusable is None or not texts):
@@ -133,10 +137,11 @@ class OpenAiCompatibleEngine(Engine):
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         self._check_sanitized(query)
-        (reply,) = await self._bounded(self._write(render_keywords(task.prompt, query, keywords, ordered), 0.0))
+        prompt = render_keywords(task.prompt, query, keywords, ordered)
+        (reply,) = await self._bounded(self._write(task, prompt, 0.0))
         if isinstance(reply, Failure):
             raise EngineUnavailableError("the remote language model makes no sentence of these words")
-        return Sentence(reply.text.strip(), "written by the remote language model from the released words alone")
+        return Sentence(reply.text, "written by the remote language model from the released words alone")
 
     @override
     async def describe(self) -> EngineInfo:
@@ -165,8 +170,8 @@ class OpenAiCompatibleEngine(Engine):
             if task.kind == "classify":
                 label = await self._ask_label(task, prompt)
                 return None if isinstance(label, Failure) else _vote(task, label)
-            reply = await self._write(prompt, self._config.temperature)
-            return reply.text.strip() if isinstance(reply, Reply) else None
+            reply = await self._write(task, prompt, self._config.temperature)
+            return reply.text if isinstance(reply, Reply) else None
         except Exception:  # this slot's alone
             return None
 
@@ -188,10 +193,14 @@ class OpenAiCompatibleEngine(Engine):
             return Failure(unusable=Unusable.CUT)
         return Failure(unusable=Unusable.OFF_SCHEMA if constrained else Unusable.NO_LABEL)
 
-    async def _write(self, prompt: str, temperature: float, number: int = 0) -> Reply | Failure:
-        return await self._endpoint.ask(
+    async def _write(self, task: TaskSpec, prompt: str, temperature: float, number: int = 0) -> Reply | Failure:
+        reply = await self._endpoint.ask(
             prompt, temperature=temperature, max_tokens=self._config.max_answer_tokens, number=number
         )
+        if isinstance(reply, Failure):
+            return reply
+        text = own_words(task.prompt, reply.text)
+        return replace(reply, text=text) if text else Failure(unusable=Unusable.EMPTY)
 
     async def _bounded(self, *asked: Coroutine[Any, Any, T | Failure]) -> list[T | Failure]:
         """Replies to prompts without exemplars; if they take too long, one failure."""
@@ -229,7 +238,7 @@ def _check(task: TaskSpec, failure: Failure) -> None:
     unusable = failure.unusable
     if task.measuring and unusable in (Unusable.NO_LABEL, Unusable.EMPTY):
         return
-    if failure.status == 429:
+    if failure.status == 429 and failure.refusal is None:
         raise EngineBusyError("the remote endpoint takes no more requests now")
     if unusable is not None:
         log.warning("remote_reply_unusable", task=task.name, reply=unusable.said, advice=unusable.advice)
@@ -259,10 +268,18 @@ def _refuse(task: TaskSpec, refusal: Refusal, status: int | None) -> NoReturn:
             said, advice = Unusable.REFUSED.said, Unusable.REFUSED.advice
         case Reason.MODEL:
             said, advice = "is not at the remote endpoint", "an operator must correct model, or base_url"
+        case Reason.ACCOUNT:
+            said = "is not open to this service's key or account, or has no credit left for it"
+            advice = "an operator must check DPICL_REMOTE_API_KEY, and the account at the remote endpoint"
         case Reason.PARAMETER:
-            said = f"does not take the parameter {name} as it is sent" if name else "does not take a parameter"
-            remedy = f"set extra_body: {{{name}: null}}, or another value there" if name else "correct extra_body"
-            advice = f"an operator must {_REMEDIES.get(name, remedy)}"
+            said = (
+                f"does not take the parameter {name} as it is sent"
+                if name
+                else "does not take requests as they are sent"
+            )
+            remedy = f"set extra_body: {{{name}: null}}, or another value there"
+            others = "correct extra_body, base_url or the server's settings"
+            advice = f"an operator must {_REMEDIES.get(name, remedy) if name else others}"
     log.warning(
         "remote_request_refused",
         task=task.name,

@@ -26,6 +26,8 @@ class Reason(Enum):
     """The server does not have the model."""
     PARAMETER = auto()
     """A parameter, or its value, is not supported."""
+    ACCOUNT = auto()
+    """The key or its account is not let in, or has no credit."""
 
 
 @dataclass(frozen=True)
@@ -41,28 +43,47 @@ class Refusal:
     parameter: str = ""
 
 
-_ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "json_schema": "response_format"}
+_ALIASES = {
+    **dict.fromkeys(("max_new_tokens", "max_output_tokens"), "max_tokens"),
+    **dict.fromkeys(("json_schema", "json schema", "grammar"), "response_format"),
+}
 _CODES = {
-    Reason.CONTENT: "content_filter|responsibleaipolicyviolation|content_policy_violation|contentpolicyviolationerror",
+    Reason.CONTENT: "content_filter|responsibleaipolicyviolation|content_policy_violation|contentpolicyviolationerror"
+    "|data_inspection_failed",
+    Reason.ACCOUNT: "invalid_api_key|authentication_error|insufficient_quota|billing_hard_limit_reached"
+    "|billing_not_active|organization_restricted|unsupported_country_region_territory",
     Reason.LENGTH: "context_length_exceeded|exceed_context_size_error|string_above_max_length|request_too_large"
     "|context_window_exceeded|contextwindowexceedederror",
-    Reason.MODEL: "model_not_found|deploymentnotfound|invalid_model|model_not_available|unknown_model",
+    Reason.MODEL: "model_not_found|deploymentnotfound|invalid_model|model_not_available|unknown_model"
+    "|model_decommissioned",
     Reason.PARAMETER: "unsupported_parameter|unsupported_value|unknown_parameter|invalid_value|extra_forbidden"
     "|unsupportedparamserror|unsupported_param",
 }
 _TEXTS = {
-    Reason.CONTENT: r"content (management policy|filter)|contentpolicyviolation|safety (system|filter)",
+    Reason.CONTENT: r"content (management policy|filter)|contentpolicyviolation|safety (system|filter)|usage polic"
+    r"|content exists risk|inappropriate content|prohibited_content"
+    r"|\b(input|prompt|request|message)s? (was|were) flagged",
+    Reason.ACCOUNT: r"(invalid|incorrect|no|missing) (api|access)[ _-]?key"
+    r"|api[ _-]?key (is )?(not valid|invalid|missing)"
+    r"|credit balance|out of credits?|location is not supported|organization has been",
     Reason.LENGTH: r"contextwindowexceeded|context[ _](length|size|window)"
     r"|(maximum|max) (model|input|prompt|sequence) length|prompt too long|exceeds? [^.]{0,60}(tokens?( limit)?|n_ctx)\b"
     r"|(input|prompt|request|message)s?( \([^)]*\))? (is|are) (too (long|large)|longer than)"
     r"|too many (input |prompt )?tokens|`?inputs`? (tokens|must have less)|reduce the length"
-    r"|maximum (number of )?(input )?tokens|token count [^.]{0,40}exceed",
+    r"|maximum (number of )?(input )?tokens|token count [^.]{0,40}exceed"
+    r"|(input|prompt|token) length (is )?(too long|exceeds|should be)|expected maxlength|request too large",
     Reason.MODEL: r"model\b.{0,200}? (does not exist|not found|is not (a valid|available|loaded|served))"
+    r"|model not exist"
+    r"|model\b.{0,200}? decommissioned"
     r"|(invalid|unknown|no such) model|not a valid model|try pulling it|does not support (chat|completions)",
     Reason.PARAMETER: r"(unsupported|unrecognized|unknown|unexpected|invalid|additional|extra) (request |query )?"
     r"(arg|param|name|prop|field|key|value|input)|not (supported|support|permitted|allowed)|unsupported"
     r"|cannot unmarshal|does(n't| not) support|is too (large|small)|must be|should be|deserialize|unknown variant",
 }
+_NOT_TAKEN = r"not (support|permitted|allowed)|unsupported|does(n't| not) support|invalid|failed to parse"
+"""Words in an error of the server itself that is about a parameter."""
+_ONLY = {401: (), 402: (), 403: (Reason.CONTENT,), 408: (), 409: (), 429: (Reason.ACCOUNT,)}
+"""The reasons that some statuses may have besides the one that they stand for."""
 
 
 def read_refusal(status: int, body: bytes, sent: Mapping[str, Any]) -> Refusal | None:
@@ -73,8 +94,11 @@ def read_refusal(status: int, body: bytes, sent: Mapping[str, Any]) -> Refusal |
         body: body of the response; a part of it will do.
         sent: request that was sent.
     """
-    if not 400 <= status <= 500 or status in (401, 402, 403, 408, 409, 429):
-        return None
+    refusal = _refusal(status, body, sent) if 400 <= status <= 500 else None
+    return None if refusal is None or refusal.reason not in _ONLY.get(status, Reason) else refusal
+
+
+def _refusal(status: int, body: bytes, sent: Mapping[str, Any]) -> Refusal | None:
     document = _document(body)
     prompt = str(sent["messages"][0]["content"])
     codes, named, texts = _parts(document)
@@ -83,21 +107,26 @@ def read_refusal(status: int, body: bytes, sent: Mapping[str, Any]) -> Refusal |
         texts = [text.replace(quoted, " ") for text in texts] if quoted else texts
     text = " ".join(texts).lower()
     parameter = _parameter(named, text, sent)
-    if parameter and re.search(rf"\W?{parameter}\W.{{0,60}}?\bis too large", text):
-        return Refusal(Reason.PARAMETER, parameter)  # which mentions the context's length, too
+    if parameter and (
+        (parameter in named and parameter != "max_tokens")
+        or re.search(rf"\W?{parameter}\W.{{0,60}}?\bis too large|^\W*{parameter}\W+must be", text)
+    ):
+        return Refusal(Reason.PARAMETER, parameter)  # which may mention a length, too
     for reason, known in _CODES.items():
         if any(re.fullmatch(known, code) for code in codes):
             return Refusal(reason, parameter if reason is Reason.PARAMETER else "")
-    for reason in (Reason.CONTENT, Reason.LENGTH):
+    for reason in (Reason.CONTENT, Reason.LENGTH, Reason.ACCOUNT):
         if re.search(_TEXTS[reason], text):
             return Refusal(reason)
     if status == 413:
         return Refusal(Reason.LENGTH)
-    if status == 404 or (status < 500 and ("model" in named or re.search(_TEXTS[Reason.MODEL], text))):
-        return Refusal(Reason.MODEL) if text.strip() else None
+    if status < 500 and ("model" in named or re.search(_TEXTS[Reason.MODEL], text)):
+        return Refusal(Reason.MODEL)
+    if status == 500:  # of which most pass
+        return Refusal(Reason.PARAMETER, parameter) if parameter and re.search(_NOT_TAKEN, text) else None
     if parameter or re.search(_TEXTS[Reason.PARAMETER], text):
         return Refusal(Reason.PARAMETER, parameter)
-    return None
+    return Refusal(Reason.MODEL) if status == 404 and text.strip() else None
 
 
 def _document(body: bytes) -> Any:

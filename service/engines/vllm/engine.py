@@ -3,7 +3,7 @@
 Labels are scored by next-token log-probabilities (:mod:`service.engines.vllm.label_scoring`); texts are written with a
 seed per prompt. What a slot contributes depends on that slot alone:
 
-- its scores are calibrated by its own scores on public queries, and by zero-shot;
+- its scores are calibrated by public exemplars', by its own on public queries, and by zero-shot;
 - it is shortened by its own length: exemplars that do not fit the task's bound and the model are left out;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
@@ -20,6 +20,7 @@ import asyncio
 import hashlib
 import hmac
 import itertools
+import json
 import math
 import secrets
 from collections import defaultdict
@@ -32,9 +33,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from pydantic import ValidationError
 from typing_extensions import override
-from vllm import AsyncEngineArgs, SamplingParams
+from vllm import AsyncEngineArgs, ModelRegistry, SamplingParams
 from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
+from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -44,9 +46,10 @@ from service.engines.errors import EngineUnavailableError, NotKeptError, Unanswe
 from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.lock_step import MOST_ASKED, PublicVoice, UnansweredError, write
 from service.engines.private_threads import privately
-from service.engines.prompts import filled, fitting, render, render_keywords, rendered
+from service.engines.prompts import filled, fitting, own_words, render, render_keywords, rendered
 from service.engines.protocol import EngineInfo, KeepsBlocks, WritesTogether
 from service.engines.task import Output, Prompt, Sentence, TaskSpec, Writing, ZeroShot
+from service.engines.vllm.balanced_reference import BalancedReference, balanced, public_slots
 from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.keeping import Keeper
@@ -111,6 +114,8 @@ class VllmEngine(WritesTogether, KeepsBlocks):
     def __init__(self, config: VllmConfig, isolation: Isolation):
         self._config = config
         try:
+            if current_platform.is_cpu():
+                _look_here(config.model)
             self._llm = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
                     model=config.model,
@@ -134,7 +139,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
                 kind: Tokenization(self._llm.get_tokenizer(), chat, config.chat_template_kwargs)
                 for kind, chat in {"classify": bool(config.chat), "generate": config.chat}.items()
             }
-        except (OSError, RuntimeError, ValueError) as error:
+        except (ImportError, OSError, RuntimeError, ValueError) as error:
             raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {_why(error)}") from error
         name = Path(config.model).name if Path(config.model).exists() else config.model
         self._longest = min(int(self._llm.model_config.max_model_len), isolation.longest)
@@ -150,6 +155,9 @@ class VllmEngine(WritesTogether, KeepsBlocks):
             model_tokens=self._longest,
         )
         self._favoured: dict[tuple[Any, ...], Sequence[np.ndarray]] = {}
+        self._balanced: dict[tuple[Any, ...], BalancedReference] = {}
+        self._beside_public: dict[tuple[Any, ...], dict[int, np.ndarray]] = defaultdict(dict)
+        self._balancing = asyncio.Lock()
         self._rooms: dict[str, _Room] = {}
         # What prompts take, and what slots that write together take: neither waits for the other.
         self._prompt_places = Places(config.max_num_seqs, self._cache_blocks - 1)
@@ -167,7 +175,8 @@ class VllmEngine(WritesTogether, KeepsBlocks):
         """See :meth:`service.engines.protocol.Engine.zero_shot`.
 
         Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
-        public answer. The first text is the likeliest one, the others are sampled at temperature 1.
+        public answer. The first text is the likeliest one, the others are sampled at temperature 1. A task's first
+        question waits for its references.
         """
         if task.kept and not self._keeper.keeps(task):
             raise NotKeptError("the engine has started anew, and reads the exemplars first")
@@ -182,7 +191,9 @@ class VllmEngine(WritesTogether, KeepsBlocks):
         with self._admission.probe(task):
             if task.kind == "classify":
                 probabilities = await self._public(self._unshown(asked, prompts))
-                return ZeroShot(probabilities=probabilities, tokens=len(prompt))
+                beside = await self._public(self._beside(asked))
+                repeats = beside.repeats if beside else None
+                return ZeroShot(probabilities=probabilities, tokens=len(prompt), repeats=repeats, context=beside)
             writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
             first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
         texts = candidate_texts(task, first.text, [other.text for other in others])
@@ -198,7 +209,10 @@ class VllmEngine(WritesTogether, KeepsBlocks):
 
         Raises:
             service.engines.errors.EngineUnavailableError: vLLM has died.
+            TypeError: the output without exemplars is not this engine's.
         """
+        if _weighs_balanced(task) and not isinstance(zero_shot.context, BalancedReference):
+            raise TypeError(f"{task.name} has slots whose scores are divided by a reference, which is missing")
         asked = await self._asked(task, query, slots)
         work = [self._contribution(task, prompts, zero_shot, scores) for prompts, scores in asked]
         with self._admission.slots(task):
@@ -462,7 +476,9 @@ class VllmEngine(WritesTogether, KeepsBlocks):
             return None
         try:
             if task.kind == "classify":
-                return await self._calibrated(task, prompts, known, zero_shot.probabilities)
+                first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
+                own = [*known, *await self._means(task, prompts[1:])]
+                return calibrated(first, _favoured(task, own, zero_shot.context), zero_shot.probabilities)
             written = await self._write(task, prompts[0], self._config.temperature)
             return written.text or ("-" if task.measuring else None)  # measured, blank or not
         except Exception:  # this slot's alone
@@ -473,20 +489,44 @@ class VllmEngine(WritesTogether, KeepsBlocks):
         key = task.prompt, task.labels, task.answer_field, tuple(tuple(fields.items()) for fields in task.calibration)
         if key not in self._favoured:
             self._favoured[key] = await self._means(task, prompts[1:])
-        return await self._calibrated(task, prompts[:1], self._favoured[key], None)
+        return calibrated(await self._score(task, prompts[0]), *self._favoured[key])
+
+    async def _beside(self, task: TaskSpec) -> BalancedReference | None:
+        """The task's reference beside public exemplars, asked for once; None where slots need none.
+
+        The prompts end with the question that asks them, for their time is its own. Scores that it has by then are
+        kept for the next one.
+        """
+        if not _weighs_balanced(task):
+            return None
+        key = task.prompt, task.labels, task.shots, tuple(tuple(fields.items()) for fields in task.calibration)
+        async with self._balancing:
+            if key not in self._balanced:
+                self._balanced[key] = await self._balance(task, self._beside_public[key])
+                del self._beside_public[key]
+        return self._balanced[key]
+
+    async def _balance(self, task: TaskSpec, scores: dict[int, np.ndarray]) -> BalancedReference:
+        """The reference; scores, float64 (L,), are added by the number of their public slot."""
+        slots = public_slots(task)
+        plain = replace(task, measuring=False, slot_tokens=0, own_reference=0.0)
+        prompts = await asyncio.to_thread(lambda: [self._prompts(plain, one.query, [one.slot])[0] for one in slots])
+        if not all(prompts):
+            raise UnanswerableQueryError(
+                f"a public text beside another is longer than the {self._longest} tokens of the model: an admin must "
+                "write shorter ones"
+            )
+
+        async def score(number: int, prompt: Tokens) -> None:
+            scores[number] = await self._score(plain, prompt)
+
+        await asyncio.gather(*(score(n, prompt) for n, (prompt,) in enumerate(prompts) if n not in scores))
+        return balanced(slots, [scores[number] for number in range(len(slots))])
 
     async def _means(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Sequence[np.ndarray]:
         """The :func:`.label_scoring.reference` of label scores, float64 (L,); none where nothing is asked."""
         scores = await asyncio.gather(*(self._score(task, prompt) for prompt in prompts))
         return [reference(scores)] if scores else []
-
-    async def _calibrated(
-        self, task: TaskSpec, prompts: Sequence[Tokens], known: Sequence[np.ndarray], zero_shot: np.ndarray | None
-    ) -> np.ndarray:
-        """Label probabilities of the first prompt, float64 (L,), calibrated by the others' or by what is known."""
-        first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
-        others = await asyncio.gather(*(self._score(task, prompt) for prompt in prompts[1:]))
-        return calibrated(first, [*known, *others], zero_shot)
 
     async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
         """Label probabilities, float64 (L,); ``extra`` is passed to the worker with each request."""
@@ -519,11 +559,11 @@ class VllmEngine(WritesTogether, KeepsBlocks):
                 skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
             )
             output = await self._ask(task, read, parameters)
-            left -= len(output.token_ids)
-            if left <= 0 or output.text.strip():
+            text, left = own_words(task.prompt, output.text), left - len(output.token_ids)
+            if left <= 0 or text:
                 break
             read += [token for token in output.token_ids if token not in tokens.special()]
-        return _Written(str(output.text).strip(), cut=output.finish_reason == "length")
+        return _Written(text, cut=output.finish_reason == "length")
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
         salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))
@@ -551,7 +591,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
 
         No prompts for a slot of which nothing fits.
         """
-        return [prompts for _, prompts in self._shown(task, [query, *task.calibration], slots)]
+        return [prompts for _, prompts in self._shown(task, [query, *task.own_queries], slots)]
 
     def _shown(
         self, task: TaskSpec, queries: Sequence[Mapping[str, str]], slots: Sequence[Slot], *, cut: bool = True
@@ -604,17 +644,21 @@ class VllmEngine(WritesTogether, KeepsBlocks):
 
     def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:
         room = self._longest - self._answer_tokens(task) - slot_tokens
-        if len(prompt) > room and room < self._longest // 4:
+        if len(prompt) <= room:
+            return
+        public = sum(self._tokens_of(task).lengths(list(task.prompt.public)))
+        if room - public < self._longest // 4:
+            beside = f"{slot_tokens} for exemplars" + (f", {public} for public exemplars" if public else "")
+            lower = "the task's slot_tokens" + (" or leave out public_exemplars" if public else "")
             raise UnanswerableQueryError(
-                f"the model takes {self._longest} tokens, and beside {slot_tokens} for exemplars and the answer only "
-                f"{max(room, 0)} are left for a question: an admin must lower the task's slot_tokens, or the operator "
+                f"the model takes {self._longest} tokens, and beside {beside} and the answer only "
+                f"{max(room - public, 0)} are left for a question: an admin must lower {lower}, or the operator "
                 "max_answer_tokens"
             )
-        if len(prompt) > room:
-            raise UnanswerableQueryError(
-                f"the query makes a prompt of {len(prompt)} tokens, and beside exemplars and an answer the model takes "
-                f"{max(room, 0)}: ask with a shorter text"
-            )
+        raise UnanswerableQueryError(
+            f"the query makes a prompt of {len(prompt)} tokens, and beside exemplars and an answer the model takes "
+            f"{max(room, 0)}: ask with a shorter text"
+        )
 
     def _answer_tokens(self, task: TaskSpec) -> int:
         """Tokens to leave for the answer."""
@@ -660,6 +704,26 @@ def _ends_in_banned(writing: Writing, tokens: Tokenization, said: Tokens, blank:
     return bool(writing.banned) and writing.forbids(tokens.text(said[-reach:]))
 
 
+def _look_here(model: str) -> None:
+    """Have vLLM look at a model's class in this process: it would start another, which imports everything once more.
+
+    Args:
+        model: a folder; of others vLLM itself finds the class.
+
+    Raises:
+        ValueError: the description is not a JSON object.
+    """
+    file = Path(model, "config.json")
+    described = json.loads(file.read_bytes()) if file.is_file() else {}
+    if not isinstance(described, dict):
+        raise ValueError("its config.json is not an object")
+    for architecture in described.get("architectures") or ():
+        if architecture in ModelRegistry.models:
+            found = ModelRegistry.models[architecture].load_model_cls()
+            del ModelRegistry.models[architecture]  # or vLLM warns that it is replaced
+            ModelRegistry.register_model(architecture, found)
+
+
 def _why(error: Exception) -> str:
     """The sentence with the reason; advice for vLLM's own users follows."""
     said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
@@ -669,6 +733,18 @@ def _why(error: Exception) -> str:
 def _without_exemplars(task: TaskSpec) -> TaskSpec:
     """The task for prompts that show no exemplar: no knowledge base can have this name, so they share no cache."""
     return replace(task, knowledge_base=f"questions to {task.knowledge_base}")
+
+
+def _weighs_balanced(task: TaskSpec) -> bool:
+    """Whether slots are asked, and their scores divided by those beside public exemplars."""
+    return task.kind == "classify" and bool(task.calibration) and task.own_reference < 1 and not task.quotes
+
+
+def _favoured(task: TaskSpec, own: Sequence[np.ndarray], beside: BalancedReference | None) -> np.ndarray | None:
+    """What a slot's label scores are divided by, float64 (L,); None: nothing."""
+    if beside is None or not _weighs_balanced(task):
+        return own[0] if own else None
+    return reference([beside.scores, *own], [1 - task.own_reference, *[task.own_reference] * len(own)])
 
 
 @lru_cache(maxsize=8)

@@ -131,7 +131,7 @@ class Keeper:
             if gone := [have.pop(digest).number for digest in have.keys() - wanted.keys()]:
                 await self._read(task, [0], {LET_GO: gone})
             new = {digest: block for digest, block in wanted.items() if digest not in have}
-            queries = (_saying(_ANY[0]), *task.calibration, _saying(_ANY[1]))
+            queries = (_saying(_ANY[0]), *task.own_queries, _saying(_ANY[1]))
             shown = await privately(lambda: self._shown(task, queries, list(new.values())))
             numbers = [next(self._number) for _ in shown]
             try:

@@ -17,16 +17,20 @@ _ZERO_SHOT = 0.25
 and better where a few exemplars mislead a small model (docs/evaluation.md)."""
 
 
-def reference(scores: Sequence[np.ndarray]) -> np.ndarray:
+def reference(scores: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:
     """The geometric mean of label probabilities, float64 (L,) each: of several queries the arithmetic one is coarser,
     since it follows those that a model is surest of.
+
+    Args:
+        scores: at least one.
+        weights: weight of each; equal ones unless given.
     """
-    mean: np.ndarray = np.exp(np.mean(np.log(np.maximum(scores, _LEAST)), axis=0))
+    mean: np.ndarray = np.exp(np.average(np.log(np.maximum(scores, _LEAST)), axis=0, weights=weights))
     return mean
 
 
 def calibrated(
-    probabilities: np.ndarray, references: Sequence[np.ndarray], zero_shot: np.ndarray | None = None
+    probabilities: np.ndarray, favoured: np.ndarray | None = None, zero_shot: np.ndarray | None = None
 ) -> np.ndarray:
     """Label probabilities over those that a model gives to other queries, so that none is favoured whatever is asked.
 
@@ -36,15 +40,15 @@ def calibrated(
 
     Args:
         probabilities: probabilities of the labels, float64 (L,).
-        references: the same of each other query; none: nothing is changed.
+        favoured: the :func:`reference` of other queries; None: nothing is changed.
         zero_shot: calibrated label probabilities without exemplars, for a slot's.
 
     Returns:
         float64 (L,), sums to 1.
     """
-    if not references:
+    if favoured is None:
         return probabilities
-    ratios = probabilities / np.maximum(reference(references), _LEAST)
+    ratios = probabilities / np.maximum(favoured, _LEAST)
     if zero_shot is not None:
         ratios = ratios * np.maximum(zero_shot, _LEAST) ** _ZERO_SHOT
     scores: np.ndarray = ratios / ratios.sum()

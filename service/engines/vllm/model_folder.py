@@ -9,9 +9,12 @@ multiply is rounded by each token's own largest value, so no other prompt has a 
 import fcntl
 import json
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -142,7 +145,19 @@ def _begins(file: Any) -> bool:
     return bool(says.contents() if says else kind and kind.contents() == "llama")
 
 
-def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
+@contextmanager
+def _read_once(gguf: ModuleType) -> Iterator[None]:
+    """Keep what the package reads of a file: transformers reads its fields thrice, and lists names for each module."""
+    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
+    read = cache(reader)
+    vars(gguf).update(GGUFReader=lambda path: read(str(path)), get_tensor_name_map=cache(names))
+    try:
+        yield
+    finally:
+        vars(gguf).update(GGUFReader=reader, get_tensor_name_map=names)
+
+
+def _convert(path: Path, folder: Path, *, int8: bool) -> None:
     """Write a file's model and tokenizer.
 
     Raises:
@@ -151,22 +166,23 @@ def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
     """
     try:
         import accelerate  # noqa: F401  (transformers wants it for such files)
-        from gguf import GGUFReader
+        import gguf
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     except ImportError as error:
         raise EngineUnavailableError(f"GGUF files need {error.name}: pip install accelerate gguf") from error
-    where = {"gguf_file": gguf.name, "local_files_only": True}
+    where = {"gguf_file": path.name, "local_files_only": True}
     try:
-        file = GGUFReader(gguf)
-        size = 2 * sum(int(tensor.n_elements) for tensor in file.tensors)
-        require_memory(2 * size, f"unpack {gguf}")  # its tensors, once by file and once by layer
-        begins = dict.fromkeys(["add_bos_token"] if _begins(file) else [], True)  # which transformers does not read
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where, **begins)
-        model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
-        )
+        with _read_once(gguf):
+            file = gguf.GGUFReader(path)
+            size = 2 * sum(int(tensor.n_elements) for tensor in file.tensors)
+            require_memory(2 * size, f"unpack {path}")  # its tensors, once by file and once by layer
+            begins = dict.fromkeys(["add_bos_token"] if _begins(file) else [], True)  # which transformers does not read
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, **where, **begins)
+            model = AutoModelForCausalLM.from_pretrained(
+                path.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
+            )
     except (OSError, LookupError, TypeError, ValueError, NotImplementedError) as error:
-        raise EngineUnavailableError(f"{gguf} is damaged, or no model that transformers reads: {error}") from error
+        raise EngineUnavailableError(f"{path} is damaged, or no model that transformers reads: {error}") from error
     weights = model.state_dict()
     if int8:
         model.config.quantization_config = _INT8_LAYERS

@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from service.engines.prompts import BETWEEN, around_answer
+from service.engines.prompts import BETWEEN, around_answer, cues
 from service.engines.task import Prompt, TaskSpec
 
 Tokens = list[int]
@@ -92,10 +92,11 @@ class Tokenization:
 
     def stops(self, task: TaskSpec) -> list[str]:
         """Texts that end an answer."""
+        imitated = [f"\n{cue}" for cue in cues(task.prompt)]
         if self.chat:
-            return []
+            return imitated
         *_, after = around_answer(task.prompt, task.answer_field)
-        return [BETWEEN, after] if after.strip() else [BETWEEN]
+        return [BETWEEN, *imitated, *([after] if after.strip() else [])]
 
     def _turns(self) -> "_Turns":
         """The chat template as it is now: some write the date.

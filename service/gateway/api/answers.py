@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from service.gateway.api.dependencies import AnalystKey, AnyKey, TrialKey
 from service.gateway.api.problems import may_meet
+from service.gateway.bodies import ExactRoute
 from service.operations import answers, tasks, trials
 from service.operations.answers import AnswerView, Query
 from service.operations.fields import inputs
@@ -17,7 +18,7 @@ from service.operations.tasks import TasksView, TaskView
 from service.operations.trials import TrialView, Trying
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1", tags=["answers"])
+router = APIRouter(prefix="/v1", tags=["answers"], route_class=ExactRoute)
 
 TaskAddress = Annotated[
     str, Path(examples=["support.queue"], description="`knowledge_base.task`, or `knowledge_base.task@version`.")

@@ -2,16 +2,18 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import Field
 
 from service.gateway.api.problems import Problem
 from service.operations.admission import Admitted, admit
-from service.operations.command import Confirmation, OnRecords
+from service.operations.command import SENT, TOKEN, Confirmation, OnRecords
+from service.operations.fields import did_you_mean
 from service.operations.roles import Actor, Right
 from service.operations.services import Services
 from service.problem_kinds import ProblemKind
@@ -39,13 +41,32 @@ async def given_once(request: Request) -> None:
     given = request.query_params
     if len(given) == len(given.multi_items()):
         return
-    operations = request.app.openapi()["paths"].get(request.scope["route"].path, {})
-    for parameter in operations.get(request.method.lower(), {}).get("parameters", ()):
+    for parameter in _parameters(request):
         schema = parameter["schema"]
         several = any(option.get("type") == "array" for option in schema.get("anyOf", [schema]))
         times = len(given.getlist(parameter["name"]))
         if times > 1 and parameter["in"] == "query" and not several:
             raise Problem(ProblemKind.INVALID_REQUEST, f"{parameter['name']}: given {times} times; give it once")
+
+
+def _check_known(request: Request) -> None:
+    """Refuse a parameter that does not exist, which the framework would ignore: ``dryrun=true`` would sign the plan.
+
+    Raises:
+        Problem: 422, there is one.
+    """
+    if not request.query_params:
+        return
+    known = [parameter["name"] for parameter in _parameters(request) if parameter["in"] == "query"]
+    for name in request.query_params.keys() - {*known}:
+        meant = did_you_mean(name, known)
+        raise Problem(ProblemKind.INVALID_REQUEST, f"{name[:100]}: this request has no such parameter{meant}")
+
+
+def _parameters(request: Request) -> Sequence[Mapping[str, Any]]:
+    """The parameters of a request's route, as the document of the API has them."""
+    operations = request.app.openapi()["paths"].get(request.scope["route"].path, {})
+    return operations.get(request.method.lower(), {}).get("parameters", ())
 
 
 async def authenticate(
@@ -102,9 +123,11 @@ class Caller:
         return await command.aside(self.actor, self.services.records, *args, **kwargs)
 
 
-def _with(right: Right) -> Callable[[Actor, Services], Awaitable[Caller]]:
-    async def check(actor: Annotated[Actor, Depends(authenticate)], services: TheServices) -> Caller:
+def _with(right: Right) -> Callable[..., Awaitable[Caller]]:
+    async def check(request: Request, actor: Annotated[Actor, Depends(authenticate)], services: TheServices) -> Caller:
         actor.require(right)  # before the request's body is judged
+        if right is Right.DECIDE and request.method != "GET":
+            _check_known(request)
         return Caller(actor, services)
 
     return check
@@ -119,11 +142,33 @@ Admin = Annotated[Caller, Depends(_with(Right.DECIDE))]
 
 async def _confirmed(
     confirm: Annotated[
-        list[Confirmation],
-        Query(max_length=10, description="Consequences to confirm, named by an earlier refusal."),
+        list[Confirmation | Annotated[str, Field(pattern=f"^{TOKEN}$")]],
+        Query(
+            max_length=10,
+            description="Consequences to confirm: an earlier refusal's `confirm`, or its `token`, which confirms the "
+            "figures that it showed and no others.",
+        ),
     ] = [],  # noqa: B006
-) -> frozenset[Confirmation]:
+) -> frozenset[str]:
     return frozenset(confirm)
 
 
-Confirmed = Annotated[frozenset[Confirmation], Depends(_confirmed)]
+Confirmed = Annotated[frozenset[str], Depends(_confirmed)]
+
+
+async def _sent(
+    confirmed: Confirmed,
+    ask_first: Annotated[
+        bool,
+        Query(
+            description="Whether to refuse this once, to show its figures: they are the `problems` of the refusal, and "
+            "`?confirm=` with its `token` confirms them."
+        ),
+    ] = False,
+) -> frozenset[str]:
+    shown = any(one.startswith(f"{Confirmation.PERMANENT}:") for one in confirmed)
+    return confirmed if ask_first or shown else confirmed | SENT
+
+
+Sent = Annotated[frozenset[str], Depends(_sent)]
+"""Confirmations of an act that cannot be undone: a request is its own, unless it asks first or confirms figures."""

@@ -10,6 +10,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from secrets import randbelow
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,7 +59,8 @@ class Doors:
         if self._closed and path != _ALIVE:  # liveness is reported to the end
             raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)
         if self.inside >= self._places and path not in _OUTSIDE:
-            raise Problem(ProblemKind.BUSY, "the service is busy; retry in a second", retry_after_s=1)
+            # Callers who are refused together come back apart.
+            raise Problem(ProblemKind.BUSY, "the service is busy; ask again later", retry_after_s=1 + randbelow(4))
 
     @contextmanager
     def enter(self, path: str) -> Iterator[None]:

@@ -5,12 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from service.gateway.api.dependencies import Admin, Confirmed
+from service.gateway.api.dependencies import Admin, Sent
 from service.gateway.api.once import OnceRoute, shown_once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet
 from service.operations import keys
-from service.operations.command import SENT
 from service.operations.keys import ApiKey, CreatedKey, KeyLimits, NewKey, Rotation
 from service.problem_kinds import ProblemKind
 
@@ -45,13 +44,13 @@ async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> ApiKey:
 @router.post(
     "/{key_id}/rotate",
     summary="Give a key another token, shown once",
-    responses=may_meet(ProblemKind.UNKNOWN_KEY, ProblemKind.KEY_ROTATED),
+    responses=may_meet(ProblemKind.UNKNOWN_KEY, ProblemKind.KEY_ROTATED, ProblemKind.UNCONFIRMED),
 )
 @shown_once
-async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin) -> CreatedKey:
+async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin, confirmed: Sent) -> CreatedKey:
     """The key's id, limits, scope and charges stay. Without an overlap its sessions on the dashboard end, too."""
     seen = await asyncio.to_thread(caller.services.records.keys.get, key_id)
-    return await caller.do(keys.rotate, seen, body, SENT)
+    return await caller.do(keys.rotate, seen, body, confirmed)
 
 
 @router.delete(
@@ -60,7 +59,7 @@ async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin) -> CreatedKey
     summary="Revoke a key",
     responses=may_meet(ProblemKind.UNKNOWN_KEY, ProblemKind.UNCONFIRMED),
 )
-async def revoke_key(key_id: KeyId, caller: Admin, confirmed: Confirmed) -> Response:
+async def revoke_key(key_id: KeyId, caller: Admin, confirmed: Sent) -> Response:
     """The key is refused from now on. What it spent stays spent."""
-    await caller.do(keys.revoke, key_id, confirmed | SENT)
+    await caller.do(keys.revoke, key_id, confirmed)
     return Response(status_code=204)

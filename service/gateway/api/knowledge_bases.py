@@ -6,13 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from service.gateway.api.dependencies import Admin, AnyKey, Confirmed
+from service.gateway.api.dependencies import Admin, AnyKey, Confirmed, Sent
 from service.gateway.api.once import OnceRoute, once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
 from service.operations import exemplars, knowledge_bases, uploads
-from service.operations.command import SENT
 from service.operations.exemplars import Ingested, Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 from service.operations.uploads import SentFile
@@ -60,9 +59,9 @@ _REFUSED = may_meet(ProblemKind.KNOWLEDGE_BASE_EXISTS, ProblemKind.INVALID_KNOWL
 
 
 @router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_REFUSED)
-async def create_knowledge_base(body: NewKnowledgeBase, caller: Admin, confirmed: Confirmed) -> KnowledgeBaseView:
+async def create_knowledge_base(body: NewKnowledgeBase, caller: Admin, confirmed: Sent) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
-    return await caller.do(knowledge_bases.create, body, confirmed | SENT)
+    return await caller.do(knowledge_bases.create, body, confirmed)
 
 
 @router.get("", summary="List the knowledge bases")

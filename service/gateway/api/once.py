@@ -11,11 +11,10 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request, Response
-from fastapi.routing import APIRoute
 
 from service.gateway.api.dependencies import TheServices, authenticate
 from service.gateway.api.problems import Problem, may_meet
-from service.gateway.bodies import reads_body_itself
+from service.gateway.bodies import ExactRoute, reads_body_itself
 from service.operations.named_requests import KEPT_DAYS, NamedRequest
 from service.operations.roles import Actor
 from service.problem_kinds import ProblemKind
@@ -97,7 +96,7 @@ def _named_request(request: Request) -> NamedRequest | None:
     return getattr(request.state, "named", None)
 
 
-class OnceRoute(APIRoute):
+class OnceRoute(ExactRoute):
     """A route that takes an ``Idempotency-Key`` if it is a POST that changes something.
 
     Attributes:

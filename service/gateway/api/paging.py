@@ -8,6 +8,7 @@ from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from service.gateway.api.problems import Problem
+from service.operations.fields import WrittenWhole
 from service.problem_kinds import ProblemKind
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Window:
     after: Annotated[
         str | None, Query(pattern=r"^[!-~]{1,200}$", description="Continue after this entry, as `next` does.")
     ] = None
-    limit: Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50
+    limit: Annotated[WrittenWhole, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50
 
     def page(self, entries: Sequence[T], name: Callable[[T], str]) -> Page[T]:
         """The page, made from its entries and the next one if there is one.

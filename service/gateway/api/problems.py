@@ -63,6 +63,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         retry_after_s: whole seconds after which the same request may succeed.
         headers: further headers of the response.
         extra: further public members of the problem document.
+        parameter: parameter of the request that is wrong, if it is one alone.
     """
 
     kind: ProblemKind
@@ -72,6 +73,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     retry_after_s: float | None = None
     headers: Mapping[str, str] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    parameter: str | None = None
 
     def __post_init__(self) -> None:
         self.status = self.status or self.kind.status
@@ -90,7 +92,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
             "status": self.status,
             "detail": self.detail,
             **self.extra,
-            "error": {"message": self.detail, "type": openai_type, "code": code},
+            "error": {"message": self.detail, "type": openai_type, "param": self.parameter, "code": code},
         }
 
     def response(self, scope: Scope) -> JSONResponse:
@@ -167,7 +169,13 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         problems = [_invalid(detail) for detail in error.errors()]
-        problem = Problem(ProblemKind.INVALID_REQUEST, "; ".join(problems), extra={"problems": problems})
+        named = {str(part) for detail in error.errors() for part in detail["loc"][1:2] if isinstance(part, str)}
+        problem = Problem(
+            ProblemKind.INVALID_REQUEST,
+            "; ".join(problems),
+            extra={"problems": problems},
+            parameter=named.pop() if len(named) == 1 else None,
+        )
         return problem.response(request.scope)
 
     @app.exception_handler(HTTPException)
@@ -208,8 +216,11 @@ def _allowed(request: Request) -> str:
 def _invalid(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors, with its place; in our own words if one of our validators raised it."""
     if error["type"] == "json_invalid":
-        return f"the body is not JSON: {error['ctx']['error']} at character {error['loc'][1] + 1}"
+        place = error["loc"][1] + 1 if len(error["loc"]) > 1 else 0  # pydantic itself names it
+        return f"the body is not JSON: {error['ctx']['error']}" + (f" at character {place}" if place else "")
     if error["loc"] == ("body",):
         return "the body must be a JSON object, sent with Content-Type: application/json"
     place = ".".join(str(part) for part in error["loc"] if part != "body")
+    if error["type"] == "extra_forbidden":
+        return f"{place}: not known here; leave it out"
     return f"{place}: {advice_on(error) or error['msg'].removeprefix('Value error, ')}"

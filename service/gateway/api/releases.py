@@ -7,12 +7,13 @@ from fastapi import APIRouter, Path, Query
 from service.gateway.api.dependencies import AnyKey, AuditKey
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet
+from service.gateway.bodies import ExactRoute
 from service.operations import answers
 from service.operations.answers import RELEASE_ID, ReleaseView
 from service.operations.fields import NAME
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1/releases", tags=["releases"])
+router = APIRouter(prefix="/v1/releases", tags=["releases"], route_class=ExactRoute)
 
 
 @router.get("", summary="List the releases")

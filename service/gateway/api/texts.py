@@ -28,6 +28,7 @@ router = APIRouter(prefix="/v1", tags=["texts"], route_class=OnceRoute)
         ProblemKind.TEXT_BUDGET_EXHAUSTED,
         ProblemKind.EPSILON_NOT_ATTAINABLE,
         ProblemKind.SANITIZER_UNAVAILABLE,
+        ProblemKind.BUSY,
     ),
 )
 async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
@@ -35,8 +36,9 @@ async def sanitize_texts(body: TextsToSanitize, caller: AnalystKey) -> Sanitized
 
     The same text of the same key always becomes the same, and is charged once. All texts are sanitised or none.
     """
-    return await sanitising.sanitize.aside(
-        caller.actor, caller.services.sanitizers, caller.services.records.texts, body
+    services = caller.services
+    return await sanitising.sanitize(
+        caller.actor, services.answering, services.sanitizers, services.records.texts, body
     )
 
 

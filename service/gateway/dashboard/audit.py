@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -29,7 +29,7 @@ async def audit(visit: Visit) -> Response:
     day = None
     try:
         if filters["day"]:
-            day = datetime.strptime(filters["day"], "%Y-%m-%d").replace(tzinfo=UTC)
+            day = datetime.strptime(filters["day"], "%Y-%m-%d").date()
     except ValueError:
         visit.status, visit.problems = 422, {"day": "Write the day as 2027-03-14."}
     before = whole(visit.asked("before"), 17)
@@ -40,8 +40,7 @@ async def audit(visit: Visit) -> Response:
         kinds=[filters["kind"]] if filters["kind"] else None,
         knowledge_base=filters["knowledge_base"] or None,
         by=[filters["key"]] if filters["key"] else None,
-        since=day,
-        until=day + timedelta(days=1) if day and day.date() < date.max else None,
+        day=day,
     )
     choices = await visit.do(commands.filters)
     return visit.page(

@@ -68,6 +68,8 @@ def _why(claim: str, sources: Mapping[str, Mapping[str, Any]], scopes: str, offe
             "groups that are assigned to this application, or roles of the application, and name their claim in "
             "DPICL_OIDC_ROLES."
         )
+    elif claim == "email" and any("email" in claims and _is_unverified(claims) for claims in sources.values()):
+        yield "The provider has not verified your e-mail address (email_verified), so it gives you no role."
     elif not every:
         wanted = [scope for scope in offered if scope in (claim, first) and scope not in scopes.split()]
         set_scopes = f"DPICL_OIDC_SCOPES='{' '.join([scopes, *wanted])}'" if wanted else "DPICL_OIDC_SCOPES"
@@ -77,6 +79,8 @@ def _why(claim: str, sources: Mapping[str, Mapping[str, Any]], scopes: str, offe
         )
     elif members := sorted({name for found in every for name in _members(found)}):
         yield f"{claim} holds objects: name a member in DPICL_OIDC_ROLES, such as {claim}.{_written(members[0])}."
+    elif all(found in (None, "", [], {}) for found in every):
+        yield f"{claim} is empty: an operator of the provider can give you a group, or have it send those you have."
     else:
         yield f"{claim} has no value that DPICL_OIDC_ROLES maps; values are compared exactly, such as /staff."
 
@@ -84,11 +88,15 @@ def _why(claim: str, sources: Mapping[str, Mapping[str, Any]], scopes: str, offe
 def _is_elsewhere(claims: Mapping[str, Any], name: str) -> bool:
     """Whether the provider refers to another place for a claim, as Entra does above 200 groups."""
     referred = claims.get("_claim_names")
-    return (isinstance(referred, dict) and name in referred) or (name == "groups" and claims.get("hasgroups") is True)
+    return (isinstance(referred, dict) and name in referred) or (
+        name == "groups" and claims.get("hasgroups") in (True, "true")
+    )
 
 
 def _found(claims: Mapping[str, Any], claim: str) -> list[Any]:
     """What is at a claim's name, or else at its path; a list on the way is gone through."""
+    if claim == "email" and _is_unverified(claims):
+        return []
     if claim in claims:
         return [claims[claim]]
     found: list[Any] = [claims]
@@ -99,13 +107,23 @@ def _found(claims: Mapping[str, Any], claim: str) -> list[Any]:
     return found
 
 
+def _is_unverified(claims: Mapping[str, Any]) -> bool:
+    """Whether the person may have made up the address of e-mail."""
+    return claims.get("email_verified") in (False, "false")
+
+
 def _values(found: Any, known: Mapping[str, PersonRole]) -> Iterator[str]:
-    """The known values of a claim: of a list, of a text with commas or spaces, or the names of an object's members."""
-    if isinstance(found, str):
+    """The known values of a claim: of a list, of a text with commas or spaces, or the names of an object's members.
+
+    Members that are false or null give nothing.
+    """
+    if isinstance(found, Mapping):
+        each: list[Any] = [name for name, value in found.items() if value is not None and value is not False]
+    elif isinstance(found, str):
         parts = found.split(",") if "," in found else found.split()
-        each: list[Any] = [found] if found in known else [part.strip() for part in parts]
+        each = [found] if found in known else [part.strip() for part in parts]
     else:
-        each = list(found) if isinstance(found, (list, Mapping)) else [found]
+        each = found if isinstance(found, list) else [found]
     for value in each:
         text = str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int) else value
         if isinstance(text, str) and text in known:
@@ -113,10 +131,10 @@ def _values(found: Any, known: Mapping[str, PersonRole]) -> Iterator[str]:
 
 
 def _members(found: Any) -> Iterator[str]:
-    """The names of the texts in a list's objects, or of the lists in an object."""
+    """The names of the texts and numbers in a list's objects, or of the lists in an object."""
     for one in found if isinstance(found, list) else [found]:
         if isinstance(one, Mapping):
-            wanted = str if isinstance(found, list) else list
+            wanted = (str, int) if isinstance(found, list) else list
             yield from (name for name, value in one.items() if isinstance(value, wanted))
 
 

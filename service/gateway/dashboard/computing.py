@@ -87,4 +87,10 @@ class Computations:
             await asyncio.sleep(_GLANCE_S)
             if future.cancelled() and insist:
                 future = self.ask(who, key, compute)
-        return future.result()
+        try:
+            return future.result()
+        except Exception:  # shown once, and then it may be tried again
+            with self._lock:
+                if self._futures.get(key) is future:
+                    del self._futures[key]
+            raise

@@ -4,8 +4,8 @@ Authlib's ``authorize_redirect`` and ``authorize_access_token`` are not used: th
 session, for which all replicas would share a secret, and take an error from the address before they check that the
 state is ours.
 The provider's description and keys are fetched anew for each sign-in: sign-ins are rare, and providers change keys.
-Source: OpenID Connect Core 1.0, sections 3.1.2, 3.1.3 and 5.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
-RP-Initiated Logout 1.0, section 2.
+Source: OpenID Connect Core 1.0, sections 3.1.2, 3.1.3 and 5.3; RFC 7517, section 5 (keys that are not understood);
+RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect RP-Initiated Logout 1.0, section 2.
 """
 
 import re
@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx2
 from authlib.integrations.starlette_client import OAuth, OAuthError, StarletteOAuth2App
-from joserfc.errors import ClaimError, JoseError, MissingClaimError
+from joserfc.errors import ClaimError, InvalidKeyIdError, JoseError, MissingClaimError, MissingKeyError
+from joserfc.jwk import import_key
 
 from service.connections import http_options, proxy_for
 from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
@@ -29,9 +30,19 @@ _TIMEOUT_S = 10.0
 _LONGEST = 190
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")  # NUL and halves of surrogate pairs, which cannot be stored
 _ASYMMETRIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
-_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_NEEDED = ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri")
 _ASKED = ("token_endpoint", "jwks_uri", "userinfo_endpoint")
 _METHODS = ("client_secret_basic", "client_secret_post")
+_CLIENT = "An operator can check DPICL_OIDC_CLIENT_ID and the client's secret."
+_SETTINGS = {
+    **dict.fromkeys(("invalid_client", "unauthorized_client", "aud", "azp"), _CLIENT),
+    "invalid_scope": "An operator can check DPICL_OIDC_SCOPES.",
+    "iss": "An operator can check DPICL_OIDC_ISSUER: it is one organisation's own address.",
+}
+"""What an operator can do about a provider's error, or about a claim of an ID token."""
+
+
+_NAMES = ("name", "preferred_username", "email")
 
 
 class Provider:
@@ -65,8 +76,8 @@ class Provider:
         Raises:
             SignInRefusedError: the provider cannot be reached, or has another issuer.
         """
-        with _refusals():
-            client = await self._client()
+        client = await self._client()
+        with _refusals("authorization endpoint"):
             begun = await client.create_authorization_url(redirect_uri)
         return begun["url"], Attempt(begun["state"], begun["nonce"], begun["code_verifier"], going)
 
@@ -87,23 +98,30 @@ class Provider:
         if answer.get("iss", self.issuer) != self.issuer:
             raise SignInRefusedError("This answer comes from another provider. Start again.")
         if "error" in answer:
-            raise SignInRefusedError(f"The provider did not sign you in: {answer['error'][:100]}.")
+            error = answer["error"][:100]
+            raise SignInRefusedError(f"The provider did not sign you in: {error}. {_SETTINGS.get(error, '')}".strip())
         options = {"iss": {"value": self.issuer}, "aud": {"value": self._client_id}}  # a token must have both
-        with _refusals():
-            client = await self._client()
+        client = await self._client()
+        with _refusals("token endpoint"):
             code = answer.get("code", "")
             tokens = await client.fetch_access_token(redirect_uri, code=code, code_verifier=attempt.verifier)
+        with _refusals("set of keys"):
+            keys = await client.fetch_jwk_set()
+            client.server_metadata["jwks"] = {"keys": [key for key in keys["keys"] if _is_readable(key)]}
             claims = await client.parse_id_token(tokens, attempt.nonce, claims_options=options, leeway=_SKEW_S)
         if claims is None:
             raise SignInRefusedError("The provider sent no ID token.", 502)
+        if not claims["sub"]:
+            raise SignInRefusedError("The provider’s ID token leaves open who you are: its sub is empty.", 502)
         sources: dict[str, Mapping[str, Any]] = {"the ID token": claims}
         role = role_of(claims, self._roles)
         if role is None:  # providers that keep ID tokens small have the rest in userinfo
-            with _refusals():
+            with _refusals("userinfo"):
                 sources["userinfo"] = await self._userinfo(client, tokens, claims["sub"])
             role = role_of(sources["userinfo"], self._roles)
         if role is None:
-            offered = [str(scope) for scope in client.server_metadata.get("scopes_supported") or ()]
+            scopes = client.server_metadata.get("scopes_supported")
+            offered = [str(scope) for scope in scopes] if isinstance(scopes, list) else []
             raise SignInRefusedError(missing(sources, self._roles, self._scopes, offered))
         return self._person({**sources.get("userinfo", {}), **claims}, role), tokens["id_token"]
 
@@ -117,8 +135,8 @@ class Provider:
         Raises:
             SignInRefusedError: the provider cannot be reached, or has another issuer.
         """
-        with _refusals():
-            client = await self._client()
+        client = await self._client()
+        with _refusals("end of sessions"):
             if not client.server_metadata.get("end_session_endpoint"):
                 return None
             leaving = await client.create_logout_url(back, id_token, client_id=self._client_id)
@@ -138,15 +156,18 @@ class Provider:
                 **self._connection,
             },
         )
-        described = await client.load_server_metadata()
+        with _refusals("description", "An operator can check DPICL_OIDC_ISSUER."):
+            described = await client.load_server_metadata()
+            for name in [name for name, value in described.items() if value is None]:
+                del described[name]
+        if missing := [name for name in _NEEDED if not _is_address(described.get(name))]:
+            raise SignInRefusedError(f"The provider’s description lacks {', '.join(missing)}.", 502)
         if described.get("issuer") != self.issuer:
             raise SignInRefusedError(
                 f"The provider calls itself {described.get('issuer')!r}, not {self.issuer!r}; DPICL_OIDC_ISSUER must "
                 "be exactly that.",
                 502,
             )
-        if missing := [name for name in _ENDPOINTS if not described.get(name)]:
-            raise SignInRefusedError(f"The provider’s description lacks {', '.join(missing)}.", 502)
         asked = [str(described[name]) for name in _ASKED if described.get(name)]
         if self._connection["proxy"] and any(proxy_for(address) is None for address in asked):
             raise SignInRefusedError("The provider’s description names addresses on this machine.", 502)
@@ -172,7 +193,7 @@ class Provider:
         return found
 
     def _person(self, claims: Mapping[str, Any], role: PersonRole) -> Person:
-        name = next((str(claims[key]) for key in ("name", "preferred_username", "email") if claims.get(key)), "")
+        name = next((name for key in _NAMES if (name := claims.get(key)) and isinstance(name, str)), "")
         person = Person(self.issuer, str(claims["sub"]), name[:200], role)
         if len(person.by) > _LONGEST:
             raise SignInRefusedError(
@@ -183,27 +204,54 @@ class Provider:
         return person
 
 
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("https://", "http://"))
+
+
+def _is_readable(key: Any) -> bool:
+    """Whether a key is of a kind that can check a signature here: a set may hold others beside it."""
+    try:
+        import_key(key)
+    except (JoseError, ValueError, TypeError, LookupError, AttributeError):
+        return False
+    return True
+
+
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Failures of a provider in words: only the kinds of errors, since the provider's descriptions may be private."""
+def _refusals(part: str, remedy: str = "Start again.") -> Iterator[None]:
+    """Failures of a provider in words: only the kinds of errors, since the provider's descriptions may be private.
+
+    Args:
+        part: part of the provider that is asked.
+        remedy: sentence with the remedy if it refuses.
+    """
     try:
         yield
     except httpx2.HTTPStatusError as error:
-        raise SignInRefusedError(f"The provider refused ({error.response.status_code}). Start again.", 502) from None
+        raise SignInRefusedError(
+            f"The provider’s {part} refused ({error.response.status_code}). {remedy}", 502
+        ) from None
     except OAuthError as error:
-        raise SignInRefusedError(f"The provider refused ({str(error.error)[:100]}). Start again.", 502) from None
+        remedy = _SETTINGS.get(str(error.error), remedy)
+        raise SignInRefusedError(f"The provider refused ({str(error.error)[:100]}). {remedy}", 502) from None
     except ClaimError as error:
         if error.claim in ("exp", "nbf", "iat") and not isinstance(error, MissingClaimError):
             raise SignInRefusedError(
                 "The provider’s ID token is not valid at this time. If you have just signed in, the clocks of the "
                 f"provider and of this service differ by more than {_SKEW_S} seconds."
             ) from None
-        raise SignInRefusedError(f"The provider’s ID token is not for this sign-in: {error}.") from None
+        remedy = _SETTINGS.get(error.claim or "", remedy)
+        raise SignInRefusedError(f"The provider’s ID token is not for this sign-in: {error}. {remedy}") from None
+    except (InvalidKeyIdError, MissingKeyError):
+        raise SignInRefusedError(
+            "The provider’s ID token is not genuine: it is signed with none of the keys that the provider publishes. "
+            "If it has just changed its keys, try again in a minute."
+        ) from None
     except JoseError as error:
         raise SignInRefusedError(f"The provider’s ID token is not genuine ({type(error).__name__}).") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError, LookupError, AttributeError) as error:
         raise SignInRefusedError(
-            f"The provider cannot be reached, or does not answer as one ({type(error).__name__}). Try again, or sign "
-            "in with a key.",
+            f"The provider cannot be reached, or its {part} is not as one should be ({type(error).__name__}). {remedy} "
+            "You can sign in with a key.",
             503,
         ) from None

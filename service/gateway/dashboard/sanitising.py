@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from service.gateway.dashboard.pages import Pages, Visit
+from service.operations.fields import read_number
 from service.operations.sanitising_preview import LARGEST, LEAST, STEP, choices, show
 
 pages = Pages()
@@ -15,11 +16,16 @@ _EXAMPLE = "My landlord in Boston keeps the deposit of 1,250 dollars."
 @pages.post("/sanitising")
 async def sanitising(visit: Visit) -> Response:
     """The page, with an example or another sentence; htmx gets the part that shows the result."""
-    sanitizers, text = visit.services.sanitizers, visit.field("text", _EXAMPLE)[:MOST_CHARACTERS]
+    sanitizers, text = visit.services.sanitizers, visit.field("text", _EXAMPLE)
+    epsilon = 8.0
     try:
-        epsilon = min(max(LEAST, float(visit.field("epsilon"))), LARGEST)  # in this order, NaN becomes the least
-    except ValueError:
-        epsilon = 8.0
+        epsilon = read_number(visit.field("epsilon") or "8")
+        if not LEAST <= epsilon <= LARGEST:
+            raise ValueError(f"ε is from {LEAST} to {LARGEST:g} here")
+        if len(text) > MOST_CHARACTERS:
+            raise ValueError(f"the sentence has {len(text)} characters, and at most {MOST_CHARACTERS} are shown here")
+    except ValueError as error:
+        visit.refused = str(error)
     offered = choices(sanitizers)
     keep = [name for name in offered.keepable if name in visit.fields("keep")] if visit.form else offered.kept
     mechanism = visit.field("mechanism")
@@ -27,7 +33,8 @@ async def sanitising(visit: Visit) -> Response:
         mechanism = offered.usual
     shown = None
     with visit.refusals():
-        shown = await show.aside(visit.actor, sanitizers, text, epsilon, mechanism, keep)
+        if not visit.refused:
+            shown = await show(visit.actor, visit.services.answering, sanitizers, text, epsilon, mechanism, keep)
     return visit.page(
         "sanitising_shown.html" if visit.is_htmx else "sanitising.html",
         200,

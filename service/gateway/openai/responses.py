@@ -10,14 +10,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.gateway.api.answers import ASKING_RESPONSES, MayAsk
+from service.gateway.bodies import ExactRoute
 from service.gateway.openai.requests import AS_RELEASED, NO_SCORES, NO_TOOLS, Asked, Message, Only, StrictBody
 from service.gateway.openai.surface import IGNORING, ask_question, refusal_of, streamed, text_of
 from service.operations.answers import AnswerView
 
-router = APIRouter(prefix="/v1", tags=["openai"])
+router = APIRouter(prefix="/v1", tags=["openai"], route_class=ExactRoute)
 
 _NO_MEMORY = "nothing is remembered between questions: send the question alone"
 
@@ -45,6 +46,13 @@ class TextOptions(StrictBody):
     verbosity: str | None = None
 
 
+def _without_reasoning(given: Any) -> Any:
+    """The input without the thoughts that another model had before a message: they are not a part of the question."""
+    if not isinstance(given, list):
+        return given
+    return [item for item in given if not (isinstance(item, dict) and item.get("type") == "reasoning")]
+
+
 def _no_scores(include: list[str] | None) -> list[str] | None:
     if "message.output_text.logprobs" in (include or ()):
         raise ValueError(NO_SCORES)
@@ -61,7 +69,11 @@ class ResponsesRequest(Asked):
         },
     )
 
-    input: str | Annotated[list[InputMessage], Field(min_length=1)]
+    input: Annotated[
+        str | Annotated[list[InputMessage], Field(min_length=1)],
+        BeforeValidator(_without_reasoning),
+        Field(description="Items of the type `reasoning` are left out."),
+    ]
     instructions: str | None = Field(
         default=None, description="Refused like a system message, unless `x-dpicl-context: ignore` allows to ignore it."
     )

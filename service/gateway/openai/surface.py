@@ -10,12 +10,13 @@ from pydantic import BaseModel, Field
 
 from service.gateway.api.answers import ASKING_RESPONSES, NO_TASK, Asking, MayAsk, TaskAddress
 from service.gateway.api.dependencies import AnyKey
+from service.gateway.bodies import ExactRoute
 from service.gateway.openai.requests import Asked, ChatRequest, Message, question_in
 from service.operations import tasks
 from service.operations.answers import AnswerView
 from service.operations.tasks import ListedTask, TaskView
 
-router = APIRouter(prefix="/v1", tags=["openai"])
+router = APIRouter(prefix="/v1", tags=["openai"], route_class=ExactRoute)
 
 IGNORING = (
     "With `ignore`, all messages but the newest are left out. Otherwise instructions are refused, and earlier turns, "

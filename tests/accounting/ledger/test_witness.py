@@ -420,10 +420,12 @@ def test_a_witness_that_does_not_answer_costs_nothing(running: Deployment, tmp_p
     assert running.problems() == []
 
 
-def test_many_threads_share_a_copy(engine: sa.Engine, database_url: str, calibrated: CalibratedPlan) -> None:
+def test_many_threads_share_a_copy(engine: sa.Engine, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """On both databases: every charge that returned was witnessed, in fewer transactions than charges."""
     tables.metadata.create_all(engine)
-    witness = Witness(engine, engine)  # on PostgreSQL, too: the witness's table in the same database will do here
+    on_postgres = engine.dialect.name == "postgresql"
+    elsewhere = request.getfixturevalue("new_postgres")() if on_postgres else f"sqlite:///{tmp_path}/witness.sqlite"
+    witness = Witness(engine, open_database(elsewhere))
     witness.create()
     ledger = opened(engine, 2, 1e-4, witness=witness)
     signed(ledger, tasks=[("topic", 100)])

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from accounting.plans.labels import LONGEST_SPELLING, check_distinct, spellings
+from accounting.plans.labels import check_distinct, codes, spellings
 
 LABELS = ("Réclamation", "Livraison express", "配送")
 SPELLINGS = {
@@ -48,8 +48,27 @@ def test_other_texts_are_not_labels(text: str) -> None:
 
 def test_texts_that_are_far_too_long_are_not_read() -> None:
     """Otherwise comparing would take longer for one exemplar than for another."""
-    assert spellings(LABELS).number("配送" + " " * (LONGEST_SPELLING - 2)) == 2
-    assert spellings(LABELS).number("配送" + " " * (LONGEST_SPELLING - 1)) is None
+    known = spellings(LABELS)
+    assert known.number("配送" + " " * (known.longest - 2)) == 2
+    assert known.number("配送" + " " * (known.longest - 1)) is None
+
+
+def test_ligatures_that_are_far_too_long_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slowest character stands for 18 letters: a text of it took two thousand times as long as a label."""
+    known, compared = spellings(LABELS), []
+    monkeypatch.setattr("accounting.plans.labels.plain", lambda text: compared.append(text) or "")
+    for text in ("\ufdfa" * known.longest, "\ufdfa" * 5):
+        assert known.number(text) is None
+    assert compared == []
+    assert known.number("\ufdfa") is None
+    assert compared == ["\ufdfa"]
+
+
+@pytest.mark.parametrize("label", ["ﷺ", "x" * 200, "ﬃ" * 60, "각" * 100])
+def test_every_spelling_of_a_long_label_is_found(label: str) -> None:
+    known = spellings((label, "other"))
+    for text in (label, unicodedata.normalize("NFKD", label), f"{' ' * 9}{label.upper()}{' ' * 9}"):
+        assert known.number(text) == 0
 
 
 @pytest.mark.parametrize(
@@ -74,3 +93,21 @@ def test_indistinguishable_labels_are_refused(labels: list[str], named: str) -> 
 
 def test_distinguishable_labels_are_accepted() -> None:
     check_distinct("labels", ["C", "C++", "C#", "1", "11", "❤️", "💔", "5 µg", "5 mg", "A*", "A", *LABELS])
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (["A12", "B07.1"], ["A12", "B07.1"]),
+        (["T1", "T2", "other"], ["T1", "T2"]),
+        (["1", "2", "3"], ["1", "2", "3"]),
+        (["COVID-19", "influenza", "measles"], []),
+        (["team 1", "team 2"], []),
+        (["GERD", "PSVT"], []),
+        (["да 1", "нет 2"], []),
+        (["第1", "第2"], []),
+        (["yes", "no"], []),
+    ],
+)
+def test_labels_that_read_as_codes_are_found(labels: list[str], found: list[str]) -> None:
+    assert codes(labels) == found

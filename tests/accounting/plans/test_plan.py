@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from accounting.plans.mechanisms import LARGEST_DELTA0, Calibration, RnmGaussianMechanism
-from accounting.plans.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
-from accounting.plans.tasks import placeholders
+from accounting.plans.plan import Budget, CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan
+from accounting.plans.tasks import GenerateTask, placeholders
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.privacy.prv import MOST_DIFFERENT
@@ -84,6 +84,12 @@ def signed(document: dict[str, Any], public_size: int = 4000) -> CalibratedPlan:
 @pytest.fixture(scope="module")
 def calibrated() -> CalibratedPlan:
     return calibrate_plan(load_plan(PLAN), public_size=8000)
+
+
+def test_a_list_is_not_called_short_for_its_wrong_members() -> None:
+    with pytest.raises(PlanError) as refused:
+        load_plan(changed(tasks__topic__labels=[True, False]))
+    assert [problem.key for problem in refused.value.problems] == ["tasks.topic.labels.0", "tasks.topic.labels.1"]
 
 
 def test_the_plan_of_the_documentation_loads() -> None:
@@ -164,14 +170,14 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("written", "signed"),
     [
-        ({"vote": "soft"}, '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0}'),
+        ({"vote": "soft"}, '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14}'),
         (
             {"calibration": {"decisiveness": 3}},
-            '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"decisiveness":3.0,"lead":0.14,"echo":1.0}',
+            '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"decisiveness":3.0,"lead":0.14}',
         ),
         (
             {"calibration": {"label_weights": {"World": 0.5}}},
-            '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0,"label_weights":{"World":0.5}}',
+            '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"label_weights":{"World":0.5}}',
         ),
         ({"decide": "argmax"}, '"vote":"hard","prior_weight":0.0'),
         ({"prior_weight": 2.5}, '"vote":"hard","prior_weight":2.5'),
@@ -204,14 +210,84 @@ def test_what_label_scores_are_divided_by_is_signed_where_it_is_chosen() -> None
     listed = load_plan(changed(tasks__topic__public_texts=questions)).tasks["topic"]
     assert [query["text"] for query in listed.calibration_queries] == questions
     assert load_plan(changed(tasks__topic__calibrate="none")).tasks["topic"].calibration_queries == ()
+    assert plain.own_share == 1
+    assert load_plan(changed(tasks__topic__order="nearest")).tasks["topic"].own_share == 0
+    assert "own_reference" not in load_plan(PLAN).model_dump_json()
+    assert load_plan(changed(tasks__topic__own_reference=0.25)).tasks["topic"].own_share == 0.25
     for changes, problem in (
         ({"public_texts": questions[:7]}, r"public_texts: .* 8"),
         ({"calibrate": "public_texts"}, r"public_texts: .* 8"),
+        ({"own_reference": 1.5}, "tasks.topic.own_reference: "),
+        ({"own_reference": 0.5, "calibrate": "none"}, "own_reference: `calibrate: none`"),
         ({"public_texts": [*questions, {"page": "x"}]}, "public_texts: each"),
         ({"public_texts": [*questions * 5]}, "tasks.topic.public_texts: "),
     ):
         with pytest.raises(PlanError, match=problem):
             load_plan(changed(**{f"tasks__topic__{key}": value for key, value in changes.items()}))
+
+
+PUBLIC = [{"text": "A team won.", "label": "Sports"}, {"text": "A bank failed.", "label": "business "}]
+
+
+def test_public_exemplars_are_signed_where_they_are_written() -> None:
+    """They have the fields that the prompt shows, and labels of the task, however these are spelt."""
+    assert "public_exemplars" not in load_plan(PLAN).model_dump_json()
+    plan = load_plan(changed(tasks__topic__public_exemplars=PUBLIC))
+    assert list(plan.tasks["topic"].public_exemplars) == PUBLIC
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("public", "problem"),
+    [
+        ([{"text": "A team won."}], "tasks.topic: public_exemplars.0: must have the fields .* text, label"),
+        ([{**PUBLIC[0], "page": "3"}], "tasks.topic: public_exemplars.0: must have the fields .* text, label"),
+        ([PUBLIC[0], {"text": " \u200b", "label": "World"}], "tasks.topic: public_exemplars.1.text: is empty"),
+        ([{"text": "", "label": "World"}], "tasks.topic.public_exemplars.0.text: "),
+        ([{"text": "x" * 5001, "label": "World"}], "tasks.topic.public_exemplars.0.text: "),
+        ([{"text": 3, "label": "World"}], "tasks.topic.public_exemplars.0.text: 3 is not a text"),
+        ([{"text": "A team won.", "label": "Sport"}], "tasks.topic: public_exemplars.0.label: 'Sport' is not among"),
+        ([*PUBLIC, {"text": "a  TEAM won.", "label": "sports"}], "tasks.topic: public_exemplars.2: .* number 0"),
+        ([{"text": f"Number {n}", "label": "World"} for n in range(33)], "tasks.topic.public_exemplars: "),
+        ("A team won.", "tasks.topic.public_exemplars: must be a list"),
+    ],
+)
+def test_bad_public_exemplars_are_explained(public: object, problem: str) -> None:
+    with pytest.raises(PlanError, match=problem):
+        load_plan(changed(tasks__topic__public_exemplars=public))
+
+
+@pytest.mark.parametrize(
+    ("changes", "chooses"),
+    [
+        ({}, False),
+        ({"public_exemplars": [{"text": "Where?", "response": "Here."}]}, True),
+        ({"sentence": "chosen"}, True),
+        ({"public_exemplars": [{"text": "Where?", "response": "Here."}], "sentence": "written"}, False),
+    ],
+)
+def test_released_words_choose_where_it_is_written_or_there_are_public_exemplars(
+    changes: dict[str, Any], chooses: bool
+) -> None:
+    plan = load_plan(changed(texts(), **{f"tasks__words__{key}": value for key, value in changes.items()}))
+    task = plan.tasks["words"]
+    assert isinstance(task, GenerateTask)
+    assert task.chooses == chooses
+    assert ("sentence" in plan.model_dump_json()) == ("sentence" in changes)
+
+
+@pytest.mark.parametrize("mechanism", ["prototypes", "softmax_regression"])
+def test_public_exemplars_that_nothing_would_show_are_refused(mechanism: str) -> None:
+    task = {**yaml.safe_load(PLAN)["tasks"]["topic"], "public_exemplars": PUBLIC}
+    voted = load_plan(changed(tasks={"topic": task})).tasks["topic"]
+    once = {key: value for key, value in task.items() if key not in ("shots", "ensemble", "answers", "sampling")}
+    once |= {"release": "once", "mechanism": {"type": mechanism}}
+    with pytest.raises(PlanError, match=f"tasks.topic: public_exemplars: {mechanism} shows no exemplars"):
+        load_plan(changed(tasks={"topic": once}))
+    released = load_plan(changed(tasks={"topic": {**once, "public_exemplars": []}})).tasks["topic"]
+    assert voted.by(released.mechanism).public_exemplars == ()
+    assert released.by(voted.mechanism).public_exemplars == ()
+    assert voted.by(voted.mechanism).public_exemplars == voted.public_exemplars
 
 
 @pytest.mark.parametrize(
@@ -247,6 +323,8 @@ JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_mi
         ({"response_field": "reply"}, "tasks.reply: prompt.exemplar: "),
         ({"document_field": "page"}, "tasks.reply: document_field: "),
         ({"candidates": 0}, "tasks.reply.candidates: "),
+        ({"sentence": "chosen"}, "tasks.reply: sentence: embedding_mean releases no words"),
+        ({"sentence": "drawn"}, "tasks.reply.sentence: "),
         ({"public_answers": ["Yes.", "Yes."]}, "tasks.reply: public_answers: each"),
         ({"public_answers": [" "]}, "tasks.reply: public_answers: an answer"),
         ({"public_answers": ["x" * 5001]}, "tasks.reply.public_answers.0: "),

@@ -12,7 +12,14 @@ import pytest
 from accounting.privacy.accountants import ACCOUNTANTS, get_accountant
 from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.privacy.events import Event, Sampling
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest, SymmetricProfile
+from accounting.privacy.profiles import (
+    BoundedRange,
+    Gaussian,
+    GaussianThreshold,
+    ProposeTestRelease,
+    PtrTest,
+    SymmetricProfile,
+)
 from tests.accounting.privacy.explicit import exact_gaussian_epsilon
 
 UNITS, BLOCKS = Sampling("units", 0.03), Sampling("blocks", 0.03)
@@ -30,6 +37,8 @@ def gentler(mechanism: SymmetricProfile) -> SymmetricProfile:
     match mechanism:
         case Gaussian() | PtrTest():
             return replace(mechanism, noise_multiplier=1.5 * mechanism.noise_multiplier)
+        case GaussianThreshold():
+            return replace(mechanism, gaussian=gentler(mechanism.gaussian))
         case _:
             return replace(mechanism, epsilon=mechanism.epsilon / 1.5)
 
@@ -37,7 +46,13 @@ def gentler(mechanism: SymmetricProfile) -> SymmetricProfile:
 EVERY_MECHANISM = tuple(
     Event(mechanism, sampling, 50)
     for sampling in (UNITS, BLOCKS)
-    for mechanism in (Gaussian(1.5), BoundedRange(1.0), PtrTest(1.5, 1e-8), ProposeTestRelease(1.0, 1.5, 1e-8))
+    for mechanism in (
+        Gaussian(1.5),
+        BoundedRange(1.0),
+        PtrTest(1.5, 1e-8),
+        GaussianThreshold(Gaussian(1.5), 1e-8),
+        ProposeTestRelease(1.0, 1.5, 1e-8),
+    )
 ) + tuple(Event(Gaussian(1.5, kind), BLOCKS, 50) for kind in ("votes", "ball"))
 
 

@@ -1,6 +1,7 @@
 """The least noise within a budget."""
 
 import math
+from dataclasses import is_dataclass
 from functools import partial
 
 import pytest
@@ -17,8 +18,12 @@ from accounting.privacy.calibration import (
     CalibrationError,
     Family,
     Grant,
+    Variants,
     calibrate,
+    gaussian_threshold,
+    guided_tokens,
     propose_test_release,
+    token_ensemble,
 )
 from accounting.privacy.events import Sampling
 from accounting.privacy.pld import PldAccountant
@@ -111,6 +116,77 @@ class TestFamilies:
         assert mechanism.delta0 == 1e-6
         assert mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.6))
         assert 2 * math.log(math.cosh(mechanism.epsilon / 2)) == pytest.approx(0.2)
+
+
+PTR = propose_test_release(delta0=1e-7, choice_share=0.3)
+EVERY_FAMILY = [
+    GAUSSIAN,
+    VOTES,
+    BALL,
+    BOUNDED_RANGE,
+    PTR,
+    gaussian_threshold(1e-7),
+    token_ensemble(20, math.inf, sampled=False),
+    guided_tokens(PTR, token_ensemble(20, math.inf, sampled=False), 0.2),
+]
+
+
+FOUR_SMALL_TASKS = [
+    Grant(GAUSSIAN, units(0.03), 300),
+    Grant(VOTES, Sampling("blocks", 0.01), 2000, share=2.0),
+    Grant(BOUNDED_RANGE, units(0.03), 20),
+    Grant(propose_test_release(delta0=1e-7), units(0.02), 50, share=0.5),
+]
+
+
+def numbers(mechanism):
+    """The parameters of a mechanism, and of those that it consists of."""
+    return [
+        number
+        for value in vars(mechanism).values()
+        for number in (numbers(value) if is_dataclass(value) else [value])
+        if isinstance(number, float)
+    ]
+
+
+class TestVariants:
+    @pytest.mark.parametrize("kind", ["units", "blocks"])
+    @pytest.mark.parametrize("budget", [1e-3, 0.8, 7.0])
+    def test_the_cost_of_a_plan_follows_from_its_noise(self, kind, budget):
+        capped = Grant(token_ensemble(20, 1e-6), units(0.5), 100)  # its noise does not depend on the cost
+        for family in EVERY_FAMILY:
+            grants = [capped, Grant(family, Sampling(kind, 0.03), 1000, share=2.5)]
+            events = [grant.event(budget**2 * grant.share / 3.5) for grant in grants]
+            found = Variants(grants, events, 2.0, 1e-5, "rdp").roughly(grants)
+            assert found[0] == events[0]
+            noise, expected = (numbers(each[1].mechanism) for each in (found, events))
+            assert noise == pytest.approx(expected, rel=1e-9)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("accountant", "epsilon"), [("pld", 0.3), ("pld", 8.0), ("rdp", 2.0)])
+    def test_a_variant_fills_the_budget_and_hardly_differs_from_its_rough_noise(self, accountant, epsilon):
+        grants, delta = FOUR_SMALL_TASKS, 1e-5
+        variants = Variants(grants, calibrate(grants, epsilon, delta, accountant), epsilon, delta, accountant)
+        for changed in (
+            [Grant(GAUSSIAN, units(0.06), 300), *grants[1:]],
+            [*grants, Grant(GAUSSIAN, units(1.0), 1, share=0.25)],
+        ):
+            found = variants.calibrate(changed)
+            assert 0.995 * epsilon <= get_accountant(accountant).upper(found, delta) <= 1.0005 * epsilon
+            noise, rough, full = (
+                [event.mechanism.noise_multiplier for event in events if isinstance(event.mechanism, Gaussian)]
+                for events in (found, variants.roughly(changed), calibrate(changed, epsilon, delta, accountant))
+            )
+            assert noise == pytest.approx(full, rel=3e-3)
+            assert noise == pytest.approx(rough, rel=0.05)
+
+    def test_a_variant_that_cannot_be_kept_is_refused(self):
+        grants = [Grant(GAUSSIAN, units(0.05), 50)]
+        variants = Variants(grants, calibrate(grants, 2.0, 1e-5), 2.0, 1e-5)
+        lost = Grant(propose_test_release(1e-6), units(0.1), 1000)
+        for noise in (variants.roughly, variants.calibrate):
+            with pytest.raises(CalibrationError, match="delta0 counts once per answer"):
+                noise([*grants, lost])
 
 
 class TestTargetsThatCannotBeMet:

@@ -13,7 +13,7 @@ from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pairs import certain_loss, lower_epsilon
 from accounting.privacy.pld import PldAccountant
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.profiles import BoundedRange, Gaussian, GaussianThreshold, ProposeTestRelease, PtrTest
 from accounting.privacy.rdp import RdpAccountant
 from tests.accounting.privacy.explicit import exact_gaussian_epsilon, worst_pairs
 
@@ -54,6 +54,7 @@ def test_bounded_ranges_are_below_a_binomial_of_the_best_pair(width, q, count, d
         (Gaussian(1.5, "votes"), 0.99),
         (Gaussian(1.5, "ball"), 0.99),
         (PtrTest(1.5, 1e-9), 0.99),
+        (GaussianThreshold(Gaussian(1.5), 1e-9), 0.99),
         (BoundedRange(1.0), 0.82),
         (ProposeTestRelease(1.0, 1.5, 1e-9), 0.85),
     ],
@@ -65,9 +66,10 @@ def test_what_pld_promises_is_hardly_more(mechanism, tightness, kind):
     assert tightness * upper <= lower_epsilon([event], 1e-5) <= upper
 
 
+@pytest.mark.parametrize("losing", [PtrTest(3.0, 1e-4), GaussianThreshold(Gaussian(3.0), 1e-4)], ids=str)
 @pytest.mark.parametrize("epsilon", [lower_epsilon, PldAccountant().upper, RdpAccountant().upper])
-def test_no_epsilon_makes_up_for_certain_losses(epsilon):
-    events = [Event(PtrTest(3.0, 1e-4), Sampling("units", 0.1), 50), Event(Gaussian(9.0), Sampling("units", 0.1), 5)]
+def test_no_epsilon_makes_up_for_certain_losses(epsilon, losing):
+    events = [Event(losing, Sampling("units", 0.1), 50), Event(Gaussian(9.0), Sampling("units", 0.1), 5)]
     lost = 1 - (1 - 1e-5) ** 50
     assert certain_loss(events) == pytest.approx(lost, rel=1e-9)
     assert epsilon(events, 0.99 * lost) == math.inf

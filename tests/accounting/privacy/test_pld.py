@@ -1,20 +1,26 @@
 """The PLD accountant against closed forms, dp_accounting's own PLDs, and itself on other grids."""
 
+import gc
 import itertools
 import math
+import subprocess
+import sys
+import weakref
 
 import numpy as np
 import pytest
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 
-from accounting.privacy.composing import Composition
+from accounting.privacy.composing import Composition, decaying_sums
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.grid import discretise, second_moment
 from accounting.privacy.lattice import LATTICE
-from accounting.privacy.pld import PldAccountant
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.pairs import lower_epsilon
+from accounting.privacy.pld import PldAccountant, SharedPldAccountant
+from accounting.privacy.profiles import BoundedRange, Gaussian, GaussianThreshold, ProposeTestRelease, PtrTest
 from accounting.privacy.subsampling import amplify
 from tests.accounting.privacy.contract import DELTA, AccountantContract
 from tests.accounting.privacy.explicit import exact_gaussian_epsilon
@@ -103,6 +109,7 @@ class TestAgainstTheLibrary:
             Event(Gaussian(1.0), Sampling("units", 0.1)),
             Event(BoundedRange(2.0), Sampling("units", 0.3)),
             Event(PtrTest(1.0, 1e-4), Sampling("blocks", 0.2)),
+            Event(GaussianThreshold(Gaussian(1.0), 1e-4), Sampling("units", 0.2)),
             Event(ProposeTestRelease(1.0, 2.0, 1e-4), Sampling("units", 0.2)),
         ],
         ids=str,
@@ -125,6 +132,12 @@ class TestAgainstTheLibrary:
                     continue
                 assert power.epsilon(delta) == pytest.approx(expected, rel=1e-5, abs=1e-5)
                 assert product.epsilon(delta) == pytest.approx(power.epsilon(delta), rel=1e-9, abs=1e-9)
+
+    def test_sums_that_decay_are_scipys_filter(self):
+        terms = np.random.default_rng(3).exponential(size=1000)
+        for step in (1e-6, 1e-3, 0.7):
+            expected = lfilter([1.0], [1.0, -math.exp(-step)], terms)
+            np.testing.assert_allclose(decaying_sums(terms, step), expected, rtol=1e-13)
 
     def test_the_grid_is_the_librarys_connect_the_dots(self):
         (remove, _) = amplify(Gaussian(1.0), Sampling("units", 0.2))
@@ -193,10 +206,81 @@ class TestDelta:
         assert PldAccountant().delta([Event(Gaussian(0.1), ALWAYS, 100)], 0.0) == pytest.approx(1.0)
 
 
+UNITS, BLOCKS = Sampling("units", 0.03), Sampling("blocks", 0.03)
+PLAN = [
+    Event(Gaussian(1.5), UNITS, 50),
+    Event(BoundedRange(0.3), UNITS, 40),
+    Event(ProposeTestRelease(0.5, 3.0, 1e-8), UNITS, 30),
+    Event(GaussianThreshold(Gaussian(4.0), 1e-8), BLOCKS, 30),
+]
+
+
+@pytest.mark.slow
+class TestShared:
+    @pytest.mark.parametrize(
+        ("plan", "others"),
+        [
+            (PLAN, PLAN),
+            (PLAN, [*PLAN[1:], Event(Gaussian(1.7), Sampling("units", 0.05), 60)]),
+            (PLAN, [*PLAN, Event(Gaussian(9.0), ALWAYS, 1)]),
+            (PLAN, [*PLAN, *PLAN[:2]]),
+            (PLAN, PLAN[:1]),
+            (PLAN, [Event(Gaussian(1.5, "votes"), BLOCKS, 5000)]),
+            (PLAN[3:], [Event(Gaussian(4.0), UNITS, 300)]),  # made for one direction, asked about two
+            ([Event(Gaussian(1.0), ALWAYS)], [Event(Gaussian(1.05), ALWAYS), Event(Gaussian(9.0), UNITS, 9)]),
+        ],
+    )
+    def test_a_plan_costs_what_it_costs_on_a_grid_of_its_own(self, plan, others):
+        alone, shared = PldAccountant(), SharedPldAccountant(plan, PldAccountant().upper(plan, DELTA), DELTA)
+        for _ in range(2):  # computed, and kept
+            assert shared.upper(others, DELTA) == pytest.approx(alone.upper(others, DELTA), rel=2e-3)
+        assert shared.upper(others, DELTA) >= max(PldAccountant(3).upper(others, DELTA) * (1 - 1e-9), 0)
+        assert shared.upper(others, DELTA) >= lower_epsilon(others, DELTA)
+
+    def test_what_its_windows_do_not_show_is_bounded_as_always(self):
+        shared = SharedPldAccountant(PLAN, 2.0, DELTA)
+        far = [Event(Gaussian(0.2), ALWAYS, 20)]
+        assert shared.upper(far, DELTA) == PldAccountant().upper(far, DELTA)
+        lost = [*PLAN, Event(PtrTest(3.0, 1e-3), UNITS, 9)]
+        assert shared.upper(lost, DELTA) == math.inf
+
+    def test_what_it_keeps_goes_with_it(self):
+        """Some hundred megabytes, which in a serving process would wait for a full collection."""
+        gc.disable()
+        try:
+            shared = SharedPldAccountant(PLAN, 2.0, DELTA)
+            shared.upper(PLAN, DELTA)
+            gone = weakref.ref(shared)
+            del shared
+            assert gone() is None
+        finally:
+            gc.enable()
+
+    def test_it_bounds_at_one_delta(self):
+        with pytest.raises(ValueError, match="1e-05, not 1e-06"):
+            SharedPldAccountant(PLAN, 2.0, DELTA).upper(PLAN, 1e-6)
+
+
 def test_too_many_points_for_a_fine_grid_are_put_on_a_coarser_one():
     """Losses of 1e2 and a deviation of 1e-3 do not fit on one fine grid; the bound grows, and still holds."""
     events = [Event(Gaussian(0.05), Sampling("units", 1e-6), 3)]
     assert 0 <= PldAccountant().upper(events, 1e-7) < 400
+
+
+def test_pld_imports_no_other_accountant():
+    """Serving processes bound what was spent by PLD; the libraries take most of a second and 100 MiB."""
+    script = """
+import sys
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.pld import PldAccountant
+from accounting.privacy.profiles import Gaussian
+assert PldAccountant().upper([Event(Gaussian(1.0), Sampling("units", 0.1), 9)], 1e-5) > 0
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert "scipy.special" in imported
+    assert not imported & {"dp_accounting", "prv_accountant", "scipy.stats", "scipy.signal", "scipy.optimize"}
 
 
 def test_the_second_moment_is_that_of_the_loss():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.profiles import BoundedRange, Gaussian, GaussianThreshold, ProposeTestRelease, PtrTest
 from accounting.privacy.token_ensemble import TokenEnsembleProfile
 from tests.accounting.privacy.explicit import LOSSES, hockey_stick, worst_pairs
 
@@ -27,6 +27,8 @@ PROFILES = [
     BoundedRange(4.0),
     PtrTest(1.869, 1e-3),
     PtrTest(0.4, 0.2),
+    GaussianThreshold(Gaussian(1.5), 1e-3),
+    GaussianThreshold(Gaussian(0.4), 0.2),
     ProposeTestRelease(0.9, 1.869, 1e-3),
     ProposeTestRelease(3.0, 0.5, 1e-6),
     ProposeTestRelease(0.05, 30.0, 0.0),
@@ -55,6 +57,7 @@ class TestEveryProfile:
             (Gaussian, [(0.0,), (math.inf,)]),
             (BoundedRange, [(-1.0,)]),
             (PtrTest, [(0.0, 0.1), (1.0, 1.0), (1.0, -0.1)]),
+            (GaussianThreshold, [(Gaussian(1.0), 1.0), (Gaussian(1.0), -0.1), (Gaussian(1.0), math.nan)]),
             (ProposeTestRelease, [(math.nan, 1.0, 0.1), (1.0, 1.0, 2.0)]),
             (TokenEnsembleProfile, [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)]),
         ],
@@ -124,6 +127,74 @@ class TestBoundedRange:
     def test_beyond_its_range_there_is_nothing(self):
         assert BoundedRange(1.0).delta(1.0) == 0
         assert BoundedRange(1.0).delta(-1.5) == pytest.approx(1 - math.exp(-1.5))
+
+
+def counted(slots, sigma, threshold, bins=14):
+    """Probabilities of everything that leaves: of each sentence that others count it is a bin above the threshold, or
+    nothing; of each that one slot alone counts, that it leaves or not.
+
+    Args:
+        slots: number of slots of each sentence; 0 for one that does not exist in this world.
+    """
+    edges = np.append(threshold + np.linspace(0, 4 * sigma, bins), np.inf)
+    law = np.ones(1)
+    for count in slots:
+        above = np.diff(stats.norm.cdf((edges - count) / sigma)) if count else np.zeros(bins)
+        law = np.multiply.outer(law, np.append(above, 1 - above.sum())).ravel()
+    return law
+
+
+def worlds_of(m):
+    """Numbers of slots in both worlds, for each way in which one slot's m sentences and its neighbour's can differ.
+
+    Those of either are shared with other slots, or its own.
+    """
+    for shared, own, others_shared, others_own in itertools.product(range(m + 1), repeat=4):
+        if shared + own <= m and others_shared + others_own <= m:
+            one = [3] * shared + [2] * others_shared + [1] * own + [0] * others_own
+            other = [2] * shared + [3] * others_shared + [0] * own + [1] * others_own
+            yield one, other
+
+
+class TestGaussianThreshold:
+    losses = np.append(LOSSES, 30.0)
+
+    def worst(self, m, sigma, threshold):
+        """The largest divergence of all neighbours, at each loss."""
+        return np.max(
+            [
+                hockey_stick(counted(one, sigma, threshold), counted(other, sigma, threshold), self.losses)
+                for one, other in worlds_of(m)
+            ],
+            axis=0,
+        )
+
+    @pytest.mark.parametrize("m", [1, 2])
+    @pytest.mark.parametrize("delta0", [0.15, 0.01])
+    def test_every_neighbour_of_a_small_case_stays_below_it(self, m, delta0):
+        z = 0.6
+        sigma, p = z * math.sqrt(2 * m), 1 - (1 - delta0) ** (1 / m)
+        threshold = 1 + sigma * stats.norm.isf(p)
+        h = GaussianThreshold(Gaussian(z), delta0).delta(self.losses)
+        brute = self.worst(m, sigma, threshold)
+        assert np.all(brute <= h + 1e-12)
+        assert brute[-1] == pytest.approx(delta0, rel=1e-9)  # what a slot alone contributes
+        for broken in (
+            (sigma / math.sqrt(2), 1 + sigma / math.sqrt(2) * stats.norm.isf(p)),  # a sensitivity of √m
+            (sigma, threshold - 1),  # that a count is 1 and not 0 is forgotten
+            (sigma, 1 + sigma * stats.norm.isf(delta0)) if m > 1 else (sigma, threshold - 0.1),  # δ₀ without m
+        ):
+            assert np.any(self.worst(m, *broken) > h + 1e-4)
+
+    def test_it_is_the_pair_that_gives_itself_away_with_probability_delta0(self):
+        """Cells of two Gaussians, and an outcome of each side's own."""
+        delta0, edges = 0.03, np.append(np.insert(np.linspace(-8, 9, 8001), 0, -np.inf), np.inf)
+        p, q = ((1 - delta0) * np.diff(stats.norm.cdf(edges - shift)) for shift in (1.0, 0.0))
+        brute = hockey_stick(np.append(p, [delta0, 0]), np.append(q, [0, delta0]))
+        np.testing.assert_allclose(brute, GaussianThreshold(Gaussian(1.0), delta0).delta(LOSSES), atol=1e-6)
+
+    def test_without_a_certain_loss_it_is_the_gaussian(self):
+        np.testing.assert_array_equal(GaussianThreshold(Gaussian(1.3), 0.0).delta(LOSSES), Gaussian(1.3).delta(LOSSES))
 
 
 def pass_probability(gap, sigma, delta0):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from accounting.privacy.events import Sampling
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.profiles import BoundedRange, Gaussian, GaussianThreshold, ProposeTestRelease, PtrTest
 from accounting.privacy.subsampling import amplify
 from tests.accounting.privacy.explicit import LOSSES, hockey_stick, worst_pairs
 
@@ -91,7 +91,15 @@ class TestBlocks:
 @pytest.mark.parametrize("kind", ["units", "blocks"])
 @pytest.mark.parametrize("q", [1e-6, 0.03, 0.999, 1.0])
 @pytest.mark.parametrize(
-    "mechanism", [Gaussian(0.7), BoundedRange(2.0), PtrTest(1.0, 1e-3), ProposeTestRelease(1.0, 1.0, 1e-3)], ids=str
+    "mechanism",
+    [
+        Gaussian(0.7),
+        BoundedRange(2.0),
+        PtrTest(1.0, 1e-3),
+        GaussianThreshold(Gaussian(1.0), 1e-3),
+        ProposeTestRelease(1.0, 1.0, 1e-3),
+    ],
+    ids=str,
 )
 class TestEveryProfile:
     def test_directions_are_convex_and_mirror_each_other(self, kind, q, mechanism):

@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from accounting.privacy.transform import UNIT, convolve_powers, rounding
+from accounting.privacy.transform import UNIT, Product, power_of, rounding
 
 SIZE = 1 << 10
+
+
+def convolved(powers, size):
+    product = Product(size)
+    for power in powers:
+        product.times(power)
+    return product.masses()
 
 
 def integer_power(masses, count, size):
@@ -38,7 +45,7 @@ def test_every_root_of_unity_is_as_exact_as_assumed(size):
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 def test_the_error_is_within_its_bound_and_the_bound_is_of_use(count):
     whole = np.array([3, 0, 700, 21, 300])  # of 1024, so that masses are exact
-    masses, error = convolve_powers([(-2, whole / 1024, 0.0)], [count], 256)
+    masses, error = convolved([power_of(-2, whole / 1024, 0.0, count, 256)], 256)
     exact = integer_power(whole, count, 256)
     true = np.roll([m / 1024**count for m in exact], -2 * count)
     off = float(np.linalg.norm(masses - true))
@@ -48,8 +55,8 @@ def test_the_error_is_within_its_bound_and_the_bound_is_of_use(count):
 def test_an_error_of_the_masses_counts_once_per_answer():
     masses, wrong = np.full(64, 1 / 64), np.full(64, (1 + 1e-9) / 64)
     for count in (1, 50):
-        right, _ = convolve_powers([(0, masses, 0.0)], [count], SIZE * 8)
-        found, error = convolve_powers([(0, wrong, 1.01e-9)], [count], SIZE * 8)
+        right, _ = convolved([power_of(0, masses, 0.0, count, SIZE * 8)], SIZE * 8)
+        found, error = convolved([power_of(0, wrong, 1.01e-9, count, SIZE * 8)], SIZE * 8)
         off = float(np.linalg.norm(found - right))
         assert 0.5 * count * 1e-9 * float(np.linalg.norm(right)) < off <= error
 
@@ -57,7 +64,7 @@ def test_an_error_of_the_masses_counts_once_per_answer():
 def test_several_distributions():
     rng = np.random.default_rng(5)
     one, two = rng.dirichlet(np.ones(30)), rng.dirichlet(np.ones(50))
-    masses, error = convolve_powers([(-5, one, 0.0), (3, two, 0.0)], [2, 3], SIZE)
+    masses, error = convolved([power_of(-5, one, 0.0, 2, SIZE), power_of(3, two, 0.0, 3, SIZE)], SIZE)
     direct = np.convolve(np.convolve(one, one), np.convolve(two, np.convolve(two, two)))
     padded = np.roll(np.pad(direct, (0, SIZE - direct.size)), 2 * -5 + 3 * 3)
     assert float(np.linalg.norm(masses - padded)) <= error + direct.size * 8 * UNIT

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -355,13 +355,29 @@ def test_the_trail_is_read_by_who_and_when(ledger, engine, clock, calibrated):
     assert [event.kind for event in by_bo] == ["key.created", "charge", "refusal", *changed]
     assert trail.events(by=["root"])[0].kind == "plan.signed"
     assert trail.events(by=["b", "o", 'bo"']) == trail.events(by=[]) == []
-    minute = NOW + timedelta(seconds=60)
-    late = trail.events(since=minute)
-    assert late
-    assert all(event.at >= minute for event in late)
-    early = trail.events(until=minute)
-    assert len(early) + len(late) == trail.head().sequence
-    assert trail.events(since=minute, until=minute) == []
+    assert trail.events(by=["bo", "root"], kinds=["key.created", "charge"]) == [
+        event for event in trail.events(kinds=["key.created", "charge"]) if event in by_bo or '"root"' in event.body
+    ]
+    newest = [event for event in by_bo[::-1] if event.sequence < by_bo[-1].sequence][:2]
+    assert trail.events(by=["bo", "bo"], before=by_bo[-1].sequence, newest_first=True, limit=2) == newest
+    assert trail.events(by=["bo"], kinds=[]) == []
+
+
+def test_the_trail_is_read_by_days_of_utc(ledger, engine, clock):
+    tables.metadata.create_all(engine)
+    with engine.begin() as connection:
+        for hours, key in ((23.9, "late"), (24, "midnight"), (47.99, "day"), (48, "next"), (1, "behind")):
+            append(connection, NOW + timedelta(hours=hours), KeySignedIn(key=key))
+    trail = AuditTrail(engine)
+
+    def keys(day: date, **options) -> list[str]:
+        return [json.loads(event.body)["key"] for event in trail.events(day=day, **options)]
+
+    assert keys(date(2030, 1, 1)) == ["late", "behind"]
+    assert keys(date(2030, 1, 2), newest_first=True) == ["day", "midnight"]
+    assert keys(date(2030, 1, 2), limit=1) == ["midnight"]
+    assert keys(date(2030, 1, 2), by=["day"]) == ["day"]
+    assert keys(date(2030, 1, 4)) == keys(date.max) == keys(date.min) == []
 
 
 def test_events_are_never_changed_or_deleted(ledger, engine, calibrated):

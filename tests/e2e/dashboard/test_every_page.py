@@ -34,7 +34,7 @@ def look(window: Window, path: str) -> None:
         page.emulate_media(color_scheme=scheme)
         window.check()
         if not path.endswith("/plan"):  # which shows all lines of the plan
-            screens = 2.35 if path == "/admin/" else 2
+            screens = 2.4 if path == "/admin/" else 2
             assert page.evaluate("document.documentElement.scrollHeight") <= screens * viewport["height"], path
         name, unfolded = SHOWN.get(path), page.locator("#burn-support-over-time")
         if name and (name, viewport, scheme) != ("plan-studio", DESK, "light"):

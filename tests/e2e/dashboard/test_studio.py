@@ -43,7 +43,7 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
     window = Window(browser, viewport=DESK, color_scheme="dark")
     page = window.page
     sign_in(window, service)
-    page.goto(studio)
+    page.goto(f"{studio}?answers=500")
     expect(page.get_by_role("heading", name="What it takes")).to_be_visible()
     plan = page.get_by_label("The plan (YAML)")
     written = plan.input_value()

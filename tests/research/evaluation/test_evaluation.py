@@ -18,6 +18,7 @@ from scipy import stats
 import accounting.plans.mechanisms
 from accounting.plans.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plans.plan import load_plan, parse_plan
+from aggregation.softmax_regression import SoftmaxRegression
 from research.evaluation.dataset import NAME, Dataset
 from research.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, score, sureness
 from research.evaluation.tables import Grid, read_csv
@@ -83,6 +84,23 @@ def test_a_one_time_release_is_measured(mechanism: str, dpicl: Shell, dataset: P
     assert all(0 <= r["calibration_error"] <= 100 for r in results[1:])
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "any number" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--draws", 2)
+
+
+@pytest.mark.slow
+def test_a_release_that_measures_itself_is_made_of_the_rest(
+    dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its accuracy on test rows is that of a release which has not learnt from all training rows."""
+    pack, packed = SoftmaxRegression.pack, []
+    monkeypatch.setattr(
+        SoftmaxRegression, "pack", lambda self, units: (packed.append(rows := [*units]), pack(self, rows))[1]
+    )
+    plan = plan_file.read_text()
+    for mechanism in ("{type: softmax_regression}", "{type: softmax_regression, measured_on: 0.5}"):
+        plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {mechanism}")
+        dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--draws", 2)
+    every, rest = map(len, packed)
+    assert 0 < rest < every
 
 
 @pytest.mark.slow
@@ -190,12 +208,14 @@ def test_slots_are_drawn_as_the_plan_states(dataset: Path, sampling: str, toy_en
 def test_accuracies_and_their_errors_are_right(tmp_path: Path) -> None:
     """Votes that leave no doubt, votes that are always wrong, and a prior that is always right."""
     sure = np.tile([1000.0, 0.0], (4, 1))
+    public, bare = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], float), np.array([[0, 1]] * 4, float)
     votes = Votes(
         truth=np.array([0, 0, 0, 1]),
-        zero_shot=np.array([[1, 0], [1, 0], [0, 1], [0, 1]], float),
+        zero_shot=public,
         single=np.array([1.0, 0.5, 0.5, 0.0]),
         hard=sure,
         soft=sure[:, ::-1],
+        without_private={"zero-shot": bare, "public exemplars only": public},
     )
     plan = load_plan(PLAN)
     grid = Grid([8.0], [5], draws=5, prior_in_sigmas=0.0)
@@ -208,7 +228,8 @@ def test_accuracies_and_their_errors_are_right(tmp_path: Path) -> None:
     argmax = [row for row in rows if row.decide in ("", "argmax")]
     found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in argmax}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2
-    assert found["zero-shot", ""] == (75, pytest.approx(error))
+    assert found["zero-shot", ""] == (25, pytest.approx(error))
+    assert found["public exemplars only", ""] == (75, pytest.approx(error))
     assert found["one slot of 2", "hard"] == (50, pytest.approx(100 * np.std([1, 0.5, 0.5, 0], ddof=1) / 2))
     assert found["private", "hard"] == (75, pytest.approx(error))
     assert found["private", "soft"] == (25, pytest.approx(error))

@@ -72,7 +72,12 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None:
     plan = ["--plan", bills / "plan.yaml", "--embedded-field", "question"]
     common = ["eval", bills, *plan, "--epsilon", 8, "--draws", 3]
     results = json.loads(dpicl.ok(*common, "--csv", table, "--png", picture, "--json"))
-    mechanisms = ("keyword_ptr, k = 1 to 3", "embedding_mean, radius 1", "keyword_joint_em, k = 5")
+    mechanisms = (
+        "keyword_ptr, k = 1 to 3",
+        "embedding_mean, radius 1",
+        "keyword_joint_em, k = 5",
+        "common_sentences, 2 of a slot",
+    )
     assert [(r["method"], r["mechanism"]) for r in results] == [
         ("zero-shot", ""),
         ("one slot of 4", ""),
@@ -87,6 +92,18 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None:
     shown = dpicl.ok(*common, "--mechanism", "{type: embedding_mean, centred: true, radius: 0.5}", "--answers", 3)
     assert "0.5" in shown
     assert "keyword" not in shown
+
+
+def test_what_public_exemplars_alone_give_has_a_row(dpicl: Shell, bills: Path) -> None:
+    """A bill that names what was bought is enough to learn which line it is; zero-shot does not know."""
+    public = {"bill": "Shop of Dora\nItem: pear 7 kg\nThank you\nCome again", "question": "What was bought?"}
+    written = f"    public_exemplars: [{json.dumps({**public, 'item': 'pear 7 kg'})}]\n    candidates: 10"
+    (bills / "plan.yaml").write_text(BILLS.replace("    candidates: 10", written))
+    options = ["--embedded-field", "question", "--epsilon", 8, "--draws", 2, "--mechanism", "{type: embedding_mean}"]
+    results = json.loads(dpicl.ok("eval", bills, "--plan", bills / "plan.yaml", *options, "--json"))
+    names = ["zero-shot", "public exemplars only", "one slot of 4", "aggregate, no noise", "private"]
+    assert [result["method"] for result in results] == names
+    assert results[1]["rouge1"] >= results[0]["rouge1"] + 10
 
 
 @pytest.mark.parametrize(
@@ -175,7 +192,7 @@ def test_rows_the_service_would_refuse_are_left_out(plan: Plan) -> None:
     texts = made(plan, rows)
     assert len(aggregate(plan, texts, many, LITTLE_NOISE[1], 1)) == 1
     assert len(aggregate(plan, texts, RANKED, LITTLE_NOISE[1], 1)) == 2
-    assert len(texts.zero_shot()) == 2
+    assert len(texts.without_private()["zero-shot"]) == 2
 
 
 def test_means_and_their_errors_are_right() -> None:

@@ -53,6 +53,7 @@ def test_the_service_s_own_rule_is_recorded(dpicl: Shell, dataset: Path, signed:
         rows[task.partition("@")[0]] = {
             "zero-shot": found[0]["accuracy"],
             "private": next(row["accuracy"] for row in found if (row["vote"], row["decide"]) == ("hard", rule)),
+            "error": next(row["standard_error"] for row in found if (row["vote"], row["decide"]) == ("hard", rule)),
             "answers": {row["answers"] for row in found if row["epsilon"]},
             "sigma": {row["sigma"] for row in found if row["epsilon"]},
         }
@@ -65,6 +66,7 @@ def test_the_service_s_own_rule_is_recorded(dpicl: Shell, dataset: Path, signed:
             pytest.approx(measured["zero-shot"], abs=0.05),
             pytest.approx(measured["private"], abs=0.05),
         )
+        assert accuracy.standard_error == pytest.approx(measured["error"], abs=0.05)
         assert (accuracy.rows, accuracy.engine) == (20, "nearest_exemplar")
         assert accuracy.by
         # As signed for 60 exemplars, whatever the number of training rows.
@@ -86,14 +88,16 @@ def test_an_accuracy_is_replaced_after_a_question(
         signed,
         signed.ledger.budgets.task("toys.colour"),
         accuracy=81.5,
+        standard_error=1.6,
         zero_shot=60,
+        zero_shot_error=2.1,
         rows=563,
         engine="nearest_exemplar",
     )
     asked: list[str] = []
     monkeypatch.setattr("typer.confirm", lambda question: bool(asked.append(question)) or "public" in question)
     dpicl.fails("eval", dataset, "--record", "toys.colour", "--queries", 2)
-    assert "81.5 % right on 563 rows" in asked[-1]
+    assert "81.5 ± 1.6 % right on 563 rows" in asked[-1]
     assert "a measurement on 2 rows?" in asked[-1]
     assert newest(signed)["toys.colour@1"].accuracy.rows == 563
     dpicl.ok("eval", dataset, "--record", "toys.colour", "--queries", 2, "--draws", 2, "--yes")

@@ -307,6 +307,26 @@ def test_texts_are_measured_too(dpicl: Shell, command: Command, server: ChatServ
     assert (len(server.asked), again[:2]) == (asked, rows[:2])
 
 
+def test_answers_with_public_exemplars_only_are_kept_beside_those_without(
+    dpicl: Shell, command: Command, server: ChatServer
+) -> None:
+    """The server knows a kitchen only where it is shown a public exemplar."""
+
+    async def shown(asked: Asked) -> bytes:
+        return completion("kitchen" if "I bought a lamp" in asked.prompt else "workshop")
+
+    server.behaviour = shown
+    public = [{"text": "I bought a lamp.", "label": "Workshop"}]
+    rows = json.loads(dpicl.ok(*command(public_exemplars=public)))
+    assert [(row["method"], row["accuracy"]) for row in rows[:2]] == [("zero-shot", 0), ("public exemplars only", 100)]
+    bare = [asked.prompt for asked in server.asked if "I bought a lamp" not in asked.prompt]
+    assert len(bare) == ROWS
+    assert all(prompt.count("I bought") == 1 for prompt in bare)
+    asked = len(server.asked)
+    again = json.loads(dpicl.ok(*command("--epsilon", 1, public_exemplars=public)))
+    assert (len(server.asked), again[: NOISELESS + 1]) == (asked, rows[: NOISELESS + 1])
+
+
 def test_a_local_model_is_known_by_its_files(tmp_path: Path) -> None:
     """Its path does not matter: a folder that was moved gives the same replies, and one that was changed may not."""
     keys = []

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import copy
 import threading
 import time
 from dataclasses import replace
@@ -18,7 +19,7 @@ from accounting.ledger.tables import charges
 from accounting.plans.plan import calibrate_plan, load_plan
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import WrongKeyError
-from service.answering.answering import BusyError, StillAnsweringError
+from service.answering.answering import BusyError, StillAnsweringError, refusal
 from service.answering.latency import Departure, Measured
 from service.answering.plans.signing import sign
 from service.answering.queries import InvalidQueryError, check_query
@@ -107,6 +108,18 @@ def test_a_failing_probe_voids_the_charge(services: Services, toy_engine, monkey
     assert "canary-91ab" not in said
     assert ("probe_failed" in said) is (told is EngineUnavailableError)
     assert ask(services).answers_left == 19
+
+
+@pytest.mark.parametrize("error", [refusal(EngineBusyError("800 prompts"))[1], BusyError("much", 7), BusyError("much")])
+def test_a_refusal_has_its_words_and_its_wait_in_another_process_too(error: BusyError) -> None:
+    sent = copy.copy(error)  # as pickle does it
+    assert (str(sent), sent.retry_after_s) == (str(error), error.retry_after_s)
+    assert str(error).count("come back in") == 1
+
+
+def test_who_waited_in_vain_comes_back_later_than_at_once() -> None:
+    """A second later they would stand in the same queue."""
+    assert refusal(EngineBusyError("800 prompts"))[1].retry_after_s == EngineBusyError.retry_after_s == 5
 
 
 async def hangs(*_args):
@@ -390,7 +403,10 @@ async def test_the_grains_are_fixed_in_turn_and_by_how_long_the_question_is(
     assert begins <= order[0][1] + 0.01
 
 
-def test_an_answer_that_overran_its_grain_is_reported_to_the_operator(services: Services, capsys) -> None:
+def test_an_answer_that_overran_its_grain_is_reported_to_the_operator(
+    services: Services, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.answering.latency._LEAST_ROOM_S", 0.0)
     padded = answering(services, grains=FixedGrain(1e-4))
     run(padded.answer("toys.colour", "canary-a11e", key_id="k"))
     out, err = capsys.readouterr()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -15,13 +16,15 @@ import pytest
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.plans.plan import PlanError, calibrate_plan, load_plan
 from service.answering.answering import Answer
-from service.answering.conversations import ContextNotSupportedError, Conversation, Turn
+from service.answering.conversations import ContextNotSupportedError, Conversation, Rewriting, Turn
 from service.answering.plans.signing import prepare, sign
 from service.answering.queries import InvalidQueryError
+from service.answering.stages import Stages
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.errors import EngineUnavailableError, UnusableReplyError
 from service.engines.remote import chat_endpoint
 from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from service.records.engine_record import note_engine
 from service.records.records import Records
@@ -260,3 +263,34 @@ async def test_a_used_up_task_refuses_before_anything_is_rewritten(tmp_path: Pat
             await ask(services, conversation(*TURNS[:2], ("user", "From Italy. Is it blue?")))
         assert len(server.asked) == asked
         assert (await ask(services, conversation())).release == first.release
+
+
+class Rewriter(MajorityEngine):
+    """A language model whose questions name the task that they are for; ``asked`` has who asked for which."""
+
+    info = replace(MajorityEngine.info, is_llm=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        self.asked.append((task.name, task.asker))
+        return ZeroShot(texts=(f"A question for {task.name}?",), tokens=5)
+
+
+async def test_a_conversation_is_remembered_for_its_task_and_asker_and_the_newest_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.answering.conversations._REMEMBERED", 2)
+    engine, task = Rewriter(), load_plan(REWRITES).tasks["colour"]
+    rewriting = Rewriting(Stages(engine, EMBEDDER, 60.0), 0.0)
+
+    async def before() -> None:
+        return None
+
+    asked = [("toys.colour", "ann"), ("toys.size", "ann"), ("toys.size", "bo")]
+    for address, asker in [*asked, *asked[1:], asked[0], asked[2]]:
+        question = await rewriting.question(address, task, conversation(), asker=asker, before=before)
+        assert question == f"A question for {address}?"
+    assert engine.asked == [*asked, asked[0]]  # the oldest was forgotten, and the newer two were known

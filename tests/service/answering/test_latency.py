@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from service.answering.latency import Departure, Measured, smallest_grain_s
+from service.answering.latency import Departure, Measured, calm, smallest_grain_s
 from service.engines.errors import EngineBusyError
 from service.engines.fan_out import Admission
 from service.engines.task import Prompt, TaskSpec
+from service.environment import InvalidSettingError
 from service.settings import Settings
 
 TASK = TaskSpec("t", ("a", "b"), Prompt("", "", ""), ensemble=10, latency_grain_s=5.0)
@@ -64,16 +64,65 @@ def test_an_answer_that_takes_longer_leaves_after_whole_grains_and_reports_how_m
     assert departs(5.0, 0.0, private) == (late, pytest.approx(5.0 * (1 + late), abs=1e-9))
 
 
+@pytest.mark.parametrize("grain", [0.05, 0.4, 0.59])
+@pytest.mark.parametrize("public", [0.0, 0.09, 0.11, 0.3, 0.39])
+def test_short_grains_leave_the_private_part_three_tenths_of_a_second(grain: float, public: float) -> None:
+    """Requests and other programs hold it up for fractions of a second, however short the work is."""
+    late, left = departs(grain, public, 0.299)
+    assert late == 0
+    assert departs(grain, public, 0.0) == (0, pytest.approx(left))
+
+
 def test_without_a_grain_nothing_waits() -> None:
     assert departs(0.0, 1.0, 2.0) == (0, 3.0)
 
 
 @pytest.mark.parametrize(
     ("work_s", "grain_s"),
-    [(0.0, 0.3), (0.06, 0.3), (0.075, 0.3), (0.1, 0.4), (0.1001, 0.41), (0.25, 1.0), (15.15, 61.0), (25.0, 100.0)],
+    [(0.0, 0.4), (0.075, 0.4), (0.1, 0.4), (0.1001, 0.41), (0.25, 1.0), (15.15, 61.0), (25.0, 100.0)],
 )
 def test_the_grain_that_is_chosen_is_the_smallest_of_two_digits(work_s: float, grain_s: float) -> None:
     assert smallest_grain_s(work_s) == pytest.approx(grain_s)
+
+
+def calmed(within_s: float, callbacks: int) -> tuple[float, int]:
+    """Seconds that it waits for a calm loop in which callbacks of 20 ms follow one another, and how many are left."""
+
+    async def wait() -> tuple[float, int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        left = callbacks
+
+        def busy() -> None:
+            nonlocal left
+            loop.now += 0.02
+            left -= 1
+            if left > 0:
+                loop.call_soon(busy)
+
+        loop.call_soon(busy)
+        began = loop.time()
+        await calm(within_s)
+        return loop.time() - began, left
+
+    return run(wait())
+
+
+def test_a_sample_is_not_drawn_in_a_burst_of_requests() -> None:
+    """What follows a sample has half a grain, and a loop that is far behind would come back to it too late."""
+    waited, left = calmed(5.0, 30)
+    assert left == 0
+    assert 30 * 0.02 <= waited < 30 * 0.02 + 0.05
+
+
+def test_an_endless_burst_delays_a_sample_by_a_grain_at_most() -> None:
+    waited, left = calmed(0.5, 1_000)
+    assert left > 0
+    assert 0.5 <= waited < 0.6
+
+
+def test_without_a_grain_no_calm_is_awaited() -> None:
+    assert calmed(0.0, 30) == (0.0, 30)
 
 
 def in_flight(slots_take: float, *, task: TaskSpec = TASK) -> list[tuple[float, int]]:
@@ -170,5 +219,5 @@ def test_longer_questions_than_were_measured_have_more_time() -> None:
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(InvalidSettingError, match=said):
         Settings(**settings)

@@ -20,10 +20,14 @@ from exemplar_store.tables import exemplars
 from service.answering import measured_grains
 from service.answering.answering import BusyError
 from service.answering.latency import GrainTooSmallError, Measured, smallest_grain_s
+from service.answering.mechanisms.common_sentences import CommonSentencesAdapter, SharedSentences
 from service.answering.plans.signing import sign
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.errors import EngineUnavailableError
 from service.engines.lock_step import UnansweredError
 from service.engines.protocol import EngineInfo
+from service.operations import tasks
+from service.operations.roles import Actor
 from service.operations.services import Services, open_services
 from service.settings import Settings
 from tests.service.conftest import (
@@ -39,6 +43,7 @@ from tests.service.engines.roomy import Roomy
 pytestmark = pytest.mark.slow
 
 SLOW_S = 0.12
+VIEWER = Actor("vera", "vera", "key", "viewer")
 
 
 class SlowEngine(MajorityEngine):
@@ -69,9 +74,12 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def padded(folder: Path, calibrated: CalibratedPlan, engine, url: str = "", **settings) -> Services:
+def padded(
+    folder: Path, calibrated: CalibratedPlan, engine, url: str = "", most: int = MAX_EXEMPLAR_BYTES, **settings
+) -> Services:
     url = url or f"sqlite:///{folder / 'service.sqlite'}"
-    records = make_records(folder, epsilon=200, settings=Settings(database_url=url, development=True, **settings))
+    settings = Settings(database_url=url, development=True, **settings)
+    records = make_records(folder, epsilon=200, settings=settings, described={"max_exemplar_bytes": most})
     sign(records, calibrated, "test")
     return open_services(records, engine, EMBEDDER)
 
@@ -98,13 +106,17 @@ def services(tmp_path: Path, calibrated: CalibratedPlan, engine: SlowEngine) -> 
     return padded(tmp_path, calibrated, engine)
 
 
-def test_the_slots_measured_are_as_large_as_any_can_be(services: Services, engine: SlowEngine) -> None:
+@pytest.mark.parametrize("most", [300, 1024, MAX_EXEMPLAR_BYTES])
+def test_the_slots_measured_are_as_large_as_any_can_be(
+    tmp_path: Path, calibrated: CalibratedPlan, engine: SlowEngine, most: int
+) -> None:
+    services = padded(tmp_path, calibrated, engine, most=most)
     measured = measure(services)
     assert (measured.task, measured.problem) == ("toys.colour@1", "")
     for *_, slots in engine.shown:
         assert [len(slot) for slot in slots] == [4] * 10  # the task's ensemble, and the most that its slots keep
         (size,) = {len(content(exemplar.fields, list(exemplar.fields))) for slot in slots for exemplar in slot}
-        assert 0.8 * MAX_EXEMPLAR_BYTES < size <= MAX_EXEMPLAR_BYTES
+        assert 0.8 * most < size <= most
         said = [keywords(exemplar.fields["text"]) for exemplar, *_ in slots]
         assert len(frozenset().union(*said)) == sum(map(len, said))  # as many words to count as there can be
     caches = [task.knowledge_base for task, *_ in engine.shown]
@@ -112,10 +124,34 @@ def test_the_slots_measured_are_as_large_as_any_can_be(services: Services, engin
     assert states(services) == {}
 
 
-def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_is_read(
-    tmp_path: Path, calibrated: CalibratedPlan, database_url: str, work: Clock, monkeypatch: pytest.MonkeyPatch
+def test_before_the_first_upload_slots_have_embeddings_of_the_length_that_uploads_will_have(
+    tmp_path: Path, calibrated: CalibratedPlan
 ) -> None:
-    services = padded(tmp_path, calibrated, SlowEngine(0.0), database_url, witness_url="none")
+    """Others would be passed over, and cost nothing."""
+    shapes = set()
+
+    class Noting(NearestExemplarEngine):
+        async def contributions(self, task, query, slots, zero_shot):
+            shapes.update(exemplar.embedding.shape for slot in slots for exemplar in slot)
+            return await super().contributions(task, query, slots, zero_shot)
+
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'service.sqlite'}", development=True)
+    records = make_records(tmp_path, epsilon=200, settings=settings, toys=[])
+    sign(records, calibrated, "test")
+    assert measure(open_services(records, Noting(EMBEDDER), EMBEDDER)).problem == ""
+    assert shapes == {EMBEDDER.embed(["q"])[0].shape}
+
+
+@pytest.mark.parametrize("most", [1024, MAX_EXEMPLAR_BYTES])
+def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_is_read(
+    tmp_path: Path,
+    calibrated: CalibratedPlan,
+    database_url: str,
+    work: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+) -> None:
+    services = padded(tmp_path, calibrated, SlowEngine(0.0), database_url, most=most, witness_url="none")
     sizes: list[list[int]] = []
 
     def read(*asked):
@@ -134,7 +170,7 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
     before = stored()
     assert measure(services).work_s == pytest.approx(6.0 if database_url.startswith("sqlite") else 3.0)
     assert {len(read) for read in sizes} == {10 * 4}  # the task's ensemble, and the most that its slots keep
-    assert min(map(min, sizes)) > MAX_EXEMPLAR_BYTES
+    assert most < min(map(min, sizes)) <= max(map(max, sizes)) < most + 4096  # with embeddings
     assert stored() == before  # on every connection: the made-up ones are gone
 
 
@@ -157,6 +193,17 @@ def test_slots_that_agree_have_tested_words_made_a_sentence(tmp_path: Path) -> N
     services = padded(tmp_path, text_plan("type: keyword_ptr, k_min: 2, k_max: 3"), engine)
     asyncio.run(services.grains.all())
     assert {len(words) for words, _ordered in engine.asked} == {3}
+
+
+def test_texts_that_take_the_mechanism_longest_are_measured(tmp_path: Path, work: Clock, monkeypatch) -> None:
+    cut = SharedSentences.contributions
+
+    def counted(ready: SharedSentences, outputs):
+        work.now += sum(CommonSentencesAdapter.slowest == output for output in outputs)
+        return cut(ready, outputs)
+
+    monkeypatch.setattr(SharedSentences, "contributions", counted)
+    assert measure(padded(tmp_path, text_plan("type: common_sentences"), MajorityEngine())).work_s == 20
 
 
 def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(tmp_path: Path, work: Clock) -> None:
@@ -216,6 +263,17 @@ def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path,
     assert measured.work_s >= SLOW_S
     assert measured.grain_s == smallest_grain_s(measured.work_s)
     assert measured.grain_s >= 2 * measured.work_s
+
+
+def test_a_plan_that_is_signed_later_is_reported_once_it_was_asked(services: Services, calibrated) -> None:
+    first = measure(services)
+    sign(services.records, calibrated, "test", again=1)
+    asyncio.run(services.answering.answer("toys.colour@2", "q", key_id="k"))
+    later = services.grains.report
+    assert later is not None
+    assert [one.task for one in later] == [first.task, "toys.colour@2"]
+    assert later[0] is first
+    assert tasks.describe(VIEWER, services.records, "toys.colour@2", services.grains).latency is not None
 
 
 async def test_another_plan_under_a_tasks_number_is_measured_itself(services: Services, engine: SlowEngine) -> None:

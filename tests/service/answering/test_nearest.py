@@ -14,6 +14,7 @@ from service.answering.plans.preview import preview
 from service.answering.plans.signing import sign
 from service.answering.quoting import quotes
 from service.answering.trials.trials import Trials, draw_slots
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.prompts import fitting
 from service.engines.task import Prompt, TaskSpec
 from service.operations.services import open_services
@@ -60,6 +61,25 @@ def test_a_slot_shows_no_more_than_the_nearest_of_what_it_draws(tmp_path: Path) 
         assert answer.release.answer["label"] == colour
         for slot in slots:
             assert [exemplar.fields["label"] for exemplar in slot] == [colour]
+
+
+@pytest.mark.parametrize("engine", [MajorityEngine, NearestExemplarEngine])
+def test_a_question_is_embedded_once(tmp_path: Path, engine: type) -> None:
+    """The engine embeds it, or the service does."""
+    asked, hues = [], Hues()
+
+    class Noting(Hues):
+        def embed(self, texts):
+            asked.extend(texts)
+            return hues.embed(texts)
+
+    made = engine(Noting()) if engine is NearestExemplarEngine else engine()
+    of = services(tmp_path, plan(drawn=30, ensemble=2, labels=["red", "blue"]), made, ["red", "blue"])
+    of = open_services(of.records, made, Noting())
+    for colour in ("red", "blue"):
+        answer = asyncio.run(of.answering.answer("toys.colour", f"a {colour} thing", key_id="k"))
+        assert answer.release.answer["label"] == colour
+        assert asked.count(f"a {colour} thing") == 1
 
 
 def test_slots_that_quote_ask_the_engine_for_nothing_private(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
+from accounting.ledger.errors import BudgetExceededError
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plans.plan import CalibratedPlan, load_plan
 from exemplar_store import Exemplar
@@ -165,6 +166,20 @@ def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(pla
     assert len({answer.release.id for answer in answers}) == 1
     assert states(services.records, "for-ever") == {"released": 1}
     assert replay(services.records, recompute=False).problems == []
+
+
+def test_a_group_pays_once_for_a_release_and_refuses_the_next(records: Records) -> None:
+    """The knowledge base has enough left, but not the group that it shares a budget with."""
+    records.ledger.groups.open("patients", 100, 2e-4, by="root")
+    records.ledger.groups.join("patients", "toys", by="root")
+    services = signed(records, alone(REGRESSED))
+    for number in range(5):
+        assert ask(services, f"a red thing {number}", "toys.for-ever").release.answer["label"] == "red"
+    with pytest.raises(BudgetExceededError, match="patients"):
+        signed(records, alone(PLAN))
+    (status,) = records.ledger.groups.statuses()
+    assert (status.promised_epsilon, status.free_epsilon) == (90, 10)
+    assert states(records) == {"released": 1}
 
 
 def test_the_engine_and_the_exemplars_are_no_longer_needed(services: Services, monkeypatch) -> None:

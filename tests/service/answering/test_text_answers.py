@@ -43,11 +43,14 @@ def make_services(
     embed: Embed = bag_of_letters,
     answers: int = 3,
     delta="1.0e-4",
+    **changed: object,
 ) -> Services:
     """All but 2 of the 60 exemplars are red; at an ε of 40 the slots' consensus is at least 10σ away from the noise."""
     records = make_records(folder, epsilon=epsilon, blue=2)
     text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
-    plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
+    written = yaml.safe_load(text.replace("delta: 1.0e-4", f"delta: {delta}"))
+    written["tasks"]["story"] |= changed
+    plan = load_plan(yaml.safe_dump(written, sort_keys=False))
     sign(records, nearly_noiseless(plan), "test")
     return open_services(records, MajorityEngine(), Embedding(embed))
 
@@ -73,6 +76,26 @@ def test_the_output_of_most_slots_is_released(tmp_path: Path, mechanism: str) ->
     assert (again.release.answer, again.charged) == (released, False)
 
 
+@pytest.mark.parametrize("mechanism", ["keyword_joint_em", "keyword_ptr"])
+@pytest.mark.parametrize(
+    ("public", "text", "asked"),
+    [
+        (["a blue boat", "an old red kite", "a red kite"], "a red kite", 0),
+        (["a blue boat", "an old kite"], "about red", 1),
+    ],
+)
+def test_released_words_choose_among_public_candidates(
+    tmp_path: Path, mechanism: str, public: list[str], text: str, asked: int
+) -> None:
+    """The one with the word and the fewest others; where none has it, the engine writes."""
+    services = make_services(tmp_path, mechanism, sentence="chosen", public_answers=public)
+    released = ask(services, "which red toy?").release.answer
+    assert (released["keywords"], released["text"]) == (["red"], text)
+    assert ("covers the released" in released["method"]) == (not asked)
+    assert len(services.engine.engine.asked) == asked
+    assert released["zero_shot"] == "a blue boat"
+
+
 def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_path: Path) -> None:
     services = make_services(tmp_path, "keyword_ptr", epsilon=0.1, delta="1.0e-9")
     for number in range(3):  # each passes with a probability below 1e-9
@@ -89,6 +112,7 @@ def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_pa
         (False, {"public_answers": []}, False),
         (False, {}, True),
         (False, {"public_answers": [], "document_field": "text"}, True),
+        (False, {"public_answers": [], "public_exemplars": [{"text": "a toy", "label": "a red kite"}]}, True),
         (True, {"public_answers": []}, True),
     ],
 )
@@ -109,6 +133,27 @@ def test_a_plan_without_a_text_to_choose_is_not_signed(
     with pytest.raises(PlanError) as refused:
         check_engine(records, plan)
     assert [problem.key for problem in refused.value.problems] == ["tasks.story.public_answers"]
+
+
+@pytest.mark.parametrize(("model_tokens", "signed"), [(0, True), (3000, True), (2000, False)])
+def test_public_exemplars_that_fill_a_prompt_are_not_signed(tmp_path: Path, model_tokens: int, signed: bool) -> None:
+    """1,004 tokens of them, and 1,024 of a slot's own; an engine that counts none has no limit that is known."""
+    records = make_records(tmp_path)
+    engine = EngineInfo("vllm", "alone", is_llm=True, notice="for tests", model_tokens=model_tokens)
+    note_engine(records.database, engine)
+    written = yaml.safe_load(TEXT_PLAN.format(epsilon=1, answers=3, mechanism="type: embedding_mean"))
+    written["tasks"]["story"]["public_exemplars"] = [{"text": "kite " * 800, "label": "a red kite"}]
+    plan = load_plan(yaml.safe_dump(written, sort_keys=False))
+    if signed:
+        check_engine(records, plan)
+        return
+    with pytest.raises(PlanError, match="a prompt of vllm has 2000 at most") as refused:
+        check_engine(records, plan)
+    assert [problem.key for problem in refused.value.problems] == ["tasks.story.public_exemplars"]
+    quoting = plan.model_copy(
+        update={"tasks": {"story": plan.tasks["story"].model_copy(update={"slots": "quote", "order": "nearest"})}}
+    )
+    check_engine(records, quoting)  # no prompt shows a slot's own
 
 
 def test_no_candidates_is_a_refusal_that_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,13 @@ def commands(tmp_path: Path, url: str) -> dict[str, tuple[object, ...]]:
 NAMES = ("ask", "batch", "budget", "restore ask", "restore preview")
 MISTYPED = (
     *("127.0.0.1:8080", "localhost:8080", "ftp://localhost", "http://", "http:/localhost", "", "http://[::1"),
-    *("http://127.0.0.1:port", "http://127.0.0.1:80800", "http://127.0.0.1:0", "http://127.0.0.1:8080\n"),
+    *(
+        "http:// localhost",
+        "http://127.0.0.1:port",
+        "http://127.0.0.1:80800",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:8080\n",
+    ),
 )
 
 
@@ -99,6 +105,18 @@ def test_a_mistyped_address_is_reported_in_one_sentence(dpicl: Shell, tmp_path: 
         assert (status, out) == (1, "")
         assert f"error: --url: {url!r} is not" in err
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_key_or_an_address_holds_is_not_repeated(dpicl: Shell, tmp_path: Path, name: str) -> None:
+    for url in ("http://me:secret@127.0.0.1:9", "http://me:secret@127.0.0.1:0", "http://127.0.0.1:9/?key=secret"):
+        said = dpicl.fails(*commands(tmp_path, url)[name])
+        assert "leave out what stands before an @" in said
+        assert "secret" not in said
+    for key in ("dpicl_canary\nX-Other: b", "“canary”", "'canary'"):
+        said = dpicl.fails(*commands(tmp_path, "http://127.0.0.1:9")[name], "--key", key)
+        assert "a character that no key has" in said
+        assert "canary" not in said
 
 
 @pytest.mark.parametrize("name", NAMES)

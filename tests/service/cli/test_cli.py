@@ -274,6 +274,31 @@ def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Pa
     toys.write_text(toys.read_text().replace("unit_id", "owner", 1).replace("colour", "label", 1))
     assert "--unit-id" in dpicl.fails(*preview, "--rows", toys)
     assert json.loads(dpicl.ok(*preview, "--rows", toys, "--unit-id", "owner"))["labels"]["colour"] == found
+    numbered = tmp_path / "toys.jsonl"
+    numbered.write_text("".join(f'{{"unit_id": {i}, "text": "a toy", "label": 7}}\n' for i in range(3)))
+    assert "`plan preview`" in dpicl.fails(*preview, "--rows", numbered)
+    shown = json.loads(dpicl.ok(*preview, "--rows", numbered, "--numbers-as-text"))["labels"]["colour"]
+    assert shown["others"] == {"7": 3}
+
+
+@pytest.mark.slow
+def test_a_preview_measures_the_plan_and_its_proposals_on_rows_that_it_holds_out(
+    dpicl: Shell, tmp_path: Path, plan_file: Path
+) -> None:
+    toys = tmp_path / "toys.csv"
+    drawn = [(i, colour) for i in range(40) for colour in ("red", "blue")]
+    toys.write_text("person,text,label\n" + "".join(f"u{i},a {colour} toy {i},{colour}\n" for i, colour in drawn))
+    plan_file.write_text(plan_file.read_text().replace("vote: hard", "vote: hard, decide: argmax"))
+    preview = ("plan", "preview", plan_file, "--public-size", 60, "--rows", toys, "--unit-id", "person")
+    found = json.loads(dpicl.ok(*preview, "--json"))
+    planned, *changes = found["held_out"]
+    assert (planned["task"], planned["rows"], planned["exemplars"]) == ("colour", 16, 60)
+    assert [one["change"] for one in changes] == list(range(len(found["proposals"])))
+    assert len(changes) > 0
+    shown = " ".join(dpicl.ok(*preview).split())
+    assert shown.count("on 16 held-out rows, zero-shot") == 1 + len(changes)
+    assert "unknown without labelled rows" not in shown
+    assert "unknown without labelled rows" in " ".join(dpicl.ok(*preview[:5]).split())
 
 
 @pytest.mark.slow
@@ -396,7 +421,7 @@ def test_no_key_no_start(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", "short")
     assert "encryption key is" in dpicl.fails("keys", "create", "ana")
     monkeypatch.setenv("DPICL_LATENCY_GRAIN_MS", "many")
-    assert "latency_grain_ms" in dpicl.fails("budget")
+    assert "DPICL_LATENCY_GRAIN_MS" in dpicl.fails("budget")
 
 
 @pytest.mark.slow
@@ -426,7 +451,7 @@ def test_a_model_that_is_not_there_is_missed_before_ray_starts(
 def test_nothing_is_served_with_a_grain_of_zero(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPICL_LATENCY_GRAIN_MS", "0")
     message = dpicl.fails("serve", "--model", "m")
-    assert "latency_grain_ms" in message
+    assert "DPICL_LATENCY_GRAIN_MS" in message
     assert "DPICL_LATENCY_UNPADDED=true" in message
 
 

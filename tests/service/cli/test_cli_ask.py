@@ -204,3 +204,42 @@ def test_a_batch_keeps_columns_of_every_type(dpicl: Shell, tmp_path: Path) -> No
         "note": None,
     }
     assert dpicl.ok("batch", "toys.colour", questions, "--out", answers).endswith(f"1 answers in {answers}\n")
+
+
+def test_a_batch_keeps_what_it_can_of_columns_that_are_not_needed(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+    deep = "[" * 900 + "]" * 900
+    questions.write_bytes(
+        b'{"text": "a toy", "n": 1, "\\ud800": 2, "\xff": 3, "nested": {"\\ud800": 4}, "deep": %s}\n' % deep.encode()
+    )
+    _, _, said = dpicl(*batch)
+    assert "Not kept, since they cannot be read in each row: 'deep', 'nested'" in said
+    row = json.loads(answers.read_text())
+    kept = {"n": 1, "\\ud800": 2, "\\udcff": 3, "nested": None, "deep": None}
+    assert {name: row[name] for name in kept} == kept
+    assert dpicl.ok(*batch).endswith(f"1 answers in {answers}\n")
+
+
+def test_a_batch_asks_nothing_before_its_answers_can_be_written(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers" / "answers.jsonl"
+    questions.write_text('{"text": "a toy"}\n')
+    assert "answers.jsonl" in dpicl.fails("batch", "toys.colour", questions, "--out", answers)
+    answers.parent.mkdir()
+    assert "1 charged, 0 free" in dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+
+
+def test_a_batch_does_not_take_another_tasks_answers_for_its_own(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text('{"text": "a toy"}\n')
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+    dpicl.ok(*batch)
+    assert json.loads(answers.read_text())["task"] == "toys.colour@1"
+    dpicl.ok("batch", "toys.colour@1", questions, "--out", answers)
+    for other in ("toys.size@1", "toys.colours@1", "toys.colour@2"):
+        answers.write_text(answers.read_text().replace("toys.colour@1", other))
+        written, asked = answers.read_text(), "toys.colour@1" if other == "toys.colour@2" else "toys.colour"
+        said = dpicl.fails("batch", asked, questions, "--out", answers)
+        assert f"has answers of {other}: choose another --out" in said
+        assert answers.read_text() == written
+        answers.write_text(written.replace(other, "toys.colour@1"))

@@ -2,7 +2,9 @@
 
 import base64
 import os
+import resource
 import secrets
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +46,27 @@ def test_databases_backups_and_exports_are_the_owners(dpicl: Shell, own: Path) -
     dpicl.ok("audit", "export", own / "trail.jsonl")
     assert {"own.sqlite", "own.witness.sqlite", "backup.sqlite", "trail.jsonl"} <= {one.name for one in own.rglob("*")}
     assert open_to_others(own) == set()
+
+
+def test_an_export_over_another_file_is_the_owners_and_a_failed_one_leaves_it(dpicl: Shell, own: Path) -> None:
+    create(dpicl)
+    file = own / "trail.jsonl"
+    file.write_text("before")
+    file.chmod(0o644)
+    dpicl.ok("audit", "export", file)
+    assert open_to_others(own) == set()
+    whole = file.read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, before[1]))
+    try:
+        written = dpicl("audit", "export", file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert written[0] == 1
+    assert file.read_bytes() == whole
+    assert not [one for one in own.rglob("*") if one.suffix == ".new"]
 
 
 def test_a_database_without_a_command_and_the_files_beside_it_are_the_owners(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from exemplar_store import Exemplar, Slot
 from service.engines.errors import EngineUnavailableError, NotKeptError
 from service.engines.passing_on import PassesOn
+from service.engines.prompts import showing
 from service.engines.protocol import Engine
 from service.engines.task import Embedded, Output, Prompt, TaskSpec, ZeroShot
 from tests.service.engines.isolated import assert_isolated
@@ -34,6 +35,8 @@ TEXTS = replace(
     candidates=3,
     public_answers=("Wait a day.", "Ask the desk."),
 )
+PUBLIC = ({"text": "Sow peas in March.", "label": "Gardening"}, {"text": "The cup was drawn.", "label": "Sports"})
+SHOWN = replace(LABELS, public_exemplars=PUBLIC, prompt=showing(LABELS.prompt, PUBLIC))
 QUERY = {"text": "The striker scored twice in the final."}
 TICKETS = [
     ("The goalkeeper saved a late penalty.", "Sports"),
@@ -89,7 +92,7 @@ class EngineContract:
         with asyncio.Runner() as runner:
             yield Running(engine, runner.run)
 
-    @pytest.fixture(params=[LABELS, TEXTS], ids=["labels", "texts"])
+    @pytest.fixture(params=[LABELS, TEXTS, SHOWN], ids=["labels", "texts", "public exemplars"])
     def case(self, request: pytest.FixtureRequest) -> Case:
         return Case(request.param)
 

@@ -41,7 +41,6 @@ class TestWithNotice(TestMajority):
 class Deployed(EngineDeployment.func_or_class):
     def __init__(self, engine: MajorityEngine) -> None:
         self._engine = engine
-        self._language_model = False
 
     async def alive(self) -> None:
         """The embedder need not run."""

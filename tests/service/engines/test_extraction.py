@@ -128,6 +128,16 @@ def test_public_answers_are_candidates_behind_the_documents_own(engine, zero_sho
     assert texts == (*zero_shot.texts[: TASK.candidates - 2], "It is not on the bill.")
 
 
+def test_what_public_exemplars_teach_is_the_zero_shot_answer(engine, exemplars, zero_shot):
+    """The passages that resemble the question come next, and slots learn from private exemplars only."""
+    task = replace(TASK, public_exemplars=tuple(exemplar.fields for exemplar in exemplars))
+    shown = asyncio.run(engine.zero_shot(task, QUERY))
+    assert shown.texts[0] == "48.90" != zero_shot.texts[0]
+    assert shown.texts[1:] == zero_shot.texts[: TASK.candidates - 1]
+    slots = [tuple(exemplars[:4]), (), tuple(exemplars[3:])]
+    assert contributions(engine, slots, shown, task=task) == contributions(engine, slots, zero_shot)
+
+
 def test_an_empty_document_has_no_candidates_and_no_answers(engine, exemplars):
     empty = {"question": TOTAL, "document": " \n "}
     probed = asyncio.run(engine.zero_shot(TASK, empty))

@@ -6,8 +6,10 @@ import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import gguf
 import pytest
 import torch
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.model
 
 PACKAGED = model_folder._PACKAGED["smollm2"]
 WORDS = 2000
+READERS = gguf.GGUFReader, gguf.get_tensor_name_map
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,6 +83,20 @@ def test_it_is_unpacked_once(file: Path, folder: Path) -> None:
     assert (folder / "model.safetensors").stat() == before
     assert {folder.name, f"{folder.name}.lock"} <= {one.name for one in folder.parent.iterdir()}
     assert not list(folder.parent.glob("*.partial"))
+
+
+def test_its_fields_are_read_once(file: Path, tmp_path: Path) -> None:
+    """transformers itself reads them for the configuration, the tokenizer and the weights: half a minute of SmolLM2."""
+    read, built = [], GGUFReader._build_fields
+
+    def counted(reader: GGUFReader, *arguments: Any) -> int:
+        read.append(reader)
+        return built(reader, *arguments)
+
+    with mock.patch.object(GGUFReader, "_build_fields", counted):
+        model_folder._convert(file, tmp_path / "again", int8=False)
+    assert len(read) == 1
+    assert (gguf.GGUFReader, gguf.get_tensor_name_map) == READERS
 
 
 def test_integers_are_what_the_weights_are_rounded_to(folder: Path, exact: Path) -> None:

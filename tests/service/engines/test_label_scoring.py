@@ -39,22 +39,22 @@ def test_the_log_probabilities_may_be_as_low_as_they_like():
 
 def test_a_label_that_is_favoured_whatever_is_asked_is_favoured_no_longer():
     biased = np.array([0.6, 0.3, 0.1])
-    assert calibrated(biased, []) is biased
-    assert calibrated(biased, [biased]) == pytest.approx([1 / 3] * 3)
+    assert calibrated(biased) is biased
+    assert calibrated(biased, biased) == pytest.approx([1 / 3] * 3)
     both = [np.array([0.8, 0.1, 0.1]), np.array([0.2, 0.4, 0.4])]
     assert reference(both) == pytest.approx([0.4, 0.2, 0.2])
-    assert calibrated(biased, both) == pytest.approx(np.array([1.5, 1.5, 0.5]) / 3.5)
-    assert calibrated(biased, [reference(both)]) == pytest.approx(calibrated(biased, both))
-    assert calibrated(np.array([0.0, 1.0]), [np.array([0.0, 1.0])]) == pytest.approx([0, 1])  # nothing is divided by 0
+    assert reference(both, [0.75, 0.25]) == pytest.approx([0.8**0.75 * 0.2**0.25, *[0.1**0.75 * 0.4**0.25] * 2])
+    assert calibrated(biased, reference(both)) == pytest.approx(np.array([1.5, 1.5, 0.5]) / 3.5)
+    assert calibrated(np.array([0.0, 1.0]), np.array([0.0, 1.0])) == pytest.approx([0, 1])  # nothing is divided by 0
 
 
 def test_zero_shot_counts_a_quarter_beside_a_slot():
     even, sure = np.array([0.5, 0.5]), np.array([0.8, 0.2])
-    pooled = calibrated(sure, [even], np.array([0.16, 0.84]))
+    pooled = calibrated(sure, even, np.array([0.16, 0.84]))
     assert pooled[0] / pooled[1] == pytest.approx(4 * (0.16 / 0.84) ** 0.25)
-    assert calibrated(sure, [even], even) == pytest.approx(sure)
-    assert calibrated(sure, [], np.array([0.16, 0.84])) is sure
-    assert calibrated(sure, [even], np.array([0.0, 1.0])).min() > 0
+    assert calibrated(sure, even, even) == pytest.approx(sure)
+    assert calibrated(sure, None, np.array([0.16, 0.84])) is sure
+    assert calibrated(sure, even, np.array([0.0, 1.0])).min() > 0
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,24 @@ def test_zero_shot_reads_the_label_sentences(zero_shot):
     assert LABELS[zero_shot.probabilities.argmax()] == "Sports"
 
 
+def test_public_exemplars_are_a_slot_of_the_zero_shot_answer_and_their_scores_the_start_of_others(
+    engine, exemplars, zero_shot
+):
+    public = tuple(exemplar.fields for exemplar in exemplars[2:4])
+    task = replace(TASK, public_exemplars=(*public, {"text": "?", "label": "Poetry"}))
+    shown = asyncio.run(engine.zero_shot(task, QUERY))
+    alone = contributions(engine, [tuple(exemplars[2:4])], zero_shot, replace(TASK, ensemble=1))
+    assert shown.probabilities == pytest.approx(alone[0], abs=1e-12)
+    assert shown.probabilities != pytest.approx(zero_shot.probabilities, abs=1e-3)
+    slots = [tuple(exemplars[:2]), tuple(exemplars[4:])]
+    before = [np.log(output) for output in contributions(engine, slots, zero_shot)]
+    after = [np.log(output) for output in contributions(engine, slots, shown, task)]
+    moved = (np.log(shown.probabilities) - np.log(zero_shot.probabilities)) * PUBLIC_TEMPERATURE / TEMPERATURE
+    for old, new in zip(before, after, strict=True):
+        difference = new - old - moved
+        assert difference == pytest.approx(np.full(3, difference[0]), abs=1e-9)
+
+
 def softmax(s, temperature=TEMPERATURE):
     return np.exp(s / temperature) / np.exp(s / temperature).sum()
 

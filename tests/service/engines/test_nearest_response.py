@@ -80,6 +80,27 @@ def test_candidates_are_the_public_answers_the_nearest_first(engine, zero_shot):
     assert asyncio.run(engine.zero_shot(replace(TASK, public_answers=()), QUERY)).texts == ()
 
 
+def test_the_response_of_the_nearest_public_exemplar_is_the_zero_shot_answer(engine):
+    """The others are candidates, too, and a slot repeats private responses only."""
+    public = tuple({"text": text, "reply": reply} for text, reply in TICKETS[:2])
+    task = replace(TASK, public_exemplars=public)
+    texts = asyncio.run(engine.zero_shot(task, QUERY)).texts
+    assert texts[0] == TICKETS[0][1]
+    assert sorted(texts) == sorted([*HELP, *(reply for _, reply in TICKETS[:2])])
+    assert asyncio.run(engine.zero_shot(task, {"text": "When is my refund paid?"})).texts[0] == TICKETS[1][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "how"),
+    [(["password", "page"], HELP[1], "covers the released"), (["blue", "kettle"], "blue kettle", "as they are")],
+)
+def test_released_words_choose_a_candidate_or_stay_as_they_are(engine, zero_shot, words, text, how):
+    sentence = asyncio.run(engine.reconstruct(TASK, QUERY, words, False, zero_shot))
+    assert sentence.text == text
+    assert how in sentence.method
+    assert "no language model" in sentence.method
+
+
 def test_two_tasks_do_not_share_their_public_answers(engine, zero_shot):
     other = asyncio.run(engine.zero_shot(replace(TASK, public_answers=("The password is on the box.",)), QUERY))
     assert other.texts == ("The password is on the box.",)

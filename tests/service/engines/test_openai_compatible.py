@@ -22,6 +22,7 @@ from exemplar_store import Exemplar
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.factory import open_engine
+from service.engines.prompts import showing
 from service.engines.remote import chat_endpoint
 from service.engines.remote.completion import Unusable
 from service.engines.remote.engine import OpenAiCompatibleEngine
@@ -188,6 +189,30 @@ def test_a_slot_votes_for_the_label_that_the_model_writes() -> None:
     }
 
 
+def test_public_exemplars_are_sent_with_every_prompt_before_a_slots_own() -> None:
+    """Zero-shot sees them, each slot before its own, and who writes a sentence of released words."""
+    public = ({"text": "a lit lamp", "label": "RED"}, {"text": "a pool", "label": "blue"})
+    prompts = [replace(task.prompt, labels=task.labels, label_field="label") for task in (COLOURS, STORIES)]
+    colours, stories = (
+        replace(task, prompt=showing(prompt, public), public_exemplars=public)
+        for task, prompt in zip((COLOURS, STORIES), prompts, strict=True)
+    )
+
+    async def ask(engine: OpenAiCompatibleEngine, server: ChatServer) -> list[str]:
+        without = await engine.zero_shot(colours, QUERY)
+        await engine.contributions(colours, QUERY, [*SLOTS[:2], ()], without)
+        await engine.reconstruct(stories, QUERY, ["kite"], False, without)
+        return [asked.prompt for asked in server.asked]
+
+    asked, first = with_server(saying("red"), ask), "a lit lamp: red\n\na pool: blue\n\n"
+    named = "Which colour?\nAnswer with one of: red, blue, dark blue.\n\n"
+    own = [f"canary-exemplar-{n}-0: blue\n\ncanary-exemplar-{n}-1: blue\n\n" for n in range(2)]
+    assert asked[0] == f"{named}{first}{QUERY['text']}:"
+    assert sorted(asked[1:3]) == [f"{named}{first}{exemplars}{QUERY['text']}:" for exemplars in own]
+    said = f"a lit lamp: RED\n\na pool: blue\n\nWord suggestions: kite\n{QUERY['text']}:"
+    assert asked[3:] == [f"Tell a story.\n\n{said}"]
+
+
 def test_a_reply_that_means_no_label_abstains_and_is_not_asked_again() -> None:
     outputs, server = contributions(saying("I cannot tell"))
     assert outputs == [None] * 6
@@ -343,6 +368,7 @@ GARBAGE = {
     "cut at once": always(b"Connection: close"),
     **{str(status): always(response(status, "canary-body")) for status in (408, 409, 429, 500, 529)},
     "429 in a 200": always(body({"error": {"code": 429, "message": "canary-body"}})),
+    "503 in a 200, as text": always(body({"error": {"code": "503", "message": "canary-body"}})),
 }
 
 
@@ -360,6 +386,10 @@ UNUSABLE = {
     "no message": (always(body({"choices": [{"text": "canary-body"}]})), Unusable.NO_COMPLETION),
     "content of another kind": (message(content={"text": "red"}), Unusable.NO_COMPLETION),
     "a part without its text": (message(content=[{"type": "text"}]), Unusable.NO_COMPLETION),
+    "a stream": (
+        always(response(200, 'data: {"choices": ["canary-body"]}\n\ndata: [DONE]\n\n')),
+        Unusable.NO_COMPLETION,
+    ),
     "empty choices": (always(body({"choices": []})), Unusable.NO_CHOICES),
     "no content": (completed(None), Unusable.EMPTY),
     "blank": (saying(" \n"), Unusable.EMPTY),

@@ -54,6 +54,9 @@ LENGTH = [
     (400, [{"error": {"code": 400, "message": "The input token count (5000) exceeds the maximum number of tokens "
             "allowed (2048).", "status": "INVALID_ARGUMENT"}}]),
     (400, openai("prompt is too long: 210000 tokens > 200000 maximum")),
+    (400, openai("Range of input length should be [1, 30720]", code="invalid_parameter_error")),
+    (400, {"message": "Malformed input request: expected maxLength: 2048, actual: 9000, please reformat your input"}),
+    (400, {"error": {"message": "Input token length too long"}}),
     (413, "Request Entity Too Large"),
 ]  # fmt: skip
 MODEL = [
@@ -66,6 +69,9 @@ MODEL = [
                  param="None", code="400")),
     (400, openai("m is not a valid model ID", code=400)),
     (400, openai('"m" does not support chat')),
+    (400, openai("The model `m` has been decommissioned and is no longer supported.", code="model_decommissioned")),
+    (400, openai("Model Not Exist")),
+    (404, "404 page not found"),
 ]  # fmt: skip
 PARAMETER = [
     (400, "max_tokens", openai("Unsupported parameter: 'max_tokens' is not supported with this model. Use "
@@ -97,18 +103,47 @@ PARAMETER = [
     (400, "seed", [{"error": {"code": 400, "message": 'Invalid JSON payload received. Unknown name "seed": Cannot find '
                               "field.", "status": "INVALID_ARGUMENT"}}]),
     (400, "", openai("Unknown parameter: 'prompt_cache'.", code="unknown_parameter")),
+    (400, "", openai("API version not supported")),
+    (400, "max_tokens", openai("`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` "
+                               "is less than the `context_window` for this model")),
+    (400, "user", openai("Invalid 'user': string too long. Expected a string with maximum length 64.", param="user",
+                         code="string_above_max_length")),
+    (400, "response_format", {"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse "
+                                        "grammar", "type": "invalid_request_error"}}),
+    (500, "response_format", {"error": {"code": 500, "message": "failed to parse grammar", "type": "server_error"}}),
+    (400, "response_format", vllm("xgrammar does not support the JSON schema feature minLength")),
+    (404, "response_format", openai("No endpoints found that can handle the requested parameters: response_format",
+                                    code=404)),
 ]  # fmt: skip
 CONTENT = [
     (400, {"error": {"message": "The response was filtered due to the prompt triggering Azure OpenAI's content "
                      "management policy.", "param": "prompt", "code": "content_filter", "status": 400}}),
     (400, openai("litellm.ContentPolicyViolationError: ...", code="400")),
+    (400, openai("Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+                 code="invalid_prompt")),
+    (400, openai("Content Exists Risk", code="invalid_request_error")),
+    (400, openai("Input data may contain inappropriate content.", code="data_inspection_failed")),
+    (403, {"error": {"message": "m requires moderation. Your input was flagged", "code": 403}}),
 ]  # fmt: skip
-UNKNOWN = [(400, ""), (400, "Bad Request"), (422, {"detail": f"no: {CANARY}"}), (400, {"error": None}), (404, "")]
+ACCOUNT = [
+    (429, openai("You exceeded your current quota, please check your plan and billing details.",
+                 type="insufficient_quota", code="insufficient_quota")),
+    (400, [{"error": {"code": 400, "message": "API key not valid. Please pass a valid API key.",
+                      "status": "INVALID_ARGUMENT"}}]),
+    (400, openai("Your credit balance is too low to access the API.")),
+    (400, {"error": {"message": "User location is not supported for the API use.", "status": "FAILED_PRECONDITION"}}),
+]  # fmt: skip
+UNKNOWN = [
+    (400, ""), (400, "Bad Request"), (422, {"detail": f"no: {CANARY}"}), (400, {"error": None}), (404, ""),
+    (429, openai("Rate limit reached for m on requests per min", code="rate_limit_exceeded")),
+    (500, "<html>Internal Server Error: unexpected value</html>"), (500, openai("model runner has stopped: seed 7")),
+]  # fmt: skip
 CASES = [
     *((status, body, Refusal(Reason.LENGTH)) for status, body in LENGTH),
     *((status, body, Refusal(Reason.MODEL)) for status, body in MODEL),
     *((status, body, Refusal(Reason.PARAMETER, name)) for status, name, body in PARAMETER),
     *((status, body, Refusal(Reason.CONTENT)) for status, body in CONTENT),
+    *((status, body, Refusal(Reason.ACCOUNT)) for status, body in ACCOUNT),
     *((status, body, None) for status, body in UNKNOWN),
 ]
 
@@ -151,6 +186,8 @@ TASK = TaskSpec("shop.team@1", ("Billing", "Delivery"), Prompt("", "{text}: {lab
         (200, {"error": PARAMETER[1][2]["error"] | {"code": 400}}, UnusableReplyError, "temperature"),
         (400, "You sent PROMPT", UnanswerableQueryError, "for a reason that it does not give"),
         (503, "busy", EngineUnavailableError, "status 503"),
+        (400, openai("API version not supported"), UnusableReplyError, "an operator must correct extra_body, base_url"),
+        (*ACCOUNT[0], UnusableReplyError, "an operator must check DPICL_REMOTE_API_KEY, and the account"),
     ],
 )
 async def test_who_can_change_it_is_named_and_nothing_is_quoted(status, body, kind, says, caplog, capfd) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import random
 import re
+import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,9 +33,10 @@ from service.engines.configs import VllmConfig
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from service.engines.factory import open_engine
 from service.engines.lock_step import UnansweredError
-from service.engines.prompts import rendered, with_keywords
+from service.engines.prompts import rendered, showing, with_keywords
 from service.engines.task import Prompt, TaskSpec, Writing, ZeroShot
-from service.engines.vllm.label_scoring import calibrated
+from service.engines.vllm.balanced_reference import public_slots
+from service.engines.vllm.label_scoring import calibrated, reference
 from tests.service.answering.test_measured_grains import padded
 from tests.service.conftest import PLAN, TEXT_PLAN, nearly_noiseless
 from tests.service.shell import Shell
@@ -129,13 +132,30 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     assert not alive
 
 
-def reference(folder: Path, text: str, labels: tuple[str, ...]) -> np.ndarray:
+def right_scores(folder: Path, text: str, labels: tuple[str, ...]) -> np.ndarray:
     """The first token's probabilities over labels that differ in it."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     first = [tokenizer.encode(label, add_special_tokens=False)[0] for label in labels]
     with torch.no_grad():
         logits = model(torch.tensor([tokenizer.encode(text)])).logits[0, -1].double()
     return torch.softmax(logits[first], 0).numpy()
+
+
+def test_a_models_class_is_looked_at_in_the_engines_own_process(running, tmp_path, monkeypatch):
+    from vllm import ModelRegistry  # not before the engine has set the environment that vLLM reads then
+
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))  # what an earlier start of vLLM found out is kept there
+    with mock.patch("vllm.model_executor.models.registry._run_in_subprocess", side_effect=AssertionError):
+        for architecture in json.loads((running.folder / "config.json").read_text())["architectures"]:
+            assert ModelRegistry.models[architecture].inspect_model_cls().is_text_generation_model
+
+
+@pytest.mark.parametrize("described", ["{", "[]", '{"architectures": ["NoSuchModel"]}'])
+def test_a_model_that_cannot_be_looked_at_is_named(running, tmp_path, described):
+    shutil.copytree(running.folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "config.json").write_text(described)
+    with pytest.raises(EngineUnavailableError, match=f"cannot start with the model {tmp_path}"):
+        Running(tmp_path)
 
 
 def test_labels_are_scored_as_transformers_scores_them(running):
@@ -146,12 +166,43 @@ def test_labels_are_scored_as_transformers_scores_them(running):
         for some in ([], *SLOTS[:3])
     ]
     spaced = tuple(f" {label}" for label in LABELS)
-    expected = [reference(running.folder, text, spaced) for text in texts]
+    expected = [right_scores(running.folder, text, spaced) for text in texts]
     zero_shot = running.zero_shot(CLASSIFY)
     assert zero_shot.probabilities == pytest.approx(expected[0], abs=1e-4)
     for output, right in zip(running.ask(CLASSIFY, SLOTS[:3]), expected[1:], strict=True):
         assert output == pytest.approx(right, abs=1e-4)
     assert max(np.abs(one - expected[0]).max() for one in expected[1:]) > 0.01  # the model does read exemplars
+
+
+PUBLIC = ({"text": "The basil wilts.", "team": "Greenhouse"}, {"text": "The lock jams.", "team": "keys"})
+SHOWN = replace(
+    CLASSIFY,
+    public_exemplars=PUBLIC,
+    prompt=showing(replace(PROMPT, labels=LABELS, label_field="team"), PUBLIC),
+)
+
+
+def test_public_exemplars_are_shown_to_zero_shot_and_before_a_slots_own(running):
+    public = (
+        "Which team answers?\n\nTicket: The basil wilts.\nTeam: Greenhouse\n\nTicket: The lock jams.\nTeam: Keys\n\n"
+    )
+    spaced, own = tuple(f" {label}" for label in LABELS), SLOTS[0]
+    shown = "".join(f"Ticket: {e.fields['text']}\nTeam: {e.fields['team']}\n\n" for e in own)
+    asked = f"Ticket: {QUERY['text']}\nTeam:"
+    expected = [right_scores(running.folder, f"{public}{some}{asked}", spaced) for some in ("", shown)]
+    assert running.zero_shot(SHOWN).probabilities == pytest.approx(expected[0], abs=1e-4)
+    assert running.ask(SHOWN, [own])[0] == pytest.approx(expected[1], abs=1e-4)
+    assert np.abs(running.zero_shot(CLASSIFY).probabilities - expected[0]).max() > 0.01
+
+
+def test_public_exemplars_that_leave_no_room_for_a_question_are_named(running):
+    """A question that is too long is the caller's; one that would fit without them is the admin's."""
+    many = tuple({"text": f"lamp {n} " * 12, "team": "Keys"} for n in range(20))
+    task = replace(CLASSIFY, public_exemplars=many, prompt=showing(PROMPT, many))
+    with pytest.raises(UnanswerableQueryError, match="leave out public_exemplars"):
+        running.zero_shot(task)
+    with pytest.raises(UnanswerableQueryError, match="ask with a shorter text"):
+        running.zero_shot(SHOWN, {"text": "parcel " * 600})
 
 
 def test_labels_of_many_tokens_that_begin_alike(running):
@@ -191,14 +242,71 @@ def test_each_slot_is_calibrated_by_its_own_scores_on_public_queries(running):
     plain = [running.ask(CLASSIFY, SLOTS[:3], query) for query in (QUERY, *CALIBRATION)]
     zero = [running.zero_shot(CLASSIFY, query).probabilities for query in (QUERY, *CALIBRATION)]
     task = replace(CLASSIFY, calibration=CALIBRATION)
-    public = calibrated(zero[0], zero[1:])
+    public = calibrated(zero[0], reference(zero[1:]))
     zero_shot = running.zero_shot(task)
     assert zero_shot.probabilities == pytest.approx(public, abs=1e-6)
     for number, output in enumerate(running.ask(task, SLOTS[:3])):
         scores = [one[number] for one in plain]
-        assert output == pytest.approx(calibrated(scores[0], scores[1:], public), abs=1e-6)
+        assert output == pytest.approx(calibrated(scores[0], reference(scores[1:]), public), abs=1e-6)
     alone = [running.ask(task, [one])[0] for one in SLOTS[:3]]
     assert all(np.array_equal(*pair) for pair in zip(alone, running.ask(task, SLOTS[:3]), strict=True))
+
+
+BALANCED = replace(CLASSIFY, calibration=CALIBRATION, own_reference=0.0, shots=3)
+
+
+@pytest.mark.parametrize("own", [0.0, 0.25])
+def test_slots_are_calibrated_by_public_exemplars(running, own):
+    """What is common to all slots comes from public texts alone, and is asked for once; a slot asks one prompt."""
+    task = replace(BALANCED, own_reference=own)
+    beside = [running.ask(CLASSIFY, [one.slot], one.query)[0] for one in public_slots(task)]
+    zero_shot = running.zero_shot(task)
+    assert zero_shot.context.scores == pytest.approx(reference(beside), abs=1e-6)
+    shown = [one.label for one in public_slots(task)]
+    assert zero_shot.repeats == np.mean([int(one.argmax()) == label for one, label in zip(beside, shown, strict=True)])
+    with running.watched() as prompts:
+        outputs = running.ask(task, SLOTS[:3])
+    assert len(prompts) == 1 + 3 * (1 + len(CALIBRATION) * (own > 0))
+    scores = [running.ask(CLASSIFY, SLOTS[:3], query) for query in (QUERY, *CALIBRATION)]
+    for number, output in enumerate(outputs):
+        favoured = reference([reference(beside), reference([said[number] for said in scores[1:]])], [1 - own, own])
+        expected = calibrated(scores[0][number], favoured, zero_shot.probabilities)
+        assert output == pytest.approx(expected, abs=1e-6)
+        assert np.array_equal(output, running.ask(task, [SLOTS[number]])[0])
+
+
+def test_slots_need_the_reference_that_zero_shot_made(running):
+    with pytest.raises(TypeError, match="reference"):
+        running.run(running.engine.contributions(BALANCED, QUERY, SLOTS[:2], ZeroShot()))
+    quoting = replace(BALANCED, quotes=True)
+    assert running.zero_shot(quoting).context is None
+
+
+def test_a_question_that_gives_up_ends_its_prompts_and_leaves_their_scores_to_the_next(running):
+    task, engine = replace(BALANCED, shots=2), running.engine
+
+    def scored() -> int:
+        return sum(map(len, engine._beside_public.values()))
+
+    async def ask():
+        gives_up = asyncio.create_task(engine.zero_shot(task, QUERY))
+        while not scored():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        gives_up.cancel()
+        await asyncio.wait([gives_up])
+        before = scored()
+        await asyncio.sleep(0.3)  # far longer than a prompt takes
+        assert scored() == before
+        return await engine.zero_shot(task, QUERY)
+
+    with running.watched() as prompts:
+        zero_shot = running.run(ask())
+    assert not engine._beside_public
+    beside = [running.ask(CLASSIFY, [one.slot], one.query)[0] for one in public_slots(task)]
+    assert zero_shot.context.scores == pytest.approx(reference(beside), abs=1e-6)
+    tokenizer = AutoTokenizer.from_pretrained(running.folder)
+    ended = Counter(tokenizer.decode(result.prompt_token_ids) for _, result in prompts if result.finished)
+    assert sum(count for text, count in ended.items() if text.count("Ticket:") > 1) == len(beside)  # each ended once
 
 
 def test_texts_are_continued_as_transformers_continues_them(running):
@@ -226,7 +334,7 @@ def test_a_sentence_is_made_of_released_words(running):
 
 
 def test_no_slot_changes_another(running):
-    for task in (CLASSIFY, GENERATE):
+    for task in (CLASSIFY, BALANCED, GENERATE, SHOWN):
         before = running.ask(task, SLOTS)
         changed = running.ask(task, [*SLOTS[:3], slot(50, 7), *SLOTS[4:]])
         removed = running.ask(task, [*SLOTS[:3], *SLOTS[4:]])
@@ -499,6 +607,10 @@ def test_no_prompt_without_exemplars_shares_a_cache_with_slots(running, monkeypa
     assert salts(running, engine.reconstruct(GENERATE, QUERY, ["lamp"], False, zero_shot)) == (public, set())
     for task in (CLASSIFY, calibrating, GENERATE):
         assert salts(running, engine.contributions(task, QUERY, SLOTS[:3], ZeroShot())) == (set(), private)
+    task = replace(BALANCED, shots=4)  # its reference shows public texts as exemplars, and those alone
+    assert set.union(*salts(running, engine.zero_shot(task, QUERY))) == public
+    context = running.zero_shot(task).context
+    assert salts(running, engine.contributions(task, QUERY, SLOTS[:3], ZeroShot(context=context))) == (set(), private)
     elsewhere = replace(WRITTEN, knowledge_base="another")
     others = salts(running, engine.write(elsewhere, QUERY, SLOTS[:3], ZeroShot()))
     assert not set.union(*others) & (public | private)

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from service.gateway.mcp import INSTRUCTIONS
 from service.operations.services import Services
+from service.problem_kinds import ProblemKind
 from tests.processes import listening
 from tests.service.gateway.api.test_api import Api
 
@@ -84,6 +85,55 @@ async def test_a_refusal_names_what_must_not_be_repeated(api: Api, url: str) -> 
     async with connected(url, api.tokens["admin"]) as client:
         assert "Do not call again" in await refused(client, "ask", task="toys.colour", query="a toy")
         assert (await call(client, "tasks"))["tasks"]
+
+
+@pytest.mark.parametrize(
+    "query", ['"a \\ud83d b"', '{"text": "a \\uDC00"}', '{"te\\ud800xt": "a"}', '"\\ud83d \\ude00"']
+)
+def test_half_a_surrogate_pair_is_refused_by_its_name(api: Api, url: str, query: str) -> None:
+    def ask(written: str) -> httpx2.Response:
+        call = {"name": "ask", "arguments": {"task": "toys.colour", "query": "QUERY"}}
+        message = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call})
+        headers = {"authorization": f"Bearer {api.tokens['analyst']}", "content-type": "application/json"}
+        sent = message.replace('"QUERY"', written)
+        return httpx2.post(f"{url}/mcp", content=sent, headers=headers | {"accept": "application/json"})
+
+    refused = ask(query)
+    assert (refused.status_code, refused.json()["id"]) == (400, 7)
+    assert "half a surrogate pair" in refused.json()["error"]["message"]
+    assert api.left() == 20
+    assert ask('"a whole one: \\ud83d\\ude00, and \\\\ud83d written out"').json()["result"]["isError"] is False
+    assert api.left() == 19
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ('{"jsonrpc": "2.0", "id": 7, "method": "ping", "method": "tools/list"}', "an object gives 'method' twice"),
+        ('{"jsonrpc": "2.0", "id": NaN, "method": "ping"}', "NaN is not a number"),
+        ('{"jsonrpc": "2.0", "id": 7,', "at character 28"),
+        ('{"jsonrpc": "2.0", "id": 7, "method": "\xff"}', "it is not UTF-8"),
+        ("[" * 2000, "it has too many levels"),
+    ],
+)
+def test_json_that_others_read_in_another_way_is_refused(api: Api, url: str, message: str, says: str) -> None:
+    headers = {"authorization": f"Bearer {api.tokens['analyst']}", "content-type": "application/json"}
+    sent = message.encode("latin-1")
+    refused = httpx2.post(f"{url}/mcp", content=sent, headers=headers | {"accept": "application/json"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == -32700
+    assert says in refused.json()["error"]["message"]
+
+
+async def test_a_retired_plan_is_gone(api: Api, url: str) -> None:
+    api.services.records.ledger.budgets.retire("toys", 1, by="test")
+    async with connected(url, api.tokens["analyst"]) as client:
+        for task in ("toys.colour", "toys.colour@1"):
+            said = await refused(client, "ask", task=task, query="a toy")
+            assert ProblemKind.PLAN_RETIRED.title in said
+            assert "plan 1 of 'toys' is retired" in said
+            assert "report it to the user" in said
+        assert (await call(client, "tasks"))["tasks"] == []
 
 
 async def test_a_key_is_limited_as_over_rest(api: Api, url: str) -> None:

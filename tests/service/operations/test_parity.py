@@ -48,6 +48,7 @@ _OTHER_ROWS = No("`exemplars.ingest` takes its rows")
 _SHOWS = No("it is drawn")
 _TEXT = No("it takes a plan that is written")
 _AS_PLANS, _AS_TRIALS = No("`plans.sign` signs it"), No("`trials.try_` tries it")
+_AS_MEASURING = No("`measuring.measure` measures it")
 _AS_BUDGETS = No("`budgets.read` has the figures")
 
 CAPABILITIES = {
@@ -90,6 +91,8 @@ CAPABILITIES = {
     "overview.first_steps": Faces(_LEADS, _LEADS, "GET /"),
     "overview.read": Faces(_AS_BUDGETS, _AS_BUDGETS, "GET /"),
     "overview.read_one": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}"),
+    "measuring.measure": Faces(f"POST {_PLANS}/measure", "plan preview", f"POST {_HOME}/plan/measure"),
+    "plan_drafts.measure": Faces(_AS_MEASURING, _AS_MEASURING, f"POST {_HOME}/plan/measure"),
     "plan_drafts.open_": Faces(_TEXT, _TEXT, f"POST {_HOME}/plan"),
     "plan_drafts.price": Faces(_TEXT, _TEXT, f"POST {_HOME}/plan"),
     "plan_drafts.sign": Faces(_AS_PLANS, _AS_PLANS, f"POST {_HOME}/plan/sign"),

@@ -119,6 +119,10 @@ def test_latency_is_estimated_from_a_comparable_task_that_was_measured(records: 
     assert larger is not None
     assert (larger.typical_s, larger.largest_s) == pytest.approx((9.5 * times, 12 * times))
     assert larger.grain_s == smallest_grain_s(12 * times)
+    repeats = replace(measured, repeats=0.8)
+    assert previewed(SMALL, repeats)[0].repeats == 0.8
+    assert previewed(SMALL.replace("shots: 2", "shots: 3"), repeats)[0].repeats is None  # it was shown fewer
+    assert previewed(SMALL.replace("    shots:", "    own_reference: 0\n    shots:"), repeats)[0] is None
     for other in (
         replace(measured, typical_s=0.0),  # it asked no language model here
         replace(measured, problem="it could not be measured"),

@@ -19,6 +19,8 @@ NEVER_THERE = {
     "UnsuitableDatabaseError",
     # The engine's caller turns it into another error.
     "UnanswerableQueryError",
+    # A measurement on labelled rows states it beside its figures.
+    "UnmeasurableError",
     # It is raised only while the largest slots are measured.
     "UnansweredError",
 }

@@ -1,11 +1,18 @@
 """Plans that are retired: their tasks answer no more on any door, and their budget stays taken."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Barrier
 
 import pytest
 
+from accounting.ledger import trail
+from accounting.ledger.budgets import retire
 from accounting.ledger.errors import PlanRetiredError
-from accounting.plans.plan import load_plan
+from accounting.ledger.events import PlanRetired
+from accounting.plans.plan import CalibratedPlan, load_plan
 from service.answering.plans.signing import prepare, sign
 from service.operations import plans, tasks
 from service.operations.command import Confirmation, UnconfirmedError
@@ -14,7 +21,7 @@ from service.operations.services import Services
 from service.records.records import Records
 from service.records.replaying import replay
 from tests.accounting.books import wrong
-from tests.service.conftest import PLAN, client_of
+from tests.service.conftest import PLAN, client_of, development, make_records
 from tests.service.gateway.dashboard.dashboard_browser import signed_in, words
 from tests.service.shell import Shell
 
@@ -24,6 +31,7 @@ SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "5.0e-5")
 
 
 def by_command_line(services: Services, dpicl: Shell) -> None:
+    assert dpicl("plan", "retire", "toys", 10**20, "--yes")[0] == 2
     assert dpicl("plan", "retire", "toys", 1)[0] == 1  # the confirmation is refused
     assert services.records.ledger.budgets.retired("toys") == {}
     assert "Retired plan 1 of toys" in dpicl.ok("plan", "retire", "toys", 1, "--yes")
@@ -33,6 +41,7 @@ def by_command_line(services: Services, dpicl: Shell) -> None:
 def by_rest(services: Services, _dpicl: Shell) -> None:
     admin = client_of(services, "admin", "chief of REST")
     assert admin.post("/v1/knowledge-bases/toys/plans/9/retire").status_code == 404
+    assert admin.post(f"/v1/knowledge-bases/toys/cohorts/{10**20}/close").status_code == 422
     assert admin.post("/v1/knowledge-bases/toys/plans/1/retire").json()["retired_at"]
     assert admin.post("/v1/knowledge-bases/toys/plans/1/retire").status_code == 410
     assert admin.get("/v1/knowledge-bases/toys/plans").json()["data"][0]["retired_at"]
@@ -99,6 +108,54 @@ def test_a_name_is_free_for_another_plan(records: Records) -> None:
     assert sign(records, prepare(records, load_plan(again)), "test").version == 3
     assert [task.name for task in tasks.list_(ROOT, records)] == ["toys.colour"]
     assert budgets.task("toys.colour").version == 3
+
+
+@pytest.fixture
+def on_any_database(database_url: str, tmp_path: Path, calibrated: CalibratedPlan) -> Records:
+    records = make_records(tmp_path, settings=development(tmp_path, database_url=database_url, witness_url="none"))
+    sign(records, calibrated, "test")
+    return records
+
+
+def test_a_charge_waits_for_a_retirement_that_began_and_is_refused(on_any_database: Records) -> None:
+    records = on_any_database
+    task = records.ledger.budgets.task("toys.colour")
+    with ThreadPoolExecutor(1) as other:
+        with records.database.begin() as connection:
+            retire(connection, "toys", 1, datetime.now(UTC))
+            trail.append(connection, datetime.now(UTC), PlanRetired(knowledge_base="toys", version=1, by="test"))
+            charging = other.submit(records.ledger.charge, task, b"1", key_id="k")
+            assert wait([charging], 0.3).not_done
+        with pytest.raises(PlanRetiredError):
+            charging.result(30)
+    assert wrong(records.database) == []
+
+
+def test_a_retirement_among_charges_divides_them(on_any_database: Records) -> None:
+    """The trail, which is in the order of the transactions, has no charge behind it; replay would find one."""
+    records, ready = on_any_database, Barrier(5)
+    key = records.keys.create("ana", "analyst")[0].id
+    task = records.ledger.budgets.task("toys.colour")
+
+    def charge(number: int) -> list[str]:
+        ready.wait()
+        made = []
+        for turn in range(4):
+            try:
+                records.ledger.charge(task, b"%d %d" % (number, turn), key_id=key)
+            except PlanRetiredError:
+                return [*made, "retired"]
+            made.append("charged")
+        return made
+
+    with ThreadPoolExecutor(4) as threads:
+        charging = [threads.submit(charge, number) for number in range(4)]
+        ready.wait()
+        records.ledger.budgets.retire("toys", 1, by="test")
+        done = [one for thread in charging for one in thread.result(60)]
+    kinds = [event.kind for event in records.audit.events(limit=100)]
+    assert kinds.count("charge") == done.count("charged") == kinds[: kinds.index("plan.retired")].count("charge")
+    assert replay(records, recompute=False).problems == []
 
 
 def test_no_charge_follows_a_retirement(records: Records) -> None:

@@ -24,6 +24,7 @@ from service.records.database import (
 from service.records.witness import check_witness, open_witness
 from service.settings import Settings
 from tests.processes import FRESH
+from tests.service.shell import Shell
 
 
 def setting(engine: sa.Engine, name: str) -> object:
@@ -125,6 +126,7 @@ def test_postgresql_has_the_installed_driver_and_needs_a_witness_however_it_is_w
             "db",
             {"host": "one,two", "port": "1,2", "target_session_attrs": "read-write"},
         ),
+        ("postgresql://u@%2Fvar%2Frun/db", "postgresql+psycopg", "db", {}),
         ("postgresql://?service=dp", "postgresql+psycopg", None, {"service": "dp"}),
         ("sqlite:///dp.sqlite\n", "sqlite", "dp.sqlite", {}),
         ("sqlite+aiosqlite:////var/dp.sqlite", "sqlite", "/var/dp.sqlite", {}),
@@ -144,6 +146,9 @@ def test_a_url_is_read_as_people_write_it(url, driver, database, query):
         ("sqlite:///file:dp.sqlite?mode=ro&uri=true", "path of a file"),
         ("postgresql://u:secret@h", "names no database"),
         ("postgresql://u:secret@h/", "names no database"),
+        ("postgresql://u:secret@h:0/db", "port 0"),
+        ("postgresql://u:secret@h:99999/db", "port 99999"),
+        ("sqlite:////var/a%00b", "%00"),
         ("mysql://u:secret@h/db", "'mysql' is not supported"),
         ("'postgresql://u:secret@h/db'", "quot"),
         ("host=h dbname=db password=secret", "is not a URL"),
@@ -190,6 +195,28 @@ def test_a_database_that_cannot_hold_every_text_is_refused(encoded):
         open_database(encoded("LATIN1")).connect()
 
 
+@pytest.mark.parametrize("style", ["SQL, DMY", "German"])
+def test_times_are_read_whatever_the_environments_and_the_servers_style_of_dates(style: str, database_url, engine):
+    if engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has no styles of dates")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {engine.url.database} SET datestyle = '{style}'")
+    os.environ["PGDATESTYLE"] = style
+    again = open_database(database_url)
+    with again.connect() as connection:
+        assert connection.exec_driver_sql("SELECT TIMESTAMPTZ '2026-12-01 00:00Z'").scalar_one().year == 2026
+    again.dispose()
+
+
+def test_what_the_environment_adds_to_a_url_is_named_or_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PGSSLMODE", "require")
+    assert advice_on(ConnectionError("no answer")).endswith("? PGSSLMODE in the environment counts, too")
+    assert "createdb" in advice_on(ConnectionError('FATAL:  database "dpicl" does not exist'))
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    with pytest.raises(ValueError, match="PGHOSTADDR would lead away from the host"):
+        open_database("postgresql://u@localhost/x")
+
+
 def test_a_database_that_takes_no_changes_is_named_with_what_to_do(engine):
     if engine.dialect.name != "postgresql":
         pytest.skip("a file that cannot be written is another error")
@@ -229,8 +256,31 @@ def test_a_file_that_is_not_there_is_not_made_by_looking(tmp_path):
     with pytest.raises(MissingDatabaseError, match="dpicl kb create"):
         require_there(f"sqlite:///{tmp_path / 'mistyped.sqlite'}")
     assert list(tmp_path.iterdir()) == []
-    for url in ("sqlite://", "postgresql://u@localhost/x"):
-        require_there(url)
+    with pytest.raises(MissingDatabaseError, match="is a folder"):
+        require_there(f"sqlite:///{tmp_path}")
+    require_there("postgresql://u@localhost/x")
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_not_kept(url: str, dpicl: Shell):
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", url)
+    for command in (("kb", "list"), ("keys", "create", "ana"), ("migrate",), ("migrate", "--check"), ("serve",)):
+        assert "in memory" in dpicl.fails(*command)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"file cannot be made \(File exists\)"):
+        open_database(f"sqlite:///{tmp_path}/file/dp.sqlite")
+
+
+@pytest.mark.parametrize("way", ["link", "./dp.sqlite"])
+def test_a_witness_in_the_ledgers_own_file_is_refused_however_it_is_named(way: str, tmp_path, dpicl: Shell):
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/dp.sqlite")
+    dpicl.monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path}/{way}")
+    if way == "link":
+        (tmp_path / way).symlink_to(tmp_path / "dp.sqlite")
+    assert "the witness needs its own database" in dpicl.fails("keys", "create", "ana")
 
 
 def test_memory_is_one_database_for_all_threads():

@@ -5,8 +5,10 @@ import base64
 import inspect
 import json
 import re
+import resource
 import secrets
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from fastapi.testclient import TestClient
 
 from accounting.ledger import restoring
 from accounting.ledger.charges import AnswersExhaustedError
+from accounting.ledger.errors import PlanRetiredError
 from accounting.ledger.events import KINDS
 from accounting.ledger.trail import every
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
@@ -166,19 +169,19 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(opened, database
     close(records)
 
 
-@pytest.mark.parametrize("signed", ["before", "after"])
-def test_a_one_time_release_is_not_made_again(opened, database: Database, dpicl, signed: str) -> None:
+@pytest.mark.parametrize(("signed", "mechanism"), [("before", "prototypes"), ("after", "softmax_regression")])
+def test_a_one_time_release_is_not_made_again(opened, database: Database, dpicl, signed: str, mechanism: str) -> None:
     """The restored ledger has its charge, and no release, whether or not the backup knows its plan."""
-    once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
+    once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: {mechanism}}}"
     calibrated = calibrate_plan(load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "9.0e-5")), 60)
     if signed == "before":
         promise(opened.records, calibrated, "test")
     opened.records.witness.catch_up()
     database.save(dpicl)
     if signed == "after":
-        sign(opened.records, calibrated, "test")
-    made = release(opened.records, "toys.for-ever")
-    assert made.answer["made_once"] == "prototypes"
+        sign(opened.records, calibrated, "test", embed=EMBEDDER.embed)
+    made = release(opened.records, "toys.for-ever", EMBEDDER.embed)
+    assert made.answer["made_once"] == mechanism
     opened.records.witness.catch_up()
     close(opened.records)
     database.restore()
@@ -186,11 +189,63 @@ def test_a_one_time_release_is_not_made_again(opened, database: Database, dpicl,
     dpicl.ok("ledger", "acknowledge", "--yes")
     records = open_records(database.settings())
     with pytest.raises(NotMadeError):
-        release(records, "toys.for-ever")
+        release(records, "toys.for-ever", EMBEDDER.embed)
     with pytest.raises(NotMadeError):
         asyncio.run(
             open_services(records, MajorityEngine(), EMBEDDER).answering.answer("toys.for-ever", "q", key_id="k")
         )
+    assert replay(records, recompute=False).problems == []
+    close(records)
+
+
+@pytest.mark.parametrize("signed", ["before", "after"])
+def test_a_retired_plan_is_retired_again(opened: Services, database: Database, dpicl: Shell, signed: str) -> None:
+    """Whether or not the backup knows the plan; a task of another plan answers as before."""
+    small = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "5.0e-5").replace("colour:", "other:")
+    other, budgets = calibrate_plan(load_plan(small), 60), opened.records.ledger.budgets
+    if signed == "before":
+        promise(opened.records, other, "test")
+    ask(opened, "one")
+    opened.records.witness.catch_up()
+    database.save(dpicl)
+    if signed == "after":
+        promise(opened.records, other, "test")
+    budgets.retire("toys", 2, by="root")
+    opened.records.witness.catch_up()
+    close(opened.records)
+    database.restore()
+
+    assert "plan 2 of toys was retired: will be retired again" in dpicl("ledger", "status")[1]
+    dpicl.ok("ledger", "acknowledge", "--yes")
+    records = open_records(database.settings())
+    assert [*records.ledger.budgets.retired("toys")] == [2]
+    again = open_services(records, MajorityEngine(), EMBEDDER)
+    with pytest.raises(PlanRetiredError):
+        asyncio.run(again.answering.answer("toys.other", "q", key_id="k"))
+    ask(again, "two")
+    assert replay(records, recompute=False).problems == []
+    close(records)
+
+
+@pytest.mark.parametrize("opened_before", [True, False])
+def test_a_lost_group_and_its_members_come_back(opened: Services, database: Database, dpicl, opened_before) -> None:
+    groups = opened.records.ledger.groups
+    if opened_before:
+        groups.open("care", 9, 2e-4, by="root")
+    opened.records.witness.catch_up()
+    database.save(dpicl)
+    if not opened_before:
+        groups.open("care", 9, 2e-4, by="root")
+    groups.join("care", "toys", by="root")
+    opened.records.witness.catch_up()
+    close(opened.records)
+    database.restore()
+
+    dpicl.ok("ledger", "acknowledge", "--yes")
+    records = open_records(database.settings())
+    status = records.ledger.groups.status("care")
+    assert [*status.knowledge_bases] == ["toys"]
+    assert (status.epsilon, status.promised_epsilon) == (9, 4)
     assert replay(records, recompute=False).problems == []
     close(records)
 
@@ -284,7 +339,30 @@ def test_backing_up_reports_what_it_cannot_do(dpicl: Shell, tmp_path: Path) -> N
     assert "new file" in dpicl.fails("ledger", "backup", tmp_path / "copy")
     dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", "postgresql://localhost/dpicl")
     assert "pg_dump" in dpicl.fails("ledger", "backup", tmp_path / "other")
-    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite://")
+    for other in ("not a database " * 100, ""):
+        (tmp_path / "other").write_text(other)
+        dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/other")
+        dpicl.fails("ledger", "backup", tmp_path / "of_other")
+        assert not (tmp_path / "of_other").exists()
+
+
+def test_a_backup_that_a_full_disk_interrupts_leaves_no_file(dpicl: Shell, tmp_path: Path) -> None:
+    dpicl.ok("keys", "create", "ana")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        said = dpicl.fails("ledger", "backup", tmp_path / "copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "is its disk full?" in said
+    assert not (tmp_path / "copy").exists()
+
+
+def test_without_a_witness_nothing_is_compared(dpicl: Shell) -> None:
+    dpicl.ok("keys", "create", "ana")
+    dpicl.monkeypatch.setenv("DPICL_WITNESS_URL", "none")
     assert "without a witness" in dpicl.fails("ledger", "status")
 
 

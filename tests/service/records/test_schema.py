@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from accounting.ledger.tables import GUARDS
+from accounting.ledger.tables import TRIGGERS
 from service.records.database import open_database
 from service.records.records import open_records
 from service.records.schema import METADATA, SchemaError, migrate, newest, require, revision
@@ -47,7 +47,7 @@ def at_revision(engine: sa.Engine, revision: str) -> None:
 def test_the_migrated_schema_is_what_the_tables_define(engine: sa.Engine):
     assert migrate(engine) == (None, newest())
     assert differences(engine) == []
-    assert triggers(engine) == {guard.name for guard in GUARDS}
+    assert triggers(engine) == {trigger.name for trigger in TRIGGERS}
 
 
 def test_what_the_ledger_leans_on_is_there(engine: sa.Engine):
@@ -81,10 +81,25 @@ def test_processes_that_start_together_may_all_migrate(database_url: str, engine
 
 def test_a_migration_that_fails_leaves_nothing(engine: sa.Engine):
     with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE releases (n INTEGER)")  # in the way of the ledger's
+        connection.exec_driver_sql("CREATE VIEW releases AS SELECT 1 AS n")  # in the way of the ledger's table
     with pytest.raises(sa.exc.DBAPIError, match="releases"):
         migrate(engine)
-    assert sa.inspect(engine).get_table_names() == ["releases"]
+    assert sa.inspect(engine).get_table_names() == []
+
+
+def test_another_programs_database_is_left_as_it_is(engine: sa.Engine):
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE patients (n INTEGER)")
+    with pytest.raises(SchemaError, match=r"other tables, such as patients: name an empty one"):
+        migrate(engine)
+    assert sa.inspect(engine).get_table_names() == ["patients"]
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('first_tables')")
+    for act in (migrate, require):
+        with pytest.raises(SchemaError, match=r"another program: name an empty one"):
+            act(engine)
+    assert sorted(sa.inspect(engine).get_table_names()) == ["alembic_version", "patients"]
 
 
 @pytest.mark.parametrize(("found", "advice"), [("0000", "dpicl migrate"), ("9999", "newer version")])

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from service.cli.serve import DEFAULT_CONFIG
 from service.engines.configs import VllmConfig
 from service.engines.factory import NotHereError, require_here
 from service.serving.local_ray import NotStartedError, claimed, require_room
@@ -37,7 +38,7 @@ main()
 @contextmanager
 def listening(address: str) -> Iterator[int]:
     """A port where a server listens as Serve's proxy does: other servers may share it."""
-    with socket.socket() as server:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         server.bind((address, 0))
@@ -88,6 +89,18 @@ def test_a_port_where_a_server_listens_is_refused(theirs, ours):
         pytest.fail("claimed")
     with claimed(ours, port):
         pass
+
+
+@pytest.mark.parametrize("port", [0, 65536])
+def test_a_port_that_a_config_cannot_have_is_refused(port: int, dpicl: Shell, tmp_path: Path):
+    config = tmp_path / "serve.yaml"
+    config.write_text(DEFAULT_CONFIG.read_text().replace("port: 8080", f"port: {port}"))
+    assert f"port {port} cannot be listened at" in dpicl.fails("serve", "--config", config)
+
+
+def test_an_address_of_ip_6_may_have_brackets(dpicl: Shell):
+    with listening("::1") as port:
+        assert f"port {port} of ::1 is taken" in dpicl.fails("serve", "--host", "[::1]", "--port", port)
 
 
 def test_connections_that_a_service_left_behind_take_no_port():
@@ -168,11 +181,11 @@ def test_a_port_that_this_process_may_not_have_is_refused(monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def short() -> Iterator[Path]:
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a short path, which Ray is to use."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as folder, pytest.MonkeyPatch.context() as environment:
-        environment.delenv("TMPDIR", raising=False)
-        environment.setenv("RAY_TMPDIR", folder)
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as folder:
+        monkeypatch.delenv("TMPDIR", raising=False)
+        monkeypatch.setenv("RAY_TMPDIR", folder)
         yield Path(folder)
 
 

@@ -77,6 +77,7 @@ def test_answers_repeats_voids_and_refusals_are_counted(scraper: Scraper, toy_en
         "dpicl_charges_total": 8,
         "dpicl_charges_released_total": 7,
         "dpicl_charges_voided_total": 1,
+        "dpicl_charges_fell_back_total": 0,
         "dpicl_charges_open": 0,
         "dpicl_charges_lost": 0,
     }
@@ -87,6 +88,16 @@ def test_answers_repeats_voids_and_refusals_are_counted(scraper: Scraper, toy_en
     trail = scraper.services.records.audit.head()
     assert trail is not None
     assert scraper.value("dpicl_audit_events_total") == trail.sequence
+
+
+def test_answers_that_used_no_exemplars_are_counted(scraper: Scraper) -> None:
+    ledger = scraper.services.records.ledger
+    task = ledger.budgets.task("toys.colour")
+    for i, fell_back in enumerate((True, False, True)):
+        charged = ledger.charge(task, bytes([i]) * 32, key_id=scraper.analyst.id)
+        ledger.release(charged.id, {"text": "red", "fallback": fell_back})
+    assert scraper.value("dpicl_charges_fell_back_total", **COLOUR) == 2
+    assert scraper.value("dpicl_charges_released_total", **COLOUR) == 3
 
 
 def test_a_one_time_release_never_runs_out(scraper: Scraper) -> None:

@@ -37,7 +37,6 @@ class Recorded(PassesOn):
 class RecordedDeployment(EngineDeployment.func_or_class):
     def __init__(self) -> None:
         self._engine = Recorded()
-        self._language_model = False
 
     async def fail(self) -> None:
         self._engine.fails = True

@@ -21,7 +21,11 @@ WRITTEN = [
     ("cp949", "소포가 오지 않았어요", "배송"),
     ("gb18030", "包裹没有到", "配送"),
     ("utf-16-le", "Päckchen fehlt", "Größe"),
+    ("utf-16-le", "Посылкапропалавпути", "Доставка"),
     ("utf-16-be", "a parcel is missing", "Size"),
+    ("utf-16-be", "荷物が届きません", "配送"),
+    ("utf-32-le", "Päckchen fehlt", "Größe"),
+    ("utf-32-be", "Посылка не пришла", "Доставка"),
 ]
 
 
@@ -66,11 +70,18 @@ def test_an_encoding_that_changes_late_is_noticed(tmp_path: Path) -> None:
     assert caught.value.row == 1502
 
 
-@pytest.mark.parametrize("encoding", ["klingon", "base64", "rot13", "a\0b"])
+@pytest.mark.parametrize("encoding", ["klingon", "base64", "rot13", "idna", "undefined", "a\0b"])
 def test_a_name_that_is_not_an_encoding_of_text(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "t.csv").write_text(HEADER)
-    with pytest.raises(ValueError, match="encoding"):
+    with pytest.raises(ValueError, match="is not the name of a text encoding"):
         read(tmp_path / "t.csv", encoding=encoding)
+
+
+def test_nuls_behind_the_text_are_not_taken_for_another_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(HEADER.encode() + b"u1;lamp;A\r\n" + b"\0" * 512)  # as a crash leaves it
+    with pytest.raises(BadRowError, match="1 cell where the header has 3"):
+        read(file)
 
 
 def test_a_mark_and_another_name(tmp_path: Path) -> None:

@@ -299,3 +299,9 @@ def test_utf_8_with_some_broken_bytes_is_not_taken_for_another_encoding(tmp_path
         list(source.rows(Layout(("text",))))
     assert "line 4 " in str(caught.value)
     assert "--encoding" not in str(caught.value), "it would garble the other lines"
+
+
+@pytest.mark.parametrize(("text", "encoding"), [("10 € pour l'été", "cp1252"), ("šťastný", "cp1250")])
+def test_hard_spaces_between_words_are_nothing_odd(text: str, encoding: str) -> None:
+    lines = [*["from\xa0Excel"] * 3, text]
+    assert reads(lines, encoding, guess([line.encode(encoding) for line in lines]).likely[0])

@@ -50,6 +50,8 @@ def table(mark: str, records: Sequence[Record] = TICKETS) -> str:
         ("t.csv", table("|").encode("utf-32"), "CSV in utf-32 with '|' between cells"),
         ("t.csv", table(";").replace("\r\n", "\r").encode(), "CSV in utf-8 with ';' between cells"),
         ("t.csv", table("\t").encode("utf-8-sig"), r"CSV in utf-8 with '\t' between cells"),
+        ("t.csv", b"sep=;\r\n" + table(";").encode(), "CSV in utf-8 with ';' between cells"),
+        ("t.csv", ("sep=~\n" + table("~")).encode("utf-8-sig"), "CSV in utf-8 with '~' between cells"),
         ("t.TSV", table("\t").encode(), r"CSV in utf-8 with '\t' between cells"),
         ("t.csv.gz", gzip.compress(table(";").encode(), mtime=0), "CSV in utf-8 with ';' between cells"),
     ],
@@ -66,6 +68,8 @@ def test_a_given_encoding_and_delimiter_are_used(tmp_path: Path) -> None:
     assert (described, rows[1]["label"]) == ("CSV in cp850 with '|' between cells", "Geld")
     with pytest.raises(BadRowError):
         read(file, encoding="cp850", delimiter=";")
+    file.write_text(table("\t"))
+    assert read(file, delimiter=r"\t") == ("CSV in utf-8 with '\\t' between cells", TICKETS)
     for mark in ("", "||", "\n"):
         with pytest.raises(ValueError, match="delimiter"):
             read(file, encoding="cp850", delimiter=mark or '"')
@@ -337,6 +341,11 @@ def test_an_overlap_finds_rows_that_are_committed_late(database_url: str, tmp_pa
 
     assert read(("ana", 30)) == {"ana"}
     assert read(("bo", 30), ("cy", 29)) >= {"bo", "cy"}
+    with engine.begin() as connection:
+        connection.execute(sa.delete(tickets).where(tickets.c.updated_at == datetime.datetime(2026, 2, 1, 10, 30)))
+    noted = file.read_text()
+    assert read(("dee", 20)) == {"cy", "dee"}
+    assert file.read_text() == noted  # it does not go back
     engine.dispose()
 
 
@@ -359,6 +368,35 @@ def test_a_cursor_goes_on_after_a_time_or_a_number(shop: str, tmp_path: Path, va
         list(source.rows(Layout(("body",), "customer")))
     assert "later" not in str(caught.value).partition("of another type")[0]
     assert cursor.since == "2497"
+
+
+@pytest.mark.parametrize(
+    ("since", "newest"),
+    [
+        ("7.5", 7),
+        (7, 5.5),
+        ("7.50", decimal.Decimal("7.4")),
+        ("2026-01-02", datetime.date(2026, 1, 1)),
+        ("2026-01-02 00:00:00+02:00", datetime.datetime(2026, 1, 1, 21, tzinfo=datetime.UTC)),
+        ("2026-01-02", "2026-01-01 10:00:00"),
+    ],
+)
+def test_a_cursor_does_not_go_back(tmp_path: Path, since: str | float, newest: object) -> None:
+    cursor = Cursor("at", tmp_path / "shop.cursor", since)
+    assert list(cursor.noting(iter([{"at": newest}]))) == [{"at": newest}]
+    assert cursor.since == since
+
+
+@pytest.mark.parametrize("since", ["January 1 2026", 7])
+def test_a_cursor_goes_on_from_what_was_written_in_another_way(tmp_path: Path, since: str | int) -> None:
+    cursor = Cursor("at", tmp_path / "shop.cursor", since)
+    list(cursor.noting(iter([{"at": datetime.datetime(2026, 2, 1)}])))
+    assert cursor.since == "2026-02-01 00:00:00"
+
+
+def test_a_cursor_whose_file_cannot_be_written_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="its folder does not exist"):
+        Cursor.open("at", tmp_path / "nowhere" / "shop.cursor", "2026-01-01")
 
 
 def test_a_cursor_that_nothing_comes_after_is_refused(tmp_path: Path) -> None:
@@ -512,7 +550,16 @@ def test_a_query_that_does_not_fit_changes_nothing(shop: str, query: str, messag
 PASSWORD = "hunter2"  # pragma: allowlist secret
 
 
-@pytest.mark.parametrize("url", ["shop", f"postgresql+no_such_driver://ana:{PASSWORD}@localhost/shop"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "shop",
+        f"postgresql+no_such_driver://ana:{PASSWORD}@localhost/shop",
+        f"postgresql://ana:{PASSWORD}/7@localhost/shop",
+        f"postgresql://ana:7@{PASSWORD}@localhost/shop",
+        f"postgresql://ana:7/{PASSWORD}@localhost:port/shop",
+    ],
+)
 def test_an_error_about_a_database_shows_no_password(url: str) -> None:
     with pytest.raises(ValueError, match="database to read") as caught, open_query(url, "SELECT 1"):
         pass

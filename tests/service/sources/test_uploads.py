@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from exemplar_store import Layout, Row
+from exemplar_store import BadRowError, Layout, Row
+from service.operations.uploads import SentFile
 from service.sources.uploads import rows_of
 from tests.service.sources.contract import Record, Rows, RowsContract
 from tests.service.sources.test_sources import table
@@ -30,3 +31,9 @@ class TestJsonLines(RowsContract):
     @pytest.fixture
     def rows(self) -> Rows:
         return reader(lambda records: "".join(f"{json.dumps(row)}\n" for row in records), json_lines=True)
+
+
+def test_a_list_is_taken_for_json_and_refused() -> None:
+    file = SentFile(b'[{"unit_id": "ann", "text": "lamp"}]', None, None, "save it as UTF-8")
+    with pytest.raises(BadRowError, match="is not a JSON object; write one like"):
+        list(file.rows()(Layout(("text",))))

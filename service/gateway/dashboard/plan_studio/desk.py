@@ -1,5 +1,7 @@
 """The desk of the plan studio: the draft in the form, computed beside the event loop and kept by its content."""
 
+import asyncio
+import hashlib
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -9,6 +11,8 @@ from service.gateway.dashboard.computing import Computations
 from service.gateway.dashboard.pages import Visit
 from service.gateway.dashboard.plan_studio.charts import agreement_chart
 from service.operations import plan_drafts
+from service.operations.measuring import MeasuredTask
+from service.operations.plan_curves import Otherwise
 from service.operations.plan_drafts import Draft
 from service.operations.starting_plans import KINDS, chosen
 
@@ -16,7 +20,7 @@ T = TypeVar("T")
 
 HOME = "/knowledge-bases/{name}/plan"
 _WAIT_S, _POLL_S = 20.0, 1.0
-_computations = Computations("calibration")
+_computations, _measurements = Computations("calibration"), Computations("measurement", kept=20)
 
 
 async def open_desk(visit: Visit, *, patiently: bool = False) -> Draft:
@@ -42,6 +46,30 @@ async def compute(visit: Visit, key: Hashable, job: Callable[[], T], *, patientl
     """The result of a job that takes seconds; None: not computed yet. Waits as :func:`open_desk` does."""
     polls = visit.is_htmx and not patiently
     return await _computations.result(visit.actor.id, key, job, _POLL_S if polls else _WAIT_S, insist=not polls)
+
+
+async def measured_rows(
+    visit: Visit, desk: Draft, varied: Otherwise, *, file_name: str, content: bytes, unit_id: str
+) -> list[MeasuredTask] | None:
+    """The accuracies of a draft and of proposals for it, as of :func:`service.operations.plan_drafts.measure`.
+
+    None: they are still being measured. One file is measured at a time, in turns with private questions; it is in
+    memory until then.
+    """
+    if desk.outcome is None:
+        raise ValueError("the plan is not computed")
+    trials, loop = visit.services.trials, asyncio.get_running_loop()
+    file = hashlib.sha256(b"\0".join((file_name.encode(), unit_id.encode(), content))).hexdigest()
+
+    def measure() -> list[MeasuredTask]:
+        work = plan_drafts.measure(
+            visit.actor, trials, desk, varied.proposals, file_name=file_name, content=content, unit_id=unit_id
+        )
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    key = ("measured", desk.outcome.calibrated.digest, file)
+    polls = visit.is_htmx
+    return await _measurements.result(visit.actor.id, key, measure, _POLL_S if polls else _WAIT_S, insist=not polls)
 
 
 async def studio(visit: Visit, desk: Draft, **context: Any) -> Response:

@@ -3,13 +3,15 @@
 from typing import Any
 from urllib.parse import quote
 
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from service.gateway.dashboard.pages import Pages, Visit, whole
 from service.gateway.dashboard.plan_studio.charts import answers_chart, epsilon_chart
-from service.gateway.dashboard.plan_studio.desk import HOME, compute, open_desk, part, studio
+from service.gateway.dashboard.plan_studio.desk import HOME, compute, measured_rows, open_desk, part, studio
 from service.gateway.dashboard.plan_studio.drafts import starting_text
 from service.operations import budgets, plan_drafts, signed_plans, starting_plans
+from service.operations.fields import FieldError
 from service.operations.plan_drafts import Draft, Outcome
 
 pages = Pages()
@@ -71,6 +73,27 @@ async def try_it(visit: Visit) -> Response:
             rows=visit.field("trial_rows"),
         )
     return await _part(visit, "plan_trial.html", desk, trial=trial)
+
+
+@pages.post(HOME + "/measure", uploads=True)
+async def measure(visit: Visit) -> Response:
+    """Measure the plan, and what is better at the same budget, on labelled rows, which are not kept."""
+    desk, varied, measured, computing = await open_desk(visit, patiently=True), None, None, False
+    with visit.refusals():
+        file = visit.form.get("file")
+        if not isinstance(file, UploadFile) or not file.filename:
+            raise FieldError("file", "choose one with labelled rows")
+        if desk.outcome is None:
+            raise FieldError("plan", "it must be computed, without a problem, before it can be measured")
+        content, unit_id = await file.read(), visit.field("unit_id")
+        varied = await compute(visit, ("otherwise", desk.outcome.calibrated.digest), desk.vary)
+        if varied is not None:
+            measured = await measured_rows(
+                visit, desk, varied, file_name=file.filename, content=content, unit_id=unit_id
+            )
+        computing = measured is None
+    proposals = varied.proposals if varied else ()
+    return await _part(visit, "plan_measured.html", desk, measured=measured, proposals=proposals, measuring=computing)
 
 
 @pages.post(HOME + "/confirm")

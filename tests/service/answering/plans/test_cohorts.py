@@ -160,9 +160,12 @@ def test_no_unit_that_came_after_the_charge_is_drawn(records, monkeypatch, sampl
     assert heard(engine) == {"car", "bus"}
 
 
-def test_no_unit_that_came_after_the_charge_is_read_for_a_one_time_release(records, monkeypatch) -> None:
+@pytest.mark.parametrize("mechanism", ["prototypes", "softmax_regression"])
+def test_no_unit_that_came_after_the_charge_is_read_for_a_one_time_release(
+    records, monkeypatch, mechanism: str
+) -> None:
     seen = arriving_as_it_is_charged(records, monkeypatch)
-    once = {"kind": "classify", "release": "once", "labels": ["red", "blue"], "mechanism": {"type": "prototypes"}}
+    once = {"kind": "classify", "release": "once", "labels": ["red", "blue"], "mechanism": {"type": mechanism}}
     once["prompt"] = {"exemplar": "{text}: {label}", "query": "{text}:"}
     budget = {"epsilon": 4, "delta": 1e-4}
     made = parse_plan({"knowledge_base": "toys", "budget": budget, "cohorts": [3], "tasks": {"colour": once}})

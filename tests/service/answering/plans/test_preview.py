@@ -1,5 +1,7 @@
 """The preview of a plan that an admin sees, checked against the mechanisms themselves."""
 
+import csv
+import json
 import math
 import re
 from pathlib import Path
@@ -14,10 +16,12 @@ from aggregation import keyword_ptr
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.rnm_gaussian import probability_correct
+from exemplar_store.sampling import below, deal, poisson_sample
 from service.answering.mechanisms.adapter import adapter_of
 from service.answering.mechanisms.outlook import Outlook
 from service.answering.plans.calibrating import calibrate, least_noise
-from service.answering.plans.preview import PlanPreview, epsilon_spent, plot, preview
+from service.answering.plans.preview import PlanPreview, describe, empty_share, epsilon_spent, plot, preview
+from tests.documented import DOCS
 from tests.laws import probability_of_top_k
 from tests.service.shell import Shell
 
@@ -86,6 +90,27 @@ def test_every_mechanism_shows_its_own_numbers(described: PlanPreview, calibrate
     # The calls include those for zero-shot answers and for a sentence made of words.
     assert [task.llm_calls for task in described.tasks.values()] == [101, 130, 131, 131]
     assert described.tasks["words"].llm_tokens > described.tasks["reply"].llm_tokens > 100 * 4 * 60
+
+
+@pytest.mark.parametrize(("drawn", "each", "percent"), [(1, 1, 37), (1, 4, 78), (4, 4, 37), (4, 1, 2)])
+def test_the_share_of_empty_slots_is_that_of_the_dealing(drawn: int, each: int, percent: int) -> None:
+    size, slots, empty = 20_000, 100, []
+    for _ in range(60):
+        units = poisson_sample(size // each, drawn * slots / size)
+        dealt = deal(below(slots, len(units)), np.arange(len(units)), slots, 2 * drawn)
+        empty.append(np.mean([not len(rows) for rows in dealt]))
+    share = empty_share(drawn, size, each)
+    assert round(100 * share) == percent
+    assert np.mean(empty) == pytest.approx(share, abs=5 * np.std(empty) / math.sqrt(60) + 1e-3)
+
+
+def test_it_warns_of_empty_slots_where_they_may_be_many(calibrated: CalibratedPlan) -> None:
+    noise = calibrated.noise["topic"]
+    task = calibrated.plan.tasks["topic"]
+    few = describe(task.model_copy(update={"shots": 1}), noise, 10_000)
+    for sentence in (few.gives, few.summary):
+        assert "37 of 100 slots stay empty if each unit has one exemplar, and 78 if each has 4" in sentence
+    assert "empty" not in describe(task.model_copy(update={"shots": 10}), noise, 10_000).gives
 
 
 @pytest.mark.slow
@@ -178,6 +203,21 @@ def test_the_chance_of_falling_back_is_shown_for_several_leads() -> None:
     assert f"10, 25 and 50 slots the zero-shot answer is given instead in {fallbacks[0]}, " in said
     # e^(ε·21/4) is 191, 19 times the ten other choices; e^(ε·20/4) is only 148.
     assert "95 of 100 cases if its lead is 21 slots" in said
+
+
+def test_words_are_warned_of_if_a_usual_lead_mostly_falls_back() -> None:
+    task = text_task(TESTED)
+    warned = []
+    for sigma in np.arange(2.0, 6.0, 0.1):
+        noise = ProposeTestRelease(1.0, float(sigma), 1e-6)
+        outlook = adapter_of(task, TaskNoise(sampling_probability=0.04, mechanism=noise)).outlook()
+        falls_back = 1 - keyword_ptr.KeywordPtr(1.0, float(sigma), 1e-6, 5, 5).probability_passes(30)
+        warning = outlook.warning(100)
+        assert (warning is not None) == (falls_back > 0.5)
+        if warning is not None:
+            assert f"{100 * falls_back:.0f} of 100 answers fall back" in warning
+        warned.append(warning is not None)
+    assert set(warned) == {True, False}
 
 
 def test_a_domain_of_no_choice_and_a_single_candidate_need_no_slot() -> None:
@@ -287,7 +327,7 @@ def test_what_the_preview_states_of_the_posterior_holds(sigma: float, decisivene
     [
         ("{type: rnm_gaussian}", (10.0, 40.0), "Zero-shot mostly decides"),
         ("{type: rnm_gaussian, decide: argmax}", (20.0, 40.0), "Answers are expected"),
-        (TESTED, (3.0, 20.0), "Most answers are"),
+        (TESTED, (2.5, 20.0), "At a lead of 30 slots, which is usual"),
     ],
 )
 def test_a_plan_that_noise_drowns_is_warned_of(mechanism: str, sigmas: tuple[float, float], warning: str) -> None:
@@ -298,8 +338,102 @@ def test_a_plan_that_noise_drowns_is_warned_of(mechanism: str, sigmas: tuple[flo
         assert (outlook.warning(100) or "").startswith(warning) is warned
 
 
+ONCE = """
+knowledge_base: help
+budget: {epsilon: 1, delta: 1.0e-4}
+tasks:
+  topic:
+    kind: classify
+    release: once
+    labels: [billing, parcels, garden]
+    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
+    mechanism: {type: softmax_regression}
+"""
+
+
+def released_once(z: float) -> Outlook:
+    noise = TaskNoise(sampling_probability=1.0, mechanism=Gaussian(z))
+    return adapter_of(load_plan(ONCE).tasks["topic"], noise).outlook()
+
+
+MEASURED = list(csv.DictReader((DOCS / "evaluation" / "released-labels.csv").read_text().splitlines()))
+"""Releases of public data (research/studies/released_labels.py)."""
+
+
+def test_what_noise_leaves_of_a_release_is_what_it_left_on_public_data() -> None:
+    """Within twice the standard error, where exemplars without noise add at least ten points."""
+    rows = [row for row in MEASURED if row["epsilon"] and row["mechanism"] == "softmax_regression"]
+    assert {row["set"] for row in rows} == {"trec", "sst2", "agnews", "ddxplus"}
+    for row in rows:
+        same = ("set", "units", "mechanism")
+        (exact,) = [one for one in MEASURED if not one["epsilon"] and all(one[key] == row[key] for key in same)]
+        accuracy, zero_shot, kept = (float(row[key]) for key in ("accuracy", "zero_shot", "kept"))
+        units, seen = round(float(row["z_units_a_label"]) * float(row["z"])), released_once(float(row["z"]))
+        least, most = (float(figure) / 100 for figure in re.findall(r"(\d+) to (\d+) %", seen.gives(None, units))[0])
+        assert (accuracy < zero_shot + 5) or seen.reach(units) != "out of reach", row
+        if (added := float(exact["accuracy"]) - zero_shot) >= 10:
+            error = 2 * math.sqrt(2) * float(row["error"]) / added
+            assert least - error - 0.01 <= kept <= most + error + 0.01, row
+
+
+def test_a_release_out_of_reach_is_one_whose_noise_leaves_next_to_nothing_anywhere() -> None:
+    seen = released_once(100.0)
+    assert (seen.reach(5), seen.reach(200), seen.reach(20_000)) == ("out of reach", "hard to reach", "in reach")
+    assert [bool(seen.warning(units)) for units in (5, 200, 20_000)] == [True, False, False]
+    assert "typically 6 %" in seen.gives(None, 200)
+    assert "What helps: more ε" in seen.in_words(None, 200)
+    assert "What helps" not in seen.in_words(None, 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", [False, True])
+def test_labels_that_are_codes_are_noted_unless_they_are_described(release: bool) -> None:
+    def advice(labels: str, more: str = "") -> str | None:
+        written = PLAN[: PLAN.index("  reply:")].replace("[billing, parcels, garden]", f"[{labels}]{more}")
+        if release:
+            written = re.sub(r"\n    (shots|ensemble|answers): \d+", "", written)
+            written = written.replace("{type: rnm_gaussian}", "{type: softmax_regression}\n    release: once")
+        return preview(calibrate_plan(load_plan(written), public_size=10_000)).tasks["topic"].advice
+
+    assert advice("billing, parcels") is None
+    noted = advice("A12, E11.9")
+    assert noted.startswith("A12, E11.9 read as codes")
+    assert ("decide: argmax" in noted) is not release
+    assert advice("A12, E11.9", "\n    label_descriptions: {A12: Fevers, E11.9: Diabetes}") is None
+
+
 def test_noise_that_no_lattice_draws_is_refused() -> None:
     plan = load_plan(PLAN.replace("{type: embedding_mean}", "{type: embedding_mean, radius: 0.0001}"))
     for found in (calibrate, least_noise):
         with pytest.raises(PlanError, match=r"^tasks\.reply\.mechanism: "):
             found(plan, 10_000)
+
+
+def test_public_exemplars_are_in_the_words_and_in_the_tokens_of_every_prompt(described: PlanPreview) -> None:
+    public = [{"text": "lamp " * 400, "response": "Yes."}]
+    exemplars = f"public_exemplars: {json.dumps(public)}\n    candidates: 30"
+    plan = load_plan(PLAN.replace("candidates: 30", exemplars, 1))
+    shown, before = preview(calibrate(plan, 10_000)).tasks["reply"], described.tasks["reply"]
+    assert "Every prompt first shows 1 public exemplar, of about 502 tokens." in shown.gives
+    assert "Every prompt first shows 1 public exemplar, of about 502 tokens." in shown.summary
+    assert shown.llm_tokens - before.llm_tokens == 502 * before.llm_calls
+    assert "public exemplar" not in before.gives
+
+
+@pytest.mark.parametrize(
+    ("slots", "drawn", "lead"),
+    [
+        ("quote", 4, "2 to 39 of 100"),
+        ("quote", 20, "12 to 82 of 100"),
+        ("quote", 100, None),  # leads of that many were not measured
+        ("model", 16, None),
+    ],
+)
+def test_quotes_have_a_typical_lead(slots: str, drawn: int, lead: str | None) -> None:
+    task = load_plan(PLAN).tasks["topic"]
+    changed = task.model_copy(update={"order": "nearest", "slots": slots, "shots": 1, "drawn": drawn})
+    noise = TaskNoise(sampling_probability=0.04, mechanism=Gaussian(4.0))
+    unknown = describe(changed, noise, 10_000).unknown
+    assert unknown is not None
+    assert ("In public data sets" in unknown) == (lead is not None)
+    assert lead is None or lead in unknown

@@ -86,11 +86,12 @@ def unpadded(model: PaddedModel) -> Callable[[Sequence[str]], np.ndarray]:
 
 
 def test_batches_of_varying_shape_are_caught(embedder):
-    """The property above catches them, and so does the trial that every process makes."""
-    model = PaddedModel(embedder._whole, 48)
-    assert any(differing_places(unpadded(model), 48, seed) for seed in range(8))
-    model.embed = unpadded(model)
-    assert not embeds_alike(model)
+    """The property above catches them, and so does the trial that every process makes: at which lengths, varies."""
+    models = [PaddedModel(embedder._whole, pieces) for pieces in (48, 96, 128)]
+    assert any(differing_places(unpadded(model), model.pieces, seed) for model in models for seed in range(8))
+    for model in models:
+        model.embed = unpadded(model)
+    assert not all(map(embeds_alike, models))
 
 
 def test_every_batch_takes_the_same_operations(embedder):

@@ -36,7 +36,7 @@ class CountingEmbedder:
 
     def embed(self, texts) -> np.ndarray:
         self.whole += texts
-        return np.stack([self._direction(text) for text in texts])
+        return np.array([self._direction(text) for text in texts], np.float32).reshape(-1, 384)
 
     embed_many = embed
 

@@ -109,12 +109,13 @@ def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
     response = api.ask()
     assert response.status_code == 200, response.text
     answer = response.json()
-    told = {"id", "task", "label", "score", "scores", "zero_shot", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "score", "scores", "votes", "zero_shot", "created_at", "cost", "engine"}
     assert set(answer) == told, "public values only"
     assert (answer["task"], answer["cost"]) == ("toys.colour@1", {"charged": 1, "answers_left": 19})
     assert {answer["label"], answer["zero_shot"]} <= set(answer["scores"]) == {"red", "blue"}
     assert sum(answer["scores"].values()) == pytest.approx(1, abs=2e-4)
     assert answer["score"] == max(answer["scores"].values()) == answer["scores"][answer["label"]]
+    assert set(answer["votes"]) == {"red", "blue"}
     assert response.headers["x-should-retry"] == "false"
     again = api.ask({"text": "a toy"}, "toys.colour@1").json()
     assert again["cost"] == {"charged": 0, "answers_left": 19}
@@ -153,7 +154,7 @@ def test_a_threshold_for_an_answer_without_a_score_is_refused(api: Api) -> None:
     api.sign("vote: hard", "vote: hard, decide: argmax")
     problem(api.ask(task="toys.colour@2", abstain_below=0.5), 422, "invalid-query")
     answer = api.ask(task="toys.colour@2").json()
-    assert set(answer) == {"id", "task", "label", "zero_shot", "created_at", "cost", "engine"}
+    assert set(answer) == {"id", "task", "label", "votes", "zero_shot", "created_at", "cost", "engine"}
 
 
 def test_a_task_describes_itself(api: Api) -> None:

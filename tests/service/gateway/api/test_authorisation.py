@@ -119,6 +119,7 @@ DECIDE = [
     Entry("POST", "/v1/knowledge-bases/{knowledge_base}/exemplars", 200, options={"content": _ROW, "headers": _NDJSON}),
     Entry("DELETE", "/v1/knowledge-bases/{knowledge_base}/units/{unit:path}", 200),
     Entry("POST", "/v1/knowledge-bases/{knowledge_base}/plans", 422, options={"content": b"x"}),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/plans/measure", 422, options={"json": {}}),
     Entry("POST", "/v1/knowledge-bases/{knowledge_base}/cohorts", 201, options={"json": _COHORT}),
     Entry("POST", "/v1/groups", 201, options={"json": {"name": "care", "epsilon": 1, "delta": 1e-5}}),
     Entry("PUT", "/v1/groups/{group}/knowledge-bases/{knowledge_base}", 404),
@@ -165,7 +166,7 @@ AUDIT_PAGES = [
     *(Entry(method, "/admin/audit/verify", 200) for method in ("GET", "POST")),
 ]
 _DECIDED = ("exemplars", "cohorts", "forget", "archive", "plan")
-_STUDIED = ("curves", "try", "confirm", "sign")
+_STUDIED = ("curves", "try", "measure", "confirm", "sign")
 DECIDE_PAGES = [
     *(Entry("POST", f"{_KB}/{form}", 422) for form in (*_DECIDED, *(f"plan/{step}" for step in _STUDIED))),
     Entry("GET", "/admin/new-knowledge-base", 200),

@@ -71,7 +71,8 @@ async def test_a_request_without_a_place_is_refused_at_once_and_charged_nothing(
 
         # The service looks nothing up first: without a key, the answer is the same.
         busy = await ask(client, "?", headers={"Authorization": ""})
-        assert (busy.status_code, busy.json()["title"], busy.headers["Retry-After"]) == (429, "Busy", "1")
+        assert (busy.status_code, busy.json()["title"]) == (429, "Busy")
+        assert busy.headers["Retry-After"] in {"1", "2", "3", "4"}
         assert busy.json()["error"]["type"] == "rate_limit_error"
         assert (await client.get("/admin/")).status_code == 429
         await client.services.heartbeat.beat()

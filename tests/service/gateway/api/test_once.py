@@ -58,7 +58,7 @@ ELSEWHERE = {
 """Other routes that change something and take the key, and the modules that test them."""
 QUESTIONS = {"/v1/tasks/{task}/answers", "/v1/chat/completions", "/v1/responses"}
 """Routes whose key stands for a question; the stored answer is free for every caller."""
-NOTHING = {"/v1/tasks/{task}/preview", "/v1/restore/answers"}
+NOTHING = {"/v1/tasks/{task}/preview", "/v1/restore/answers", f"{_KB}/{{knowledge_base}}/plans/measure"}
 
 
 def test_every_post_is_listed(services: Services) -> None:

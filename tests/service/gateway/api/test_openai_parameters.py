@@ -119,3 +119,18 @@ def test_parameters_that_cannot_be_granted_are_refused_on_both_doors(services: S
     for case in REFUSED:
         assert set(statuses(client, case).values()) == {422}, case
     assert client.get("/v1/tasks/toys.colour").json()["answers_left"] == 20
+
+
+def test_a_refusal_names_the_parameter_as_openai_does(services: Services) -> None:
+    client = client_of(services)
+    for door, parameters, named in (
+        (0, {"n": 2}, "n"),
+        (0, {"foo": 1}, "foo"),
+        (1, {"text": {"format": {"type": "json_object"}}}, "text"),
+        (1, {"n": 1, "foo": 1}, None),
+    ):
+        question = {"input": "a toy"} if door else {"messages": [{"role": "user", "content": "a toy"}]}
+        error = client.post(DOORS[door], json={"model": "toys.colour"} | question | parameters).json()["error"]
+        assert error.keys() == {"message", "type", "param", "code"}
+        assert error["param"] == named
+        assert ("foo: not known here; leave it out" in error["message"]) == ("foo" in parameters)

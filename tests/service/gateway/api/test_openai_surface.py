@@ -49,7 +49,7 @@ def test_a_completion_is_a_release(asked: Asked) -> None:
     assert (completion.model, completion.usage.total_tokens) == ("toys.colour@1", 0)
     ours = completion.dp_icl
     assert ours["cost"] == {"charged": 1, "answers_left": 19}
-    told = {"id", "task", "label", "score", "scores", "zero_shot", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "score", "scores", "votes", "zero_shot", "created_at", "cost", "engine"}
     assert set(ours) == told, "public values only"
     assert set(completion.model_dump(exclude_unset=True)) == {
         "id", "object", "created", "model", "choices", "usage", "dp_icl"

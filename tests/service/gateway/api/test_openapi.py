@@ -68,7 +68,8 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     embedder = Embedder()
     exemplars = [{"unit_id": f"customer-{i}", "text": TOLD[i % 2][1], "label": TOLD[i % 2][0]} for i in range(40)]
     records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed_many)
-    sign(records, prepare(records, parse_plan(CLASSIFY)), "test")
+    other = CLASSIFY | {"budget": {"epsilon": 1.5, "delta": 1e-4}}  # than the example, which is to be signed yet
+    sign(records, prepare(records, parse_plan(other)), "test")
     open_cohort, retire = Records.open_cohort, Budgets.retire
 
     def open_small(self: Records, name: str, **cohort: Any) -> int:

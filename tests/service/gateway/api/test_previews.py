@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from accounting.replay.books import violations
 from exemplar_store.tables import exemplars, units
 from service.operations.services import Services, open_services
-from tests.service.conftest import EMBEDDER, MajorityEngine
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 from tests.service.gateway.api.test_api import Api, problem
 
 RED = [{"text": f"toy {i}", "label": "red"} for i in range(8)]
@@ -87,3 +87,47 @@ def test_a_preview_counts_toward_the_keys_rate_and_not_its_quota(api: Api) -> No
     assert [preview(api, "slow").status_code for _ in range(3)] == [200, 200, 429]
     (found,) = [one for one in api.services.records.keys.list() if one.id == key.id]
     assert found.charged == 0
+
+
+LABELLED = [{"unit_id": f"u{i}", "text": f"{c} toy {i}", "label": c} for i in range(50) for c in ("red", "blue")]
+MEASURE = "/v1/knowledge-bases/toys/plans/measure"
+
+
+def test_a_plan_is_measured_on_rows_that_leave_no_trace(api: Api) -> None:
+    plan = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
+    before = accounts(api.services)
+    response = api("admin", "POST", MEASURE, json={"plan": plan, "rows": LABELLED})
+    assert response.status_code == 200, response.text
+    found = response.json()
+    planned = found["measured"][0]
+    assert (planned["task"], planned["rows"], "change" in planned) == ("colour", 20, False)
+    assert 0 <= planned["accuracy"] <= 100
+    assert planned["standard_error"] >= 0
+    changes = [one["change"] for one in found["measured"][1:]]
+    assert changes == list(range(len(found["proposals"])))
+    assert accounts(api.services) == before
+
+
+def test_rows_that_cannot_be_measured_are_reported(api: Api, toy_engine: MajorityEngine) -> None:
+    def measure(**sent):
+        return api("admin", "POST", MEASURE, json={"plan": PLAN, "rows": LABELLED, **sent})
+
+    problem(measure(rows=[]), 422, "invalid-request")
+    for broken in (b"", b"{", b"\xff", b'{"plan": "\\ud800", "rows": [{}]}'):
+        sent = problem(api("admin", "POST", MEASURE, content=broken), 422, "invalid-request")
+        assert "the body is not JSON" in sent["detail"]
+    for broken, says in (
+        (b'{"plan": "x", "plan": "y", "rows": [{}]}', "an object gives 'plan' twice"),
+        (b'{"plan": "x", "rows": [{"text": "a", "text": "b"}]}', "an object gives 'text' twice"),
+        (b'{"plan": {"x": NaN}, "rows": [{}]}', "NaN is not a number"),
+        (b"[" * 2000, "it has too many levels"),
+    ):
+        assert says in problem(api("admin", "POST", MEASURE, content=broken), 422, "invalid-request")["detail"]
+    problem(measure(other=1), 422, "invalid-request")
+    problem(measure(plan="x"), 422, "invalid-plan")
+    assert "person" in problem(measure(unit_id="person"), 422, "bad-row")["detail"]
+    few = measure(rows=LABELLED[:4]).json()["measured"]
+    assert "fewer than 20 units" in few[0]["not_measured"]
+    assert "accuracy" not in few[0]
+    toy_engine.down = True
+    problem(measure(), 503, "engine-unavailable")

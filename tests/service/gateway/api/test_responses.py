@@ -154,3 +154,15 @@ async def test_the_agents_sdk_asks(asked: Asked) -> None:
     streamed = agents.Runner.run_streamed(agent, "a toy")
     assert [event async for event in streamed.stream_events()]
     assert streamed.final_output in ("red", "blue")
+
+
+def test_thoughts_before_a_message_are_left_out(asked: Asked) -> None:
+    """A client that had another model think sends its items back with the next question."""
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Red?"}]}
+    question = {"role": "user", "content": "a thoughtful toy"}
+    answer = respond(asked, [thought, question])
+    assert answer.dp_icl["cost"]["charged"] == 1
+    assert respond(asked, "a thoughtful toy").id == answer.id
+    for alone in ([thought], [question, {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}]):
+        with pytest.raises(openai.UnprocessableEntityError):
+            respond(asked, alone)

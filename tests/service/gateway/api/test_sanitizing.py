@@ -96,7 +96,7 @@ def test_whole_texts(ask: Any) -> None:
 
 
 def test_an_epsilon_that_cannot_be_attained_is_refused(ask: Any) -> None:
-    for epsilon, mechanism in itertools.product((0.4, 25.01, 1e300, float("inf")), ("medoid_rr", "whole_rr")):
+    for epsilon, mechanism in itertools.product((0.4, 25.01, 1e300), ("medoid_rr", "whole_rr")):
         refused = ask(texts=["a"], epsilon=epsilon, mechanism=mechanism)
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "epsilon_not_attainable")
         assert (refused.json()["least"], refused.json()["largest"]) == (0.5, 25)

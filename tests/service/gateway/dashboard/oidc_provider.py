@@ -35,6 +35,7 @@ class Provider:
     Attributes:
         issuer: the provider's address.
         person: the claims of the person at the browser.
+        more_keys: keys that are published beside its own.
         forge: a function that changes an ID token's claims before it is signed.
         signing: the key that signs ID tokens; a test may set another than the published one.
         algorithm: the algorithm that signs ID tokens: also "none", or HS256 with the public key as the secret.
@@ -49,6 +50,7 @@ class Provider:
         self.issuer = issuer
         self.person: dict[str, Any] = {"sub": "248289761001"}
         self.published = self.signing = RSAKey.generate_key(2048, {"kid": "1", "use": "sig"})
+        self.more_keys: list[dict[str, Any]] = []
         self.forge: Callable[[dict[str, Any]], object] = lambda _claims: None
         self.algorithm = "RS256"
         self.described: dict[str, Any] = {}
@@ -60,7 +62,7 @@ class Provider:
         self._codes: dict[str, dict[str, str]] = {}
         answers = {
             "/.well-known/openid-configuration": self._describe,
-            "/keys": lambda _request: JSONResponse({"keys": [self.published.as_dict(private=False)]}),
+            "/keys": lambda _request: JSONResponse({"keys": [*self.more_keys, self.published.as_dict(private=False)]}),
             "/authorize": self._authorize,
             "/token": self._token,
             "/end": self._end_session,

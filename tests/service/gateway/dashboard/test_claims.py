@@ -23,6 +23,7 @@ SCOPES = "openid profile email"
         ("groups", {"groups": "others staff"}, "viewer"),
         ("groups", {"groups": "IT Staff"}, "auditor"),
         ("groups", {"groups": {"staff": {"17": "example.org"}}}, "viewer"),
+        ("groups", {"groups": {"staff": None, "deciders": False}}, None),
         ("groups", {"groups": [["staff"]]}, None),
         ("groups", {"groups": ["others staff"]}, None),
         ("groups", {"groups": ["/staff", "Staff", "staﬀ", "staff "]}, None),
@@ -49,6 +50,15 @@ def test_a_claim_of_another_type_than_text() -> None:
     assert role_of({"boss": False, "level": 7.0}, {"boss": {"true": "admin"}, "level": {"7": "admin"}}) is None
 
 
+def test_an_address_that_is_not_verified_gives_no_role() -> None:
+    roles = {"email": {"jane@example.org": "admin"}}
+    assert role_of({"email": "jane@example.org"}, roles) == "admin"
+    for unverified in (False, "false"):
+        claims = {"email": "jane@example.org", "email_verified": unverified}
+        assert role_of(claims, roles) is None
+        assert "has not verified your e-mail address" in missing({"the ID token": claims}, roles, SCOPES, [])
+
+
 @pytest.mark.parametrize(
     ("claims", "says"),
     [
@@ -58,6 +68,9 @@ def test_a_claim_of_another_type_than_text() -> None:
         ),
         ({"_claim_names": {"groups": "src1"}}, "because you have too many of them"),
         ({"hasgroups": True}, "because you have too many of them"),
+        ({"hasgroups": "true"}, "because you have too many of them"),
+        ({"groups": []}, "groups is empty"),
+        ({"groups": [{"id": 7}]}, "such as groups.id."),
         ({"groups": [{"name": "secret", "id": "secret"}]}, "such as groups.id."),
         ({"groups": {"list.s": ["secret"]}}, "such as groups.list\\.s."),
         ({"groups": ["secret"]}, "groups has no value that DPICL_OIDC_ROLES maps"),

@@ -14,11 +14,13 @@ from service.gateway.dashboard.charts import styles
 from service.gateway.dashboard.overview import next_step
 from service.gateway.dashboard.usage import burn_down, charged_by_day
 from service.operations import accuracies
+from service.operations.attention import ENOUGH, MOSTLY
 from service.operations.forecast import RULE, course, forecast
 from service.operations.overview import summarise
 from service.operations.roles import Actor
 from service.operations.services import Services
 from service.operations.usage import charged
+from tests.deploy.promql import ALERTS
 from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.gateway.dashboard.dashboard_browser import HTMX, Browser, words
 from tests.service.gateway.dashboard.test_dashboard_knowledge_base import release
@@ -92,6 +94,26 @@ def test_what_needs_attention(services: Services, answers: int, days_on: int, ex
     spend(services, answers)
     (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=days_on))
     assert [(one.urgency, one.state, next_step(one)[1]) for one in summary.matters] == expected
+
+
+def text(fallback: bool) -> dict[str, object]:
+    return {"text": "red", "keywords": [], "fallback": fallback}
+
+
+@pytest.mark.parametrize(("fallbacks", "others", "noticed"), [(4, 0, False), (5, 0, True), (9, 1, True), (8, 1, False)])
+def test_a_task_whose_answers_use_no_exemplars_needs_attention(
+    services: Services, fallbacks: int, others: int, noticed: bool
+) -> None:
+    release(services, *[text(True)] * fallbacks, *[text(False)] * others)
+    (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=40))
+    found = [(one.urgency, one.sentence) for one in summary.matters if one.state == "falls back"]
+    said = f"{fallbacks} of its {fallbacks + others} answers used no exemplars, since nothing stood out from the noise;"
+    assert found == [("warn", f"{said} each cost as much as any other.")] * noticed
+
+
+def test_the_alert_and_the_overview_notice_fallbacks_alike() -> None:
+    expression = " ".join(ALERTS["DpiclAnswersFallBack"]["expr"].split())
+    assert f"dpicl:task_fallback_share >= {MOSTLY:g} and dpicl:charges_released_total >= {ENOUGH} " in expression
 
 
 @pytest.mark.parametrize(
@@ -219,10 +241,11 @@ def test_it_shows_who_asked_and_whether_exemplars_help(browser: Browser) -> None
     admin = Actor.with_key(browser.key)
     for right, without in ((64.0, 70.5), (91.25, 70.5)):
         task = records.ledger.budgets.task("toys.colour")
-        shown = {"accuracy": right, "zero_shot": without, "rows": 200, "engine": "majority"}
+        shown = {"accuracy": right, "standard_error": 3.4, "zero_shot": without, "zero_shot_error": 3.2}
+        shown |= {"rows": 200, "engine": "majority"}
         accuracies.record(admin, records, task, **shown)
         page = browser.read("/")
-        assert f"{right:.3g} % right, 70.5 % without exemplars" in page
+        assert f"{right:.1f} ± 3.4 % right, 70.5 ± 3.2 % without exemplars, on 200 public rows" in page
         assert ("no gain" in page) == (right < without)
     assert "not measured" not in browser.read("/")
 
@@ -232,8 +255,8 @@ def test_a_task_has_the_same_colour_in_every_chart() -> None:
     tasks = ["a@1", "b@1", "c@2"]
     spent = [*days(50, 1, task="toys.b@1"), *days(9, 9, task="toys.c@2")]
     courses = [
-        course(forecast(f"toys.{name}", 100, left, spent, NOW), NOW - timedelta(days=3), spent, [], NOW)
-        for name, left in (("c@2", 82), ("b@1", 49))
+        course(forecast(own[0].task, 100, left, own, NOW), NOW - timedelta(days=3), own, [], NOW)
+        for own, left in ((spent[2:], 82), (spent[:2], 49))
     ]
     left = burn_down("toys", courses, NOW, tasks)
     uses = [Use(day.day, day.task, "k", day.answers) for day in spent[1:]]

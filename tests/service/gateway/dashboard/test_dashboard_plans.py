@@ -8,6 +8,7 @@ from decimal import Decimal
 from threading import Event
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from accounting.ledger.cohorts import CohortStatus
 from accounting.plans.plan import Plan, calibrate_plan, load_plan
@@ -114,6 +115,17 @@ def starting(
     return plan
 
 
+def test_labels_are_parted_as_people_part_them() -> None:
+    for written in (
+        "Billing, Technical,Other",
+        "Billing; Technical;Other;",
+        "Billing\nTechnical；Other",
+        "Billing、Technical، Other",
+    ):
+        (task,) = starting("labels", 60, labels=written).tasks.values()
+        assert task.labels == ("Billing", "Technical", "Other")
+
+
 @pytest.mark.parametrize(
     ("public_size", "ensemble", "drawn", "shots"),
     [(5, 5, 1, 1), (60, 10, 4, 2), (2000, 50, 4, 2), (9000, 100, 9, 4), (10**6, 100, 32, 4)],
@@ -124,10 +136,16 @@ def test_plans_to_start_from_fit_any_knowledge_base(
     kind: str, fields: tuple[str, ...], public_size: int, ensemble: int, drawn: int, shots: int
 ) -> None:
     for engine in (None, LIGHT, MODEL):
-        plan = starting(kind, public_size, fields=fields, engine=engine)
+        plan = starting(kind, public_size, fields=fields, engine=engine, answers="20")
         task = next(iter(plan.tasks.values()))
-        assert (task.order, task.drawn, task.ensemble) == ("nearest", drawn, ensemble)
+        if kind == "recall":  # more slots, as they quote
+            assert task.ensemble == min(300, max(10, public_size // 40), public_size)
+            assert task.drawn * task.ensemble <= max(public_size / 10, 4 * task.ensemble)
+        else:
+            assert (task.drawn, task.ensemble) == (drawn, ensemble)
+        assert task.order == "nearest"
         assert (task.shots, task.slots) == ((1, "quote") if kind == "recall" else (shots, "model"))
+        assert (task.mechanism.type == "common_sentences") == (kind == "recall")
         assert (plan.budget.epsilon, plan.budget.delta) == (0.35, 6.1e-8)
         assert task.query_fields == fields[:1]
         assert needs_written_texts(task) == (kind != "labels" and engine is MODEL)
@@ -168,16 +186,19 @@ def test_a_plan_to_start_from_needs_no_embeddings_that_are_not_stored(kind: str)
     assert task.sampling == "units"
 
 
-def test_votes_are_weighed_against_prototypes_where_these_know_more_than_the_engine() -> None:
-    for task in ("", "prototypes"):
-        plan = starting("labels", 1000, engine=LIGHT, labels="a, b, c, d, e", task=task)
-        (name, votes), (prior, once) = plan.tasks.items()
-        assert (votes.prior_from, once.mechanism.type, once.labels) == (prior, "prototypes", votes.labels)
-        assert set(once.relies_on) == set()
-        assert name == (task or "label")
-    assert len(starting("labels", 999, engine=LIGHT, labels="a, b, c, d, e").tasks) == 1  # too few of each label
-    assert len(starting("labels", 1000, engine=MODEL, labels="a, b, c, d, e").tasks) == 1  # zero-shot knows something
-    assert len(starting("labels", 1000, engine=LIGHT, dimension=0, labels="a, b, c, d, e").tasks) == 1
+@pytest.mark.parametrize("engine", [None, LIGHT, MODEL])
+@pytest.mark.parametrize("fields", [("text", "label"), ("ticket_body", "subject", "reply_text"), ("text",)])
+def test_labels_start_from_one_release_alone(fields: tuple[str, ...], engine: EngineView | None) -> None:
+    ((name, task),) = starting("labels", 1000, fields=fields, engine=engine, labels="a, b, c").tasks.items()
+    assert (name, task.once, task.mechanism.type) == ("label", True, "softmax_regression")
+    assert task.labels == ("a", "b", "c")
+
+
+def test_labels_start_from_votes_where_a_number_of_answers_is_wanted_or_nothing_is_embedded() -> None:
+    for choices in ({"answers": "50"}, {"dimension": 0}):
+        (task,) = starting("labels", 1000, engine=LIGHT, labels="a, b", **choices).tasks.values()
+        assert (task.once, task.mechanism.type) == (False, "rnm_gaussian")
+        assert task.answers == int(choices.get("answers", 500))
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -209,8 +230,9 @@ def test_the_studio_previews_a_plan_like_the_command_line(browser: Browser) -> N
 
 def test_the_preview_estimates_latency_from_a_task_that_was_measured(browser: Browser) -> None:
     assert "an estimate from" not in send(browser).text
-    browser.services.grains.report = [Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5)]
-    assert "25.0 s (typical slots take 9.5 s, the largest 12.0 s)" in send(browser).text
+    browser.services.grains.report = [Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5, repeats=0.804)]
+    assert "25.0 s (typical slots take 9.5 s, the largest 12.0 s)" in (page := send(browser).text)
+    assert "in 80 % of questions beside public texts" in page
 
 
 def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
@@ -393,6 +415,49 @@ def test_the_problem_of_a_wrong_trial_is_shown(browser: Browser) -> None:
 def test_a_trial_reports_that_the_engine_is_down(browser: Browser, toy_engine) -> None:
     toy_engine.down = True
     assert "does not answer" in part(browser, "/try", trial_rows=ROWS, trial_query="a")
+
+
+LABELLED = "unit_id,text,label\n" + "".join(f"u{i},{c} ball {i},{c}\n" for i in range(50) for c in ("red", "blue"))
+
+
+def measured(browser: Browser, content: str = LABELLED, name: str = "rows.csv", **fields: str) -> str:
+    """What htmx shows of rows in a file, once they are measured; an empty name sends no file."""
+    data = {"csrf": browser.csrf(), "text": SMALL, "unit_id": "unit_id", **fields}
+    files = {"file": (name, content.encode())} if name else None
+    with start_blocking_portal() as browser.client.portal:  # one event loop for all requests, as a service has
+        while "This takes a minute" in (
+            shown := browser.client.post(f"/admin{STUDIO}/measure", data=data, files=files, headers=HTMX).text
+        ):
+            pass
+    browser.client.portal = None
+    assert "<html" not in shown
+    return words(shown)
+
+
+def test_a_draft_is_measured_on_labelled_rows_that_are_not_kept(browser: Browser) -> None:
+    before = browser.records.ledger.budgets.statuses(), browser.records.audit.end().sequence
+    shown = measured(browser)
+    assert re.search(r"colour , as planned (\d+\.\d ± \d+\.\d %|0 %|100 %).* (\d+\.\d ± \d+\.\d %) 20\b", shown), shown
+    assert "colour , with proposal 1" in shown
+    assert (browser.records.ledger.budgets.statuses(), browser.records.audit.end().sequence) == before
+    page = browser.client.post(
+        f"/admin{STUDIO}/measure",
+        data={"csrf": browser.csrf(), "text": SMALL, "unit_id": "unit_id"},
+        files={"file": ("rows.csv", LABELLED.encode())},
+    ).text
+    assert "as planned" in words(page)
+    assert "red ball 7" not in page
+
+
+def test_the_problem_of_rows_that_cannot_be_measured_is_shown(browser: Browser) -> None:
+    for content, name, said in (
+        ("", "", "Choose one with labelled rows"),
+        (LABELLED, "rows.txt", "must end in .csv"),
+        (LABELLED.replace("label", "colour", 1), "rows.csv", "label"),
+        (LABELLED.replace("unit_id", "person", 1), "rows.csv", "unit_id"),
+        ("unit_id,text,label\nu,red ball,red\n", "rows.csv", "fewer than 20 units"),
+    ):
+        assert said in measured(browser, content, name)
 
 
 def test_pages_are_the_same_whatever_exemplars_there_are(browser: Browser) -> None:

@@ -12,11 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from joserfc.jwk import RSAKey
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from accounting.ledger.events import PersonSignedIn, PersonSignedOut
 from accounting.ledger.trail import append
 from accounting.replay.trail import verify
+from service.environment import InvalidSettingError
 from service.gateway.dashboard.attempt import Attempt
 from service.gateway.dashboard.sign_in import _ATTEMPT as ATTEMPT
 from service.operations.sessions import LASTS, Sessions
@@ -125,10 +126,10 @@ def test_a_person_without_a_role_is_refused(browser: Browser, idp: Provider) -> 
 @pytest.mark.parametrize(
     ("forge", "says"),
     [
-        (lambda claims: claims.update(aud=["another"]), "not for this"),
+        (lambda claims: claims.update(aud=["another"]), "check DPICL_OIDC_CLIENT_ID"),
         (lambda claims: claims.update(aud=["another"], azp=CLIENT), "not for this"),
         (lambda claims: claims.pop("aud"), "not for this"),
-        (lambda claims: claims.update(iss="https://elsewhere.example"), "not for this"),
+        (lambda claims: claims.update(iss="https://elsewhere.example"), "check DPICL_OIDC_ISSUER"),
         (lambda claims: claims.update(nonce="of another sign-in"), "not for this"),
         (lambda claims: claims.pop("nonce"), "not for this"),
         (lambda claims: claims.pop("sub"), "not for this"),
@@ -149,6 +150,47 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused(browser: Browser, idp: 
 def test_clocks_may_differ_by_a_little(browser: Browser, idp: Provider) -> None:
     idp.forge = lambda claims: claims.update(iat=claims["iat"] + 20, exp=claims["iat"] - 20)
     assert browser.client.get(begin(browser)).status_code == 200
+
+
+def test_a_person_without_a_name_for_the_provider_is_refused(browser: Browser, idp: Provider) -> None:
+    idp.person = {"sub": "", "groups": ["staff"]}
+    assert "sub is empty" in refused(browser, begin(browser), 502)
+
+
+def test_keys_that_cannot_be_read_are_passed_over(browser: Browser, idp: Provider, monkeypatch) -> None:
+    others = [{"kty": "EC", "crv": "brainpoolP256r1", "kid": "2"}, {"kty": "RSA", "kid": "3"}, {"kty": "AKP"}]
+    monkeypatch.setattr(idp, "more_keys", others)
+    assert browser.client.get(begin(browser)).status_code == 200
+
+
+def test_a_key_that_is_not_published_is_named_as_such(browser: Browser, idp: Provider, monkeypatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(idp, "published", RSAKey.generate_key(2048, {"kid": "2"}))
+        assert "none of the keys that the provider publishes" in refused(browser, begin(browser))
+
+
+def test_what_a_description_leaves_open_stops_nothing(browser: Browser, idp: Provider) -> None:
+    idp.described = dict.fromkeys(
+        ("id_token_signing_alg_values_supported", "token_endpoint_auth_methods_supported", "scopes_supported")
+    )
+    assert browser.client.get(begin(browser)).status_code == 200
+    idp.described = {"scopes_supported": 5}
+    idp.person = {"sub": "1"}
+    begin_again = Browser(browser.services)
+    assert "There is no claim" in begin_again.client.get(begin(begin_again)).text
+
+
+def test_a_description_that_lacks_an_address_is_refused(browser: Browser, idp: Provider) -> None:
+    for changed in ({"token_endpoint": None}, {"authorization_endpoint": "/authorize"}, {"issuer": None}):
+        idp.described = changed
+        page = browser.get("/sign-in/provider")
+        assert (page.status_code, f"description lacks {next(iter(changed))}" in page.text) == (502, True)
+
+
+def test_an_address_without_a_provider_names_the_setting(tmp_path: Path, idp: Provider) -> None:
+    nowhere = Browser(serving(tmp_path / "nowhere", oidc_issuer=f"{idp.issuer}/realms/none", **KNOWN))
+    page = nowhere.get("/sign-in/provider")
+    assert (page.status_code, "check DPICL_OIDC_ISSUER" in page.text) == (502, True)
 
 
 def test_a_signature_by_another_key_is_refused(browser: Browser, idp: Provider) -> None:
@@ -193,6 +235,9 @@ def test_a_refusal_of_the_provider_is_shown(browser: Browser, idp: Provider) -> 
     assert "access_denied" in said
     begin(browser)
     state = Attempt.read(browser.client.cookies.get(ATTEMPT)).state
+    assert "check DPICL_OIDC_SCOPES" in refused(browser, f"{CALLBACK}?error=invalid_scope&state={state}")
+    begin(browser)
+    state = Attempt.read(browser.client.cookies.get(ATTEMPT)).state
     assert "another provider" in refused(browser, f"{CALLBACK}?code=x&state={state}&iss=https://elsewhere.example")
 
 
@@ -208,8 +253,6 @@ def test_a_provider_that_is_another_or_away_is_named(browser: Browser, idp: Prov
     assert "refused (404)" in refused(browser, begin(browser), 502)
     idp.described = {"jwks_uri": f"{idp.issuer}/.well-known/openid-configuration"}  # that document holds no keys
     assert "as one" in refused(browser, begin(browser), 503)
-    idp.described = {"token_endpoint": None}
-    assert browser.get("/sign-in/provider").status_code == 502
     idp.described = {"client_id": "another"}
     assert browser.get("/sign-in/provider").status_code == 503
 
@@ -333,11 +376,11 @@ def test_groups_may_be_in_userinfo(browser: Browser, idp: Provider) -> None:
         ({"oidc_scopes": "profile groups"}, "DPICL_OIDC_SCOPES must have openid"),
         ({"oidc_client_secret": None}, "DPICL_OIDC_CLIENT_SECRET"),
         ({"oidc_issuer": "http://idp.example"}, "https://"),
-        ({"oidc_roles": {"groups": {"staff": "analyst"}}}, "oidc_roles"),
+        ({"oidc_roles": {"groups": {"staff": "analyst"}}}, "DPICL_OIDC_ROLES"),
     ],
 )
 def test_settings_that_would_let_in_no_person_or_every_person_are_refused(changed: dict, says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(InvalidSettingError, match=says):
         Settings(**{"oidc_issuer": "https://idp.example", **KNOWN} | changed)
 
 

@@ -53,13 +53,32 @@ def test_moving_epsilon(browser: Browser) -> None:
     browser.services.sanitizers.prepare()
     word = browser.services.sanitizers.open("medoid_rr", 0.5, ["stopwords"]).served.channel.outputs[0]
     stays = {}
-    for epsilon, taken in (("0.5", "0.5"), ("16", "16"), ("nonsense", "8"), ("99", "16"), ("nan", "0.5")):
+    for epsilon, taken in (("0.5", "0.5"), ("16", "16"), ("", "8")):
         page = moved(browser, f"The {word} {word.title()}, <b>!", epsilon, "nearest_rr")
         kept = re.search(rf'<th scope="row">{word.title()}</th><td class="number">([\d.]+) %', page)
         stays[epsilon] = float(kept[1])
         assert facts(page)["ε of a word, audited"] == taken
         assert facts(page)["Words replaced"] == "7 of 8 tokens"
     assert stays["0.5"] < 1 < 99 < stays["16"]
+
+
+def test_an_epsilon_that_is_not_so_written_is_refused(browser: Browser) -> None:
+    browser.services.sanitizers.prepare()
+    for epsilon, way in (
+        ("0,5", "write 0.5"),
+        ("1_0", "write 10"),
+        ("nan", "such as"),
+        ("99", "from 0.5 to 16"),
+        ("-1", "from 0.5 to 16"),
+    ):
+        page = moved(browser, "a lamp", epsilon, "nearest_rr")
+        assert "Nothing was sanitised" in page
+        assert way in page
+
+
+def test_a_sentence_that_is_too_long_is_refused_whole(browser: Browser) -> None:
+    page = moved(browser, "a lamp " * 144, "8", "nearest_rr")
+    assert "Nothing was sanitised: the sentence has 1007 characters, and at most 1000 are shown here" in page
 
 
 def test_whole_texts(browser: Browser) -> None:

@@ -80,6 +80,8 @@ def test_a_session_ends_by_itself_and_leaves_nothing_readable(tmp_path: Path, da
     assert found is not None
     assert (found.actor.name, found.expires_at) == ("chief", now + LASTS)
     assert late.find(token) is None
+    assert Sessions(database, clock=lambda: now - timedelta(seconds=30)).find(token) is not None
+    assert Sessions(database, clock=lambda: now - timedelta(days=900)).find(token) is None  # a clock was far ahead
     assert soon.find(token + "x") is None
     with database.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM admin_sessions").all()

@@ -1,0 +1,1 @@
+dpicl plan sign plan.yaml --yes
