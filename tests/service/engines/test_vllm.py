@@ -468,6 +468,29 @@ def test_answers_keep_to_a_grammar(running):
     assert running.engine._admission.in_flight == 0
 
 
+@pytest.mark.parametrize(
+    ("rules", "read", "cut", "left"),
+    [
+        ({"regex": ".+"}, b"\xed", b"\xa0", b"\x9f"),
+        ({"json_schema": '{"type": "string", "maxLength": 6}'}, b'"\xed', b"\xbf", b"\x80"),
+        ({"json_schema": '{"type": "string"}'}, b'"\\uD', b"8", b"7"),
+        ({"json_schema": '{"type": "string"}'}, b'"\\u00ed\\ud', b"F", b"0"),
+    ],
+)
+def test_no_answer_has_half_of_a_pair(running, rules, read, cut, left):
+    """xgrammar would take it, and the answer would not be a text of the length that a schema allows."""
+    task = ruled(**rules)
+    grammar = running.engine._grammars().open(task.writing, running.engine._tokens_of(task).text_ends()[0])
+    vocabulary = running.engine._grammars()._unbroken["json_schema" in rules]._vocabulary
+    for byte in read:
+        grammar.read(vocabulary.index(bytes([byte])))
+    ours, theirs = grammar.allowed(), grammar._mask.numpy().view(np.uint8)[0]
+    bits = np.unpackbits(theirs, bitorder="little")
+    assert bits[vocabulary.index(cut)] == bits[vocabulary.index(left)] == 1
+    assert not ours[vocabulary.index(cut)]
+    assert ours[vocabulary.index(left)]
+
+
 def test_released_words_are_named_in_every_prompt(running, monkeypatch):
     tokenizer, opened, prompts = AutoTokenizer.from_pretrained(running.folder), running.engine._session, []
 
