@@ -442,7 +442,12 @@ def planted(embedder: Embedder) -> dict[str, tuple[str, str, float, list[object]
     """Defects by name: a task, the observation that shows the defect, a grain, and the patches that plant it."""
     at_answer_time = mock.patch.object(NearestCandidate, "embeddings", embeddings_at_answer_time)
     return {
-        "replies embedded at answer time, a grain that does not hide it": ("mean", "answers", 0.001, [at_answer_time]),
+        "replies embedded at answer time, a grain that does not hide it": (
+            "mean",
+            "answers",
+            0.001,
+            [at_answer_time, mock.patch("service.answering.latency._LEAST_ROOM_S", 0.0)],
+        ),
         "/readyz embeds where private replies are embedded": (
             "mean",
             "/readyz",
