@@ -1,5 +1,8 @@
 """Errors of the exemplar store. Every message states what to do, and none repeats an exemplar's text."""
 
+from collections.abc import Collection
+from typing import Literal
+
 from exemplar_store.exemplar import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 
 
@@ -57,14 +60,44 @@ class BadRowError(ExemplarStoreError, ValueError):
     """A row that cannot be ingested. Nothing of its upload was stored.
 
     Attributes:
-        row: the row's number, as an editor counts lines (a header is line 1).
+        row: the row's number: the line in JSON, else as a spreadsheet counts rows (a header is row 1).
         field: the field at fault, or None if the whole row is.
+        remedy: the option of reading that its message proposes, and a value for it; None: there is none.
     """
 
-    def __init__(self, row: int, field: str | None, problem: str) -> None:
+    def __init__(
+        self, row: int, field: str | None, problem: str, remedy: tuple[str, bool | int | str] | None = None
+    ) -> None:
         super().__init__(f"row {row}" + (f", field {field!r}" if field is not None else "") + f": {problem}")
         self.row = row
         self.field = field
+        self.remedy = remedy
+
+
+class MissingColumnError(BadRowError):
+    """The row that should name the columns lacks one that is needed.
+
+    Attributes:
+        needed: names of all columns that are needed.
+    """
+
+    def __init__(self, row: int, field: str, problem: str, needed: Collection[str], *, is_unit_id: bool) -> None:
+        advice, remedy = ("; name the one with the person's id", ("unit_id", "COLUMN")) if is_unit_id else ("", None)
+        super().__init__(row, field, f"{problem}{advice}", remedy)
+        self.needed = needed
+
+
+class IncompleteRowError(BadRowError):
+    """A row in which a needed column holds nothing.
+
+    Attributes:
+        reason: ``empty``, or ``missing`` where a row of JSON does not have it.
+    """
+
+    def __init__(self, row: int, field: str, reason: Literal["empty", "missing"]) -> None:
+        advice = "give it a value, or have all such rows left out"
+        super().__init__(row, field, f"is {reason}; {advice}", ("skip_incomplete", True))
+        self.reason = reason
 
 
 class NotUtf8Error(BadRowError):

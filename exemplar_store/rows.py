@@ -8,18 +8,21 @@ import csv
 import io
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
-from types import MappingProxyType
-from typing import BinaryIO
+from itertools import islice
+from typing import BinaryIO, TypeVar
 from uuid import UUID
 
 from exemplar_store import unit_ids
-from exemplar_store.errors import BadRowError, NotUtf8Error
+from exemplar_store.errors import BadRowError, IncompleteRowError, MissingColumnError, NotUtf8Error
 from exemplar_store.exemplar import MAX_EXEMPLAR_BYTES, content
+
+T = TypeVar("T")
 
 MAX_LINE_CHARACTERS = 4 * 1024 * 1024
 _SURELY_SMALL = MAX_EXEMPLAR_BYTES // 8  # characters: JSON has at most six bytes for one, and a few for each field
@@ -34,7 +37,7 @@ class Row:
     """One exemplar of an upload."""
 
     number: int
-    """Line of the upload, as an editor counts lines."""
+    """The row's number, as of :class:`exemplar_store.errors.BadRowError`."""
     unit_id: str
     """Id of its unit: the person, customer or document that is protected as a whole."""
     fields: Mapping[str, str]
@@ -65,7 +68,7 @@ class SourceRecords:
     """The records of a source, before it is known which columns are needed."""
 
     numbered: Iterator[tuple[int, Mapping[str, object]]]
-    """Each record with its number in the source, as an editor counts lines. Columns that share a name are
+    """Each record with its number, as of :class:`exemplar_store.errors.BadRowError`. Columns that share a name are
     :data:`NAMED_TWICE`."""
     names: Sequence[str] | None = None
     """All columns, where the source names them apart from its records."""
@@ -76,12 +79,12 @@ class SourceRecords:
     not_utf8: BadRowError | None = None
     """The error of that line, if it is not UTF-8."""
 
-    def check(self, needed: Collection[str], advice: Mapping[str, str] = MappingProxyType({})) -> None:
+    def check(self, needed: Collection[str], unit_id: str | None = None) -> None:
         """Check that each needed column is there, and there once.
 
         Args:
             needed: names of the columns.
-            advice: advice where a column is missing, by name.
+            unit_id: the one with the unit's id; None: none of them.
 
         Raises:
             BadRowError: one is not.
@@ -89,10 +92,10 @@ class SourceRecords:
         if self.names is None:
             return
         for name in needed:
-            if name not in self.names:
+            if name not in self.names and not (self.typed and within(name, self.names)):
                 if self.not_utf8 is not None:
                     raise self.not_utf8
-                raise BadRowError(self.header, name, f"{self._where(needed)}{advice.get(name, '')}")
+                raise MissingColumnError(self.header, name, self._where(needed), needed, is_unit_id=name == unit_id)
             if self.names.count(name) > 1:
                 raise NAMED_TWICE.needed(self.header, name)
 
@@ -101,20 +104,7 @@ class SourceRecords:
         known = {name.strip().casefold() for name in names}
         if self.typed or any(name.strip().casefold() in known for name in needed):
             return f"is not among the columns, which are {', '.join(map(repr, names))}"
-        return f"is not among the {len(names)} cells of the first line, which must name the columns"
-
-    def texts(
-        self, needed: Collection[str], *, numbers_as_text: bool = False
-    ) -> Iterator[tuple[int, dict[str, object]]]:
-        """The records with their numbers. Needed columns hold text; the others are as they were read.
-
-        Raises:
-            BadRowError: a needed column is missing, or at the first row where it holds no text.
-        """
-        self.check(needed)
-        for number, record in self.numbered:
-            texts = {name: text(number, name, record.get(name), numbers_as_text=numbers_as_text) for name in needed}
-            yield number, {**record, **texts}
+        return f"is not among the {len(names)} cells of this row, which must name the columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +119,10 @@ class Layout:
     """The column of a field, where it has another name than the field."""
     numbers_as_text: bool = False
     """Take numbers, dates and times as the text that they print as; otherwise they are refused."""
+    skip_incomplete: bool = False
+    """Leave out rows in which a needed column holds nothing; otherwise they are refused."""
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)
+    """The number of rows left out so far, by the first column that holds nothing, and by the reason."""
 
     def column(self, name: str) -> str:
         """The column that holds a field."""
@@ -145,9 +139,32 @@ class Layout:
         Raises:
             BadRowError: a column is missing, or at the first row that is not valid.
         """
-        records.check(self.needed, {self.unit_id: "; set unit_id (--unit-id) to the one that names the person"})
+        records.check(self.needed, self.unit_id)
+        return self._taken(self.row, records)
+
+    def texts(self, needed: Collection[str], records: SourceRecords) -> Iterator[tuple[int, dict[str, object]]]:
+        """The records of a source with their numbers. Needed columns hold text; the others are as they were read.
+
+        Raises:
+            BadRowError: a needed column is missing, or at the first row where it holds no text.
+        """
+
+        def take(number: int, record: Mapping[str, object]) -> tuple[int, dict[str, object]]:
+            return number, {**record, **{name: self._text(number, name, value_in(record, name)) for name in needed}}
+
+        records.check(needed)
+        return self._taken(take, records)
+
+    def _taken(self, take: Callable[[int, Mapping[str, object]], T], records: SourceRecords) -> Iterator[T]:
         for number, record in records.numbered:
-            yield self.row(number, record)
+            try:
+                taken = take(number, record)
+            except IncompleteRowError as error:
+                if not self.skip_incomplete:
+                    raise
+                self.left_out[str(error.field), error.reason] += 1
+            else:
+                yield taken
 
     def row(self, number: int, record: Mapping[str, object]) -> Row:
         """Check a record and take from it what the knowledge base keeps.
@@ -156,23 +173,49 @@ class Layout:
             BadRowError: a column is missing, empty, or holds no text that can be stored.
         """
         try:
-            unit = unit_ids.as_text(record.get(self.unit_id))
+            unit = unit_ids.as_text(value_in(record, self.unit_id))
         except ValueError as error:
             raise BadRowError(number, self.unit_id, str(error)) from None
         unit_id = unit_ids.canonical(self._text(number, self.unit_id, unit))
         if why := unit_ids.problem(unit_id):
             raise BadRowError(number, self.unit_id, why)
         columns = [self.columns.get(name, name) for name in self.fields]
-        texts = [self._text(number, column, record.get(column)) for column in columns]
+        texts = [self._text(number, column, value_in(record, column)) for column in columns]
         fields = dict(zip(self.fields, texts, strict=True))
         if sum(map(len, fields.values())) > _SURELY_SMALL:
             row_content(number, fields, self.fields)
-        used = {self.unit_id, *columns}
+        used = {within(name, record) or name for name in (self.unit_id, *columns)}
         ignored = tuple([printed(name) for name in record if name not in used])
         return Row(number, unit_id, fields, ignored)
 
-    def _text(self, number: int, name: str, value: object) -> str:
-        return text(number, name, value, numbers_as_text=self.numbers_as_text)
+    def _text(self, number: int, name: str, found: object) -> str:
+        return text(number, name, found, numbers_as_text=self.numbers_as_text)
+
+
+_MISSING = object()
+
+
+def within(name: str, names: Container[str]) -> str | None:
+    """The column that holds what a name means: that of this name, else the one before its first dot, if there is one.
+
+    ``employee.id`` is the member ``id`` of the objects in the column ``employee``.
+    """
+    if name in names:
+        return name
+    column, dot, _ = name.partition(".")
+    return column if dot and column in names else None
+
+
+def value_in(record: Mapping[str, object], name: str) -> object:
+    """The value in a column of a record, or in a member of an object there, which a name with dots leads to."""
+    if name in record:
+        return record[name]
+    found: object = record
+    for member in name.split("."):
+        if not isinstance(found, Mapping) or member not in found:
+            return found if isinstance(found, Unreadable) else _MISSING
+        found = _GIVEN_TWICE if member in getattr(found, "twice", ()) else found[member]
+    return found
 
 
 def text(number: int, name: str, value: object, *, numbers_as_text: bool = False) -> str:
@@ -181,16 +224,17 @@ def text(number: int, name: str, value: object, *, numbers_as_text: bool = False
     Args:
         number: number of the record.
         name: name of the column.
-        value: value in it; None: it is missing.
+        value: value in it, as of :func:`value_in`; None: it is empty.
         numbers_as_text: whether numbers, dates and times are taken as the text that they print as.
 
     Raises:
-        BadRowError: it is missing, empty, not text, or cannot be stored as text.
+        IncompleteRowError: it is missing or empty.
+        BadRowError: it is not text, or cannot be stored as text.
     """
     if not isinstance(value, str):
         value = _printed_text(number, name, value, numbers_as_text=numbers_as_text)
     if not value.strip():
-        raise BadRowError(number, name, "is empty; give it a value or leave the row out")
+        raise IncompleteRowError(number, name, "empty")
     if problem := _not_text(value):
         raise BadRowError(number, name, problem)
     return value
@@ -200,13 +244,15 @@ def _printed_text(number: int, name: str, value: object, *, numbers_as_text: boo
     """What a value of another type prints as; arguments and errors as of :func:`text`."""
     if isinstance(value, Unreadable):
         raise value.needed(number, name)
+    if value is _MISSING:
+        raise IncompleteRowError(number, name, "missing")
     if value is None or unit_ids.is_nan(value):
-        raise BadRowError(number, name, "is missing; every row needs it")
+        raise IncompleteRowError(number, name, "empty")
     if not _is_printed(value):
-        raise BadRowError(number, name, f"must be a string, not {_kind(value)}")
+        raise BadRowError(number, name, f"must be a string, not {_kind(value)}{_advice(name, value)}")
     if not numbers_as_text:
-        advice = "`kb ingest`, `plan preview` and `batch` take it with --numbers-as-text, REST with numbers_as_text"
-        raise BadRowError(number, name, f"must be a string, not {_kind(value)}; {advice}")
+        problem = f"must be a string, not {_kind(value)}; it can be taken as text"
+        raise BadRowError(number, name, problem, ("numbers_as_text", True))
     if isinstance(value, (float, Decimal)) and not math.isfinite(value):
         raise BadRowError(number, name, "is infinite, or too large a number to read; write it as text")
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
@@ -266,6 +312,15 @@ def _kind(value: object) -> str:
     return next((kind for types, kind in _TYPES if isinstance(value, types)), "a value of another type")
 
 
+def _advice(name: str, value: object) -> str:
+    """What to do about a value with parts; their names may be private, so none is repeated."""
+    if isinstance(value, Mapping):
+        return f"; to take one of its members, name it behind a dot, as in {name}.member"
+    if isinstance(value, (list, tuple, set)):
+        return "; make one text of it, or a row of each part, where the file is made"
+    return ""
+
+
 def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
     """Rows of :func:`json_records`.
 
@@ -296,15 +351,16 @@ def json_records(stream: BinaryIO) -> SourceRecords:
     return SourceRecords(_json_objects(stream))
 
 
-def csv_records(stream: BinaryIO, delimiter: str = ",") -> SourceRecords:
+def csv_records(stream: BinaryIO, delimiter: str = ",", skip_lines: int = 0) -> SourceRecords:
     """The records of a CSV file: double quotes, UTF-8, a header row; blank lines are skipped.
 
-    Lines end in LF, CRLF or CR. A record is numbered by the line it begins on, since a quoted value may hold line
-    breaks.
+    Lines end in LF, CRLF or CR. Records are numbered as a spreadsheet numbers rows: a blank line is one, and so are the
+    lines of a quoted value together.
 
     Args:
         stream: the file, opened in binary mode; its header is read now, the rest as the records are asked for.
         delimiter: between two cells.
+        skip_lines: number of lines before the header, which are not read.
 
     Returns:
         Records; reading them raises :class:`BadRowError` at the first line that is not as long as the header.
@@ -312,12 +368,13 @@ def csv_records(stream: BinaryIO, delimiter: str = ",") -> SourceRecords:
     Raises:
         BadRowError: there is no header.
     """
-    lines = _csv_lines(stream, delimiter)
-    number, names, not_utf8 = next(lines, nothing := (1, list[str](), None))
+    lines = _csv_lines(stream, delimiter, skip_lines)
+    first = skip_lines + 1
+    number, names, not_utf8 = next(lines, nothing := (first, list[str](), None))
     if delimiter.join(names) == f"sep={delimiter}":  # the delimiter, for Excel
         number, names, not_utf8 = next(lines, nothing)
     if not names:
-        raise BadRowError(1, None, "is empty; the first line must name the columns")
+        raise BadRowError(first, None, "is empty, or not there; it must name the columns")
     records = _csv_objects(lines, names, delimiter)
     return SourceRecords(records, names, number, typed=False, not_utf8=not_utf8)
 
@@ -408,28 +465,32 @@ def _csv_objects(
         yield number, _marked({**dict(zip(names, cells, strict=True)), **twice}, not_utf8)
 
 
-def _csv_lines(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str], BadRowError | None]]:
-    """Rows of cells, each with its first line's number, and the error of the first of its lines that is not UTF-8."""
+def _csv_lines(
+    stream: BinaryIO, delimiter: str, skip_lines: int
+) -> Iterator[tuple[int, list[str], BadRowError | None]]:
+    """Rows of cells with their numbers, and the error of the first of a row's lines that is not UTF-8."""
     wrong: list[NotUtf8Error] = []
 
     def lines() -> Iterator[str]:
-        for _, line, not_utf8 in _lines(stream, ""):
+        for _, line, not_utf8 in islice(_lines(stream, ""), skip_lines, None):
             if not_utf8 is not None:
                 wrong.append(not_utf8)
             yield line
 
     reader = csv.reader(lines(), delimiter=delimiter, strict=True)
-    number = 1
+    number, line = skip_lines + 1, 0
     try:
-        for cells in reader:
+        for number, cells in enumerate(reader, skip_lines + 1):
             if cells:
                 yield number, cells, wrong[0] if wrong else None
             wrong.clear()
-            number = reader.line_num + 1
+            line = reader.line_num
     except csv.Error as error:
         if wrong:
             raise wrong[0] from None
-        raise BadRowError(number, None, f"is not valid CSV: {error}; check its quotes") from None
+        number += bool(line)  # the one after the last that was read
+        where = f" from line {skip_lines + line + 1} on" if skip_lines + line + 1 != number else ""
+        raise BadRowError(number, None, f"is not valid CSV{where}: {error}; check its quotes") from None
 
 
 def _lines(stream: BinaryIO, newline: str) -> Iterator[tuple[int, str, NotUtf8Error | None]]:

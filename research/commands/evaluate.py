@@ -30,12 +30,12 @@ from service.answering.queries import embedded_field
 from service.cli import output
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, Yes, print_json, print_table, progress
-from service.cli.reading import TextFormat
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.engines.embedding.words import cache_folder
 from service.engines.factory import open_engine
 from service.operations import accuracies, wording
 from service.records.signed import read_signed, read_task
+from service.sources.reading import Reading
 
 
 def _exported(data: Dataset) -> Evaluator:
@@ -129,7 +129,7 @@ def evaluate(
     recording: Recording,
     noise: NoiseOptions,
     questions: Questions,
-    text: TextFormat,
+    reading: Reading,
     engine_config: EngineConfigFile = None,
     drawn: Drawn,
     json: Json = False,
@@ -166,7 +166,7 @@ def evaluate(
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
     field = embedded_field(plan, name, field)
     as_signed = read_task(signed)[1] if signed else None
-    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, text.model_dump(), as_signed)
+    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, reading, as_signed)
     evaluator = evaluator_of(data, noise.mechanism)
     # Bad rows are reported before much time is spent.
     title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"

@@ -18,8 +18,9 @@ from sanitization.tokens import Partition
 from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Options
 from service.cli.output import Json, print_json, print_table, waiting
-from service.cli.reading import TextFormat
+from service.cli.reading import read_whole
 from service.cli.sanitize import Words, kept_of
+from service.sources.reading import Reading
 
 if TYPE_CHECKING:
     from research.sanitization.sanitised_texts import Guesser
@@ -119,7 +120,7 @@ def attack(
     mechanism: list[str] | None = None,
     *,
     on: TextAttackOptions,
-    text_format: TextFormat,
+    reading: Reading,
     words: Words,
     json: Json = False,
 ) -> None:
@@ -134,7 +135,7 @@ def attack(
     """
     names = mechanism or [*RESPONSES, *CORRECTED]
     if on.texts is not None:
-        given = [row for _, row in text_format.read_whole(on.texts, ["text"])]
+        given = [row for _, row in read_whole(on.texts, ["text"], reading)]
         _attack_texts(epsilon, names, on, given, words, json)
         return
     if on.masked_model or on.endpoint:

@@ -1,6 +1,5 @@
 """A folder with training and test rows, and an engine's replies to every test row."""
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -34,6 +33,7 @@ from service.records.database import open_database
 from service.records.schema import migrate
 from service.records.topics import check_named, topic_list, topic_of
 from service.sources.files import Source, can_read, open_file
+from service.sources.reading import AS_IT_IS, Reading
 
 NAME = "evaluation"
 """Name of the knowledge base that is filled."""
@@ -86,7 +86,7 @@ class Dataset:
         field: field of the query, which exemplars and queries are compared by.
         unit_id: column that names the privacy unit.
         limit: number of test rows to use, from the first; None: all.
-        text: format of text files, as :func:`service.sources.files.open_file` takes it.
+        reading: options of reading files.
         signed: noise of the signed task; None: it is calibrated for the training rows.
     """
 
@@ -96,7 +96,7 @@ class Dataset:
     field: str
     unit_id: str = "unit_id"
     limit: int | None = None
-    text: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    reading: Reading = AS_IT_IS
     signed: TaskNoise | None = None
 
     @property
@@ -125,7 +125,7 @@ class Dataset:
         """
         task, file, rows = self.task, self._file("test"), []
         labels = spellings(task.labels if isinstance(task, ClassifyTask) else ())
-        with open_file(file, **self.text) as source:
+        with open_file(file, self.reading) as source:
             for number, row in islice(source.records((*task.query_fields, task.answer_field)), self.limit):
                 if isinstance(task, ClassifyTask):
                     if labels.number(row[task.label_field]) is None:
@@ -149,9 +149,10 @@ class Dataset:
         """Number of training rows, and a digest of them."""
         count, digest = 0, hashlib.sha256()
         with self._train() as source:
-            for count, (_, row) in enumerate(source.records((), whole=True), 1):  # noqa: B007 (it is used below)
-                needed = {name: row.get(name) for name in self._layout.needed}
-                digest.update(json.dumps(needed, sort_keys=True, default=str).encode() + b"\n")
+            needed = self._layout.needed if self.reading.skip_incomplete else ()
+            for count, (_, row) in enumerate(source.records(needed, whole=True), 1):  # noqa: B007 (it is used below)
+                read = {name: row.get(name) for name in self._layout.needed}
+                digest.update(json.dumps(read, sort_keys=True, default=str).encode() + b"\n")
         return count, digest.hexdigest()
 
     @property
@@ -159,7 +160,7 @@ class Dataset:
         return Layout(list(self.task.exemplar_fields), self.unit_id)
 
     def _train(self) -> AbstractContextManager[Source]:
-        return open_file(self._file("train"), **self.text)
+        return open_file(self._file("train"), self.reading)
 
     def _file(self, name: str) -> str:
         """The one file or folder of this name, whatever its ending."""

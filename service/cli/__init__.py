@@ -107,6 +107,9 @@ def _explain(error: Exception, proxies: Sequence[str]) -> str | None:
         return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     if isinstance(error, RefusalError) and error.hint:
         return f"{error}: {error.hint}"
+    if remedy := getattr(error, "remedy", None):
+        name, value = remedy
+        return f"{error} (--{name.replace('_', '-')}{'' if value is True else f' {value}'})"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 

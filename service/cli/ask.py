@@ -11,15 +11,18 @@ from typing import Annotated, Any
 import httpx
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, ProgressColumn
+from rich.progress import Task as ProgressTask
+from rich.text import Text
 
 from service.cli.batch_answers import BatchAnswers, as_json
 from service.cli.gathering import Options
 from service.cli.output import Json, Task, print_json, print_text, state_folder
-from service.cli.reading import TextFormat
+from service.cli.reading import read_whole
 from service.connections import http_options
 from service.engines.retry_after import retry_after_s
 from service.operations.wording import right_in
+from service.sources.reading import Reading
 
 AbstainBelow = Annotated[
     float | None,
@@ -32,7 +35,7 @@ _RETRIES = 5
 _SHORTEST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 """Quotas are by the minute."""
-_WRITTEN = ("answer", "score", "probability", "keywords", "sentences", "fallback", "release", "task")
+_WRITTEN = ("answer", "zero_shot", "score", "probability", "keywords", "sentences", "fallback", "release", "task")
 """The fields that ``batch`` adds to a row."""
 
 
@@ -143,10 +146,9 @@ def batch(
     file: Annotated[Path, typer.Argument(exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o")],
     *,
-    text: TextFormat,
+    reading: Reading,
     service: Service,
     abstain_below: AbstainBelow = None,
-    numbers_as_text: bool = False,
 ) -> None:
     """Answer a file of questions, with a progress bar.
 
@@ -157,32 +159,49 @@ def batch(
 
     Args:
         file: File of rows with the query's fields, in any format of `dpicl kb ingest`.
-        out: File for the answers, one a line, in the order of the input.
-        numbers_as_text: Take numbers, dates and times as text; else they are errors.
+        out: File for the answers, in the order of the input: CSV if its name ends in .csv, else JSON Lines. Beside CSV
+            a file of JSON Lines is kept, by which an interrupted run goes on.
     """
     with connect(service) as client:
         wanted = checked(client.get(f"/v1/tasks/{task}"), "query_fields")["query_fields"]
-        numbered = text.read_whole(file, wanted, numbers_as_text=numbers_as_text)
+        numbered = read_whole(file, wanted, reading)
         written = _names({name for _, row in numbered for name in row})
         rows, lost = _as_json([row for _, row in numbered])
-        answers = BatchAnswers(out, rows, written, task)
+        kept = out.with_name(f"{out.name}.jsonl") if out.suffix.lower() == ".csv" else out
+        if out.exists() and not kept.exists():
+            raise ValueError(f"{out} is there already, and not by `dpicl batch`: choose another --out")
+        answers = BatchAnswers(kept, rows, written, task)
         costs: list[dict[str, Any]] = []
         topical = False
         console = Console(stderr=True)
-        for place in track(answers.open_places, description=task, console=console, disable=not console.is_terminal):
-            try:
-                answer = _post(client, task, {name: rows[place][name] for name in wanted}, abstain_below)
-            except RefusedError as error:
-                number = numbered[place][0]
-                raise ValueError(f"{file}: row {number}: {error} ({len(answers)} answered, in {out})") from None
-            costs.append(answer["cost"])
-            topical |= "topic" in answer
-            said = {**answer, "answer": _output(answer), "release": answer["id"]}
-            answers.add(place, {called: said[name] for name, called in written.items() if name in said})
+        with Progress(
+            *Progress.get_default_columns(), _Charged(), console=console, disable=not console.is_terminal
+        ) as bar:
+            shown = bar.add_task(task, total=len(answers.open_places), charged=0)
+            for place in answers.open_places:
+                try:
+                    answer = _post(client, task, {name: rows[place][name] for name in wanted}, abstain_below)
+                except RefusedError as error:
+                    number = numbered[place][0]
+                    raise ValueError(f"{file}: row {number}: {error} ({len(answers)} answered, in {kept})") from None
+                costs.append(answer["cost"])
+                topical |= "topic" in answer
+                said = {**answer, "answer": _output(answer), "release": answer["id"]}
+                answers.add(place, {called: said[name] for name, called in written.items() if name in said})
+                bar.update(shown, advance=1, charged=sum(cost["charged"] for cost in costs))
         answers.sort()
+        if kept != out:
+            answers.write_csv(out)
     if lost:
         typer.echo(f"Not kept, since they cannot be read in each row: {', '.join(map(repr, sorted(lost)))}", err=True)
     typer.echo(f"{len(rows)} answers in {out}{_together(costs, topical)}")
+
+
+class _Charged(ProgressColumn):
+    """The number of answers that this run was charged for."""
+
+    def render(self, task: ProgressTask) -> Text:
+        return Text(f"{task.fields['charged']:,} charged")
 
 
 def _as_json(rows: Sequence[Mapping[str, object]]) -> tuple[list[dict[str, Any]], set[str]]:

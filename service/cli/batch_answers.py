@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from collections import defaultdict, deque
@@ -93,7 +94,7 @@ class BatchAnswers:
 
     def add(self, place: int, answer: Mapping[str, Any]) -> None:
         """Add an answer to the row at a place; it is on disk when this returns."""
-        line = json.dumps({**self._rows[place], **answer}, default=str).encode()
+        line = _line({**self._rows[place], **answer})
         with self._file.open("ab") as stream:
             stream.write(line + b"\n")
         self._note(place, line)
@@ -106,12 +107,39 @@ class BatchAnswers:
         new.write_bytes(b"".join(self._lines[place] + b"\n" for place in sorted(self._lines)))
         os.replace(new, self._file)
 
+    def write_csv(self, file: Path) -> None:
+        """Write all answers as CSV with a header, too; a crash leaves the old file or the new one.
+
+        It is UTF-8 with a mark, by which spreadsheet programs know it. The entries of a list are parted by semicolons.
+        """
+        answers = [json.loads(self._lines[place]) for place in sorted(self._lines)]
+        names = {name: None for answer in answers for name in answer}
+        new = file.with_name(f".{file.name}.new")
+        with new.open("w", newline="", encoding="utf-8-sig", errors="backslashreplace") as stream:
+            writer = csv.DictWriter(stream, names)
+            writer.writeheader()
+            writer.writerows({name: _cell(value) for name, value in answer.items()} for answer in answers)
+        os.replace(new, file)
+
     def _note(self, place: int, line: bytes) -> None:
         self._places.append(place)
         self._lines[place] = line
 
     def _other(self) -> ValueError:
         return ValueError(f"{self._file} holds other lines than answers of `dpicl batch`: choose another --out")
+
+
+def _line(answer: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(answer, default=str, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(answer, default=str).encode()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return "; ".join(value)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _key(row: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -27,10 +27,11 @@ from service.cli.output import (
     print_list,
     progress,
 )
-from service.cli.reading import TextFormat
+from service.cli.reading import show_left_out
 from service.operations import exemplars, knowledge_bases
 from service.operations.exemplars import Ingested, Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
+from service.sources.reading import Reading
 
 if TYPE_CHECKING:
     from service.engines.embedding.embedder import Embedder
@@ -93,7 +94,7 @@ def ingest(
     *,
     sql: SqlQuery,
     columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None,
-    text: TextFormat,
+    reading: Reading,
     read_on: ReadOn,
     upload: Upload,
     json: Json = False,
@@ -105,13 +106,14 @@ def ingest(
 
     Args:
         source: A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a
-            header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz, .bz2, .xz, .zip); or a
-            folder of Parquet files, or a Hugging Face dataset that was saved to disk. Text is UTF-8, unless it is
-            marked or --encoding names another.
-        columns: Field and the column of another name to take it from. Repeat it.
+            header (.csv, .tsv), workbooks (.xlsx, .xls, .ods), Parquet, Arrow (.arrow, .feather), perhaps compressed
+            (.gz, .bz2, .xz, .zip); or a folder of Parquet files, or a Hugging Face dataset that was saved to disk. Text
+            is UTF-8, unless it is marked or --encoding names another.
+        columns: Field and the column of another name to take it from. Repeat it. A name with a dot leads into JSON:
+            unit_id=employee.id.
     """
     cursor = _cursor(read_on, sql)
-    with open_source(source, sql, text, cursor) as origin, progress(_Rate(), disable=json) as bar:
+    with open_source(source, sql, reading, cursor) as origin, progress(_Rate(), disable=json) as bar:
         typer.echo(f"Reading {origin.described}", err=True)
         task = bar.add_task("Checking" if upload.dry_run else "Embedding", total=None)
         done = do(
@@ -120,7 +122,7 @@ def ingest(
             origin.rows,
             upload,
             lambda texts: _embedder().embed_many(texts),
-            columns=columns_named(columns or []),
+            columns=exemplars.columns_named(columns or []),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if cursor is not None and not upload.dry_run:
@@ -139,7 +141,7 @@ def _cursor(read_on: ReadOn, sql: SqlQuery) -> Cursor | None:
 
 
 def open_source(
-    file: str | None, sql: SqlQuery, text: TextFormat, cursor: Cursor | None = None
+    file: str | None, sql: SqlQuery, reading: Reading, cursor: Cursor | None = None
 ) -> AbstractContextManager[Source]:
     """Rows of a file or of an SQL query.
 
@@ -150,18 +152,10 @@ def open_source(
     from service.sources.sql import open_query
 
     if file is not None and sql.query is None:
-        return open_file(file, **text.model_dump())
+        return open_file(file, reading)
     if file is None and sql.query is not None and sql.from_sql is not None:
-        return open_query(sql.from_sql, sql.query, cursor)
+        return open_query(sql.from_sql, sql.query, cursor, reading)
     raise ValueError("name a file to read, or a database with --from-sql and what to SELECT from it with --query")
-
-
-def columns_named(named: Sequence[str]) -> dict[str, str]:
-    """The column that each field is taken from, and ``unit_id``."""
-    columns = dict(pair.partition("=")[::2] for pair in named)
-    if not all(columns.values()):
-        raise ValueError("--map: write FIELD=COLUMN")
-    return columns
 
 
 @cache
@@ -192,6 +186,9 @@ def _show(report: Ingested, dry_run: bool, json: bool) -> None:
         typer.echo(f"Forgotten units that come back: {report.returned}")
     if report.skipped_units:
         typer.echo(f"Forgotten units left out: {report.skipped_units}, with {report.skipped_rows} rows")
+    for column, reasons in report.incomplete.items():
+        for reason, number in reasons.items():
+            typer.echo(f"Left out {number:,} {'row' if number == 1 else 'rows'}: {column} is {reason}")
     if report.ignored_fields:
         typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")
     for field, values in report.values.items():
@@ -228,7 +225,7 @@ def forget(
     listed: Annotated[str | None, typer.Option(metavar="SOURCE")] = None,
     *,
     sql: SqlQuery,
-    text: TextFormat,
+    reading: Reading,
     unit_id: UnitId = "unit_id",
     yes: Yes = False,
 ) -> None:
@@ -244,8 +241,10 @@ def forget(
         agreed(f"Delete every exemplar of unit {unit!r} from {name}?", yes=yes)
         typer.echo(f"Deleted {do(exemplars.forget, name, unit)} exemplars")
         return
-    with open_source(listed, sql, text) as source:
-        units = {row.unit_id for row in source.rows(Layout((), unit_id))}
+    layout = Layout((), unit_id)
+    with open_source(listed, sql, reading) as source:
+        units = {row.unit_id for row in source.rows(layout)}
+    show_left_out(layout.left_out)
     agreed(f"Delete every exemplar of {len(units)} units from {name}?", yes=yes)
     deleted, unknown = do(exemplars.forget_many, name, units)
     typer.echo(f"Deleted {deleted} exemplars of {len(units) - unknown} units; {unknown} were not there")

@@ -25,17 +25,19 @@ from service.answering.stages import Stages
 from service.answering.trials.held_out import HeldOut
 from service.cli import output
 from service.cli.gathering import Commands, Options
-from service.cli.knowledge_bases import SqlQuery, columns_named, open_source
+from service.cli.knowledge_bases import SqlQuery, open_source
 from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
-from service.cli.reading import TextFormat
+from service.cli.reading import show_left_out
 from service.cli.trying import EngineConfigFile, beside_engine, candidates, engine_of, try_, with_engine
 from service.operations import measuring, plans
+from service.operations.exemplars import columns_named
 from service.operations.keys import called
 from service.operations.plans import PlanResult, SignedPlanView
 from service.operations.wording import right_in
 from service.records.records import Records
 from service.sources.counts import LabelCounts
 from service.sources.encodings import read_text
+from service.sources.reading import Reading
 
 app = Commands()
 app.command("try")(try_)
@@ -64,18 +66,18 @@ class _Compared(Options):
     """Column of these rows with the id of the person, customer or document."""
     columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None
     """Field of these rows and the column of another name to take it from. Repeat it."""
-    numbers_as_text: bool = False
-    """Take numbers, dates and times in these rows as text; else they are errors."""
 
-    def read(self, plan: Plan, text: TextFormat) -> list[Row]:
+    def read(self, plan: Plan, reading: Reading) -> list[Row]:
         """The rows, with the fields of the plan's labels and topics, and of its questions about labels."""
         fields = sorted({field for field, _ in _all_listed(plan).values()} | set(measuring.fields(plan)))
         if self.rows is None or not fields:
             return []
         columns = columns_named(self.columns or [])
-        layout = Layout(fields, columns.pop("unit_id", self.unit_id), columns, self.numbers_as_text)
-        with open_source(self.rows, SqlQuery(), text) as source:
-            return list(source.rows(layout))
+        layout = Layout(fields, columns.pop("unit_id", self.unit_id), columns)
+        with open_source(self.rows, SqlQuery(), reading) as source:
+            rows = list(source.rows(layout))
+        show_left_out(layout.left_out)
+        return rows
 
 
 def _all_listed(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -104,7 +106,7 @@ def preview_(
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     *,
     compared: _Compared,
-    text: TextFormat,
+    reading: Reading,
     engine_config: EngineConfigFile = None,
     plot_file: PlotFile = None,
     details: bool = False,
@@ -120,7 +122,7 @@ def preview_(
     """
     me, plan = output.actor(), load_plan(read_text(file))
     opened = output.records() if public_size is None else None  # else it needs no database and no key
-    rows = compared.read(plan, text)
+    rows = compared.read(plan, reading)
     found = _labels(plan, rows)
     with output.waiting("Calibrating the noise, and comparing accountants and better plans"):
         calibrated = prepare(opened, plan) if opened else Fitted(plan, public_size or 0).calibrate()

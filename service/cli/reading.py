@@ -1,41 +1,45 @@
-"""Reading people's files: rows in any format that ``dpicl kb ingest`` takes, in the encoding that the user names."""
+"""Reading people's files: rows in any format that ``dpicl kb ingest`` takes, as options name it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from service.cli.gathering import Options
+import typer
+
+from service.sources.reading import Reading
 
 
-class TextFormat(Options):
-    """Options for reading a file of text."""
+def read_texts(file: Path, needed: Collection[str], reading: Reading) -> list[dict[str, Any]]:
+    """The needed columns of a file's rows, each a text.
 
-    encoding: str | None = None
-    """Encoding of CSV that is neither UTF-8 nor marked as UTF-16 or UTF-32, such as cp1252 or shift_jis."""
-    delimiter: str | None = None
-    """Delimiter between cells of CSV. [default: detected]"""
+    Raises:
+        ValueError: the file cannot be read, or a row lacks a text.
+    """
+    return [row for _, row in _read(file, needed, reading, whole=False)]
 
-    def read(self, file: Path, needed: Collection[str]) -> list[dict[str, Any]]:
-        """The needed columns of a file's rows, each a text.
 
-        Raises:
-            ValueError: the file cannot be read, or a row lacks a text.
-        """
-        from service.sources.files import read_records  # not every command needs it
+def read_whole(file: Path, needed: Collection[str], reading: Reading) -> list[tuple[int, dict[str, Any]]]:
+    """All columns of a file's rows, each row with its number; those needed are texts.
 
-        return read_records(str(file), needed, whole=False, **self.model_dump())
+    Raises:
+        ValueError: the file cannot be read, or a row lacks a text.
+    """
+    return _read(file, needed, reading, whole=True)
 
-    def read_whole(
-        self, file: Path, needed: Collection[str], *, numbers_as_text: bool = False
-    ) -> list[tuple[int, dict[str, Any]]]:
-        """All columns of a file's rows, each row with its number; those needed are texts.
 
-        Raises:
-            ValueError: the file cannot be read, or a row lacks a text.
-        """
-        from service.sources.files import open_file
+def _read(file: Path, needed: Collection[str], reading: Reading, *, whole: bool) -> list[tuple[int, dict[str, Any]]]:
+    from service.sources.files import open_file  # not every command needs it
 
-        with open_file(str(file), **self.model_dump()) as source:
-            return list(source.records(needed, whole=True, numbers_as_text=numbers_as_text))
+    with open_file(str(file), reading) as source:
+        rows = list(source.records(needed, whole=whole))
+        show_left_out(source.left_out)
+    return rows
+
+
+def show_left_out(left_out: Counter[tuple[str, str]]) -> None:
+    """Print how many rows were left out, and why."""
+    for (column, reason), number in left_out.most_common():
+        typer.echo(f"Left out {number:,} {'row' if number == 1 else 'rows'}: {column} is {reason}", err=True)

@@ -20,13 +20,14 @@ from service.answering.stages import Stages
 from service.answering.trials.trials import MAX_EXEMPLARS, Trial, Trials, check_exemplars
 from service.cli import output
 from service.cli.output import Json, PlanFile, TaskName
-from service.cli.reading import TextFormat
+from service.cli.reading import read_texts
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
 from service.engines.private_threads import privately
 from service.operations import trials
 from service.operations.trials import TrialView, Trying
 from service.sources.encodings import read_text
+from service.sources.reading import Reading
 
 T = TypeVar("T")
 TIMEOUT_S = 600.0
@@ -62,7 +63,7 @@ def try_(
     query: str,
     task: TaskName = None,
     *,
-    text: TextFormat,
+    reading: Reading,
     repeats: int = 20,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
     embedded_field: str | None = None,
@@ -84,7 +85,7 @@ def try_(
         embedded_field: Field by which exemplars are compared, with --public-size. [default: the query's first]
     """
     plan, name = plan_and_task(file, task)
-    lines = text.read(exemplars, plan.tasks[name].exemplar_fields)
+    lines = read_texts(exemplars, plan.tasks[name].exemplar_fields, reading)
     if len(lines) > MAX_EXEMPLARS:
         raise ValueError(f"--exemplars: at most {MAX_EXEMPLARS} rows are tried; the file has {len(lines)}")
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
@@ -122,7 +123,7 @@ def candidates(
     per_label: Annotated[int, typer.Option(min=1, max=100)] = 12,
     vary: Annotated[Path | None, typer.Option(exists=True)] = None,
     *,
-    text: TextFormat,
+    reading: Reading,
     engine_config: EngineConfigFile = None,
 ) -> None:
     """Let the engine write candidates for `synthetic_exemplars`: it is shown the plan, and nothing private.
@@ -139,7 +140,7 @@ def candidates(
     name = task or next(iter(labelled), "")
     if name not in labelled:
         raise ValueError(f"{file} has no task {name!r} with labels")
-    varied = [] if vary is None else text.read(vary, labelled[name].exemplar_fields)
+    varied = [] if vary is None else read_texts(vary, labelled[name].exemplar_fields, reading)
     config = engine_of(engine_config)
     if not config.is_llm:
         raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")

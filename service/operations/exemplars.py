@@ -1,6 +1,6 @@
 """Exemplars: ingested from rows, and forgotten unit by unit. Results are for admins alone."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from pydantic import BaseModel, Field
@@ -22,9 +22,6 @@ class Upload(BaseModel):
         default="unit_id",
         pattern=r"^[^\x00]*$",
         description="The column that names the privacy unit: the person or customer protected as a whole.",
-    )
-    numbers_as_text: bool = Field(
-        default=False, description="Take numbers, dates and times as text; else they are errors."
     )
     replace: bool = Field(
         default=False, description="The rows are all that their units have: delete earlier exemplars of these units."
@@ -49,7 +46,11 @@ class Ingested(BaseModel):
     skipped_units: int
     skipped_rows: int
     ignored_fields: list[str]
-    rows: int = Field(description="Number of rows read.")
+    rows: int = Field(description="Number of rows read, without those that are incomplete.")
+    incomplete: dict[str, dict[str, int]] = Field(
+        description="Number of rows left out with `skip_incomplete`, by the column without a value and by the reason.",
+        examples=[{"code": {"empty": 263}}],
+    )
     values: dict[str, dict[str, int]] = Field(
         description="Number of rows by value, for each field with few and short values: look for misspelt labels.",
         examples=[{"label": {"Billing": 312, "billing": 3}}],
@@ -57,6 +58,18 @@ class Ingested(BaseModel):
     notice: str | None = Field(
         description="Meaning of the unit ids for privacy, if all differ, or a first upload has only one."
     )
+
+
+def columns_named(pairs: Iterable[str]) -> dict[str, str]:
+    """Names of columns, by field, from pairs of the form ``FIELD=COLUMN``.
+
+    Raises:
+        FieldError: one of them is not such a pair.
+    """
+    columns = dict(pair.partition("=")[::2] for pair in pairs)
+    if not all(columns.values()):
+        raise FieldError("columns", "write FIELD=COLUMN")
+    return columns
 
 
 @command(Right.DECIDE, private=True)
@@ -84,7 +97,7 @@ def ingest(
         progress: function called with the numbers of rows embedded and of all rows.
 
     Raises:
-        FieldError: ``columns`` names an unknown field.
+        FieldError: ``columns`` names an unknown field, or no row is complete.
         exemplar_store.BadRowError: a row cannot be stored.
         exemplar_store.UnitTooLargeError: a unit would have too many exemplars, or too much text.
         accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
@@ -95,11 +108,23 @@ def ingest(
     for field in renamed:
         if field not in (known := ("unit_id", *fields)):
             raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
-    layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed, upload.numbers_as_text)
+    layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed)
     how = {name: getattr(upload, name) for name in ("replace", "skip_forgotten", "dry_run")}
     counts = RowCounts(first=described.embedding_dimension is None)
-    report = records.ingest(name, counts.counting(read(layout)), embed, by=actor.id, progress=progress, **how)
-    return Ingested(**asdict(report), rows=counts.rows, values=counts.values, notice=counts.notice)
+
+    def rows() -> Iterator[Row]:
+        yield from counts.counting(read(layout))
+        if layout.left_out and not counts.rows:
+            ((column, reason), number), *_ = layout.left_out.most_common()
+            raise FieldError("skip_incomplete", f"no row is complete: in {number:,} rows {column!r} is {reason}")
+
+    report = records.ingest(name, rows(), embed, by=actor.id, progress=progress, **how)
+    incomplete: dict[str, dict[str, int]] = {}
+    for (column, reason), number in layout.left_out.most_common():
+        incomplete.setdefault(column, {})[reason] = number
+    return Ingested(
+        **asdict(report), rows=counts.rows, incomplete=incomplete, values=counts.values, notice=counts.notice
+    )
 
 
 @command(Right.DECIDE, private=True)

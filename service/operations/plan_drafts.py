@@ -37,6 +37,7 @@ from service.operations.roles import Actor, Right
 from service.operations.trials import Trying
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
+from service.sources.reading import SentRows
 from service.sources.typed import read_rows
 
 
@@ -279,6 +280,7 @@ async def measure(
     file_name: str,
     content: bytes,
     unit_id: str,
+    reading: SentRows,
 ) -> list[MeasuredTask]:
     """Measure a draft and proposals for it on a file of labelled rows, which is not kept.
 
@@ -290,8 +292,9 @@ async def measure(
         draft: the draft.
         proposals: changes of the plan.
         file_name: name of the file.
-        content: bytes of the file, CSV or JSON Lines.
+        content: bytes of the file.
         unit_id: name of the column with the unit's id.
+        reading: options of reading the file.
 
     Raises:
         FieldError: the draft has no outcome, or the file cannot be read.
@@ -300,7 +303,7 @@ async def measure(
         raise FieldError("plan", "it must be computed, without a problem, before it can be measured")
     calibrated, described = draft.outcome.calibrated, draft.described
     layout = Layout(measuring.fields(calibrated.plan), unit_id)
-    rows = await asyncio.to_thread(uploads.read_file, file_name, content, layout)
+    rows = await asyncio.to_thread(uploads.read_file, file_name, content, layout, reading)
     held_out = here.held_out(rows, described.embedded_field, asker=actor.id)
     return await measuring.measure(actor, held_out, calibrated, proposals)
 

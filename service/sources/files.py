@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -14,21 +16,24 @@ from urllib.parse import urlsplit
 import fsspec
 
 from exemplar_store import BadRowError, Layout, Row
-from exemplar_store.errors import NotUtf8Error
+from exemplar_store.errors import MissingColumnError, NotUtf8Error
 from exemplar_store.rows import MAX_LINE_CHARACTERS, SourceRecords, csv_records, json_records
 from service.connections import http_options
 from service.sources import compressed
 from service.sources.encodings import UTF8, as_utf8, check_marked, encoding_of, not_utf8
 from service.sources.folders import check_no_table, parquet_files, saved_dataset
+from service.sources.reading import AS_IT_IS, Reading, SentRows
 from service.sources.tables import read_arrow, read_parquet
+from service.sources.workbooks import WORKBOOKS, read_sheet, sheet_records
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _JSON = (".jsonl", ".ndjson")
 _TABLES = {".parquet": ("Parquet", read_parquet), ".arrow": ("Arrow", read_arrow), ".feather": ("Arrow", read_arrow)}
-ENDINGS = (*_JSON, ".csv", ".tsv", *_TABLES)
+ENDINGS = (*_JSON, ".csv", ".tsv", *WORKBOOKS, *_TABLES)
 SAMPLE_BYTES = 1 << 20
+_PREAMBLE_ROWS = 100
 
 Read = Callable[[Collection[str] | None], SourceRecords]
 """A function from the names of the needed columns (None: all) to the records."""
@@ -45,6 +50,8 @@ class SourcePart:
     """The beginning of a text."""
     may_name: bool = True
     """Whether the person may name its encoding."""
+    beginning: Callable[[], Iterable[Sequence[object]]] = tuple
+    """Cells of the first rows, where one of them names the columns."""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -54,6 +61,9 @@ class SourcePart:
                 yield
             except NotUtf8Error as error:
                 raise not_utf8(self.where, error, self.sample, may_name=self.may_name) from None
+            except MissingColumnError as error:
+                propose_header(error, self.beginning())
+                raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,9 @@ class Source:
     described: str
     """The source's format, with what was detected of it."""
     parts: Callable[[], Iterator[SourcePart]]
+    reading: SentRows = AS_IT_IS
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """The number of :meth:`records` left out, as of :attr:`exemplar_store.Layout.left_out`."""
 
     def rows(self, layout: Layout) -> Iterator[Row]:
         """The rows, for a knowledge base.
@@ -71,29 +84,37 @@ class Source:
             BadRowError: a row is not valid; the error names it.
             ValueError: the source is not of the format that it seemed to be, or is damaged.
         """
+        wanted = as_read(layout, self.reading)
         for part in self.parts():
             with part.reading():
-                yield from layout.rows(part.read(layout.needed))
+                yield from wanted.rows(part.read(wanted.needed))
 
-    def records(
-        self, needed: Collection[str], *, whole: bool = False, numbers_as_text: bool = False
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The rows with their numbers, as an editor counts lines.
+    def records(self, needed: Collection[str], *, whole: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows with their numbers, as of :class:`exemplar_store.errors.BadRowError`.
 
         Args:
             needed: names of the columns that must hold text.
             whole: whether the other columns are read, too, as they are; what cannot be read in them is
                 :class:`exemplar_store.rows.Unreadable`.
-            numbers_as_text: whether numbers, dates and times are taken as the text that they print as.
 
         Raises:
             BadRowError: a row is not valid; the error names it.
             ValueError: the source is not of the format that it seemed to be, or is damaged.
         """
+        layout = as_read(Layout((), left_out=self.left_out), self.reading)
         for part in self.parts():
             with part.reading():
-                read = part.read(None if whole else needed)
-                yield from read.texts(needed, numbers_as_text=numbers_as_text)
+                yield from layout.texts(needed, part.read(None if whole else needed))
+
+
+def as_read(layout: Layout, reading: SentRows) -> Layout:
+    """A layout with the options of reading; rows that are left out are counted in the one given."""
+    numbers, incomplete = reading.numbers_as_text, reading.skip_incomplete
+    return replace(
+        layout,
+        numbers_as_text=layout.numbers_as_text or numbers,
+        skip_incomplete=layout.skip_incomplete or incomplete,
+    )
 
 
 def read_records(
@@ -101,28 +122,26 @@ def read_records(
     needed: Collection[str] = (),
     *,
     whole: bool = True,
-    encoding: str | None = None,
-    delimiter: str | None = None,
+    reading: Reading = AS_IT_IS,
 ) -> list[dict[str, Any]]:
     """All rows of what :func:`open_file` opens; ``needed`` and ``whole`` as of :meth:`Source.records`.
 
     Raises:
         ValueError: the file or folder cannot be opened or read, or a row is not valid.
     """
-    with open_file(where, encoding=encoding, delimiter=delimiter) as source:
+    with open_file(where, reading) as source:
         return [record for _, record in source.records(needed, whole=whole)]
 
 
 @contextmanager
-def open_file(where: str, *, encoding: str | None = None, delimiter: str | None = None) -> Iterator[Source]:
+def open_file(where: str, reading: Reading = AS_IT_IS) -> Iterator[Source]:
     """Open a file or a folder of rows.
 
     Args:
         where: a path, or an address such as ``s3://bucket/tickets.parquet``. A file's name ends in .jsonl, .ndjson,
-            .csv, .tsv, .parquet, .arrow or .feather, perhaps with .gz, .bz2, .xz or .zip behind it; a folder holds
-            Parquet files, or is a Hugging Face dataset saved to disk.
-        encoding: encoding of CSV that is neither UTF-8 nor marked; None: none is named.
-        delimiter: delimiter between two cells of CSV; None: detected from the header.
+            .csv, .tsv, .xlsx, .xls, .ods, .parquet, .arrow or .feather, perhaps with .gz, .bz2, .xz or .zip behind it;
+            a folder holds Parquet files, or is a Hugging Face dataset saved to disk.
+        reading: options of reading.
 
     Raises:
         ValueError: there is no such file, its format or the encoding is not known, or the package that reads it is not
@@ -131,8 +150,8 @@ def open_file(where: str, *, encoding: str | None = None, delimiter: str | None 
     """
     with ExitStack() as stack:
         with _named(where):
-            source = _opened(where, stack, encoding, delimiter)
-        yield source
+            source = _opened(where, stack, reading)
+        yield replace(source, reading=reading)
 
 
 def can_read(name: str) -> bool:
@@ -141,7 +160,7 @@ def can_read(name: str) -> bool:
     return PurePosixPath(inner).suffix.lower() in ENDINGS or name.lower().endswith(".zip")
 
 
-def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str | None) -> Source:
+def _opened(where: str, stack: ExitStack, reading: Reading) -> Source:
     if where == "-":
         raise ValueError("rows are read from a file, not from standard input: name one")
     try:
@@ -173,8 +192,12 @@ def _opened(where: str, stack: ExitStack, encoding: str | None, delimiter: str |
             check_no_table(files, path)
         described, read = _TABLES[ending]
         part = SourcePart(lambda needed: read(content, needed), where)
+    elif ending in WORKBOOKS:
+        sheet = read_sheet(content, reading.sheet)
+        described = "a workbook"
+        part = SourcePart(lambda _: sheet_records(sheet, reading.skip_lines), where, beginning=lambda: sheet)
     else:
-        described, part = _text(where, content, ending, encoding, delimiter)
+        described, part = _text(where, content, ending, reading)
     if not local:
         return Source(described, lambda: iter([part]))
     before = files.ukey(path)
@@ -190,14 +213,12 @@ def _connection(where: str) -> dict[str, Any]:
     return {"client_kwargs": {"trust_env": False, **proxy}, "ssl": options["verify"]}
 
 
-def _text(
-    where: str, content: BinaryIO, ending: str, encoding: str | None, delimiter: str | None
-) -> tuple[str, SourcePart]:
+def _text(where: str, content: BinaryIO, ending: str, reading: Reading) -> tuple[str, SourcePart]:
     buffered = io.BufferedReader(cast("io.RawIOBase", content), SAMPLE_BYTES)
     sample = buffered.peek(SAMPLE_BYTES)
     if what := compressed.not_text(sample):
         raise ValueError(f"it is not text but {': '.join(what)}")
-    encoding = encoding_of(sample, encoding)
+    encoding = encoding_of(sample, reading.encoding)
     if ending in _JSON and not encoding.startswith("utf-"):
         raise ValueError("JSON Lines are UTF-8: leave --encoding out, and save the file as UTF-8 if it is not")
     if encoding == UTF8:
@@ -206,12 +227,12 @@ def _text(
     if ending in _JSON:
         part = SourcePart(lambda _: json_records(lines), where, sample, may_name=False)
         return f"JSON Lines in {encoding}", part
-    given = "\t" if delimiter == r"\t" else delimiter  # shells pass the former on
-    mark = given or ("\t" if ending == ".tsv" else delimiter_of(sample.decode(encoding, "replace")))
-    if len(mark) != 1 or mark in '\r\n"':
-        raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
+    text = sample.decode(encoding, "replace")
+    mark = delimiter_by(reading, text, "\t" if ending == ".tsv" else None)
     described = f"CSV in {encoding} with {mark!r} between cells"
-    return described, SourcePart(lambda _: csv_records(lines, mark), where, sample)
+    return described, SourcePart(
+        lambda _: csv_records(lines, mark, reading.skip_lines), where, sample, beginning=lambda: cells(text)
+    )
 
 
 def _folder(files: AbstractFileSystem, path: str) -> Source:
@@ -258,13 +279,47 @@ def _named(where: str) -> Iterator[None]:
         raise
 
 
-def delimiter_of(sample: str) -> str:
+def delimiter_by(reading: SentRows, sample: str, usual: str | None = None) -> str:
+    """The delimiter of CSV: the one that is named, else the usual one, else :func:`delimiter_of` what is read.
+
+    Raises:
+        ValueError: the one that is named cannot be a delimiter.
+    """
+    named = "\t" if reading.delimiter == r"\t" else reading.delimiter  # shells pass the former on
+    mark = named or usual or delimiter_of(sample, reading.skip_lines)
+    if len(mark) != 1 or mark in '\r\n"':
+        raise ValueError(f"{mark!r} cannot be the delimiter: it is one character, and not a quote or a line break")
+    return mark
+
+
+def delimiter_of(sample: str, skip_lines: int = 0) -> str:
     """The delimiter of a table that begins so: the one it names as in ``sep=;``, or the most frequent in its header.
 
     In a header only the usual ones count, outside quotes.
     """
-    header = next(iter(io.StringIO(sample.lstrip("\ufeff"), newline="")), "")[:MAX_LINE_CHARACTERS]
+    lines = islice(io.StringIO(sample.lstrip("\ufeff"), newline=""), skip_lines, None)
+    header = next(lines, "")[:MAX_LINE_CHARACTERS]
     if (named := header.rstrip("\r\n")).startswith("sep=") and len(named) == len("sep=;"):
         return named[-1]
-    cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;\t|"}
-    return max(cells, key=lambda mark: cells[mark])
+    counts = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;\t|"}
+    return max(counts, key=lambda mark: counts[mark])
+
+
+def cells(text: str) -> Iterator[list[str]]:
+    """The cells of each line of CSV, as if it were the header."""
+    for line in io.StringIO(text, newline=""):
+        yield next(csv.reader([line], delimiter=delimiter_of(line)), [])
+
+
+def propose_header(error: MissingColumnError, rows: Iterable[Sequence[object]]) -> None:
+    """Propose in an error the row that names most of the needed columns, if one further down does.
+
+    Args:
+        error: the error of the row that was taken for the header.
+        rows: cells of the first rows.
+    """
+    named = {number: len({*error.needed} & {*row}) for number, row in enumerate(islice(rows, _PREAMBLE_ROWS), 1)}
+    best = max(named, key=lambda number: named[number], default=0)
+    if best > error.row and named[best] > named[error.row]:
+        error.args = (f"{error}; row {best} has {named[best]} of the columns: skip those before it",)
+        error.remedy = ("skip_lines", best - 1)

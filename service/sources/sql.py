@@ -16,6 +16,7 @@ from exemplar_store.rows import SourceRecords, Unreadable
 from service.database_urls import read_url
 from service.sources.cursor import PARAMETER, Cursor
 from service.sources.files import Source, SourcePart
+from service.sources.reading import AS_IT_IS, SentRows
 from service.sources.tables import table_records, wanted
 
 T = TypeVar("T", bound=sa.Connection | sa.CursorResult[Any])
@@ -34,13 +35,14 @@ _NOT_UTF8 = Unreadable("is text that is not UTF-8; convert it in --query, or lea
 
 
 @contextmanager
-def open_query(url: str, query: str, cursor: Cursor | None = None) -> Iterator[Source]:
+def open_query(url: str, query: str, cursor: Cursor | None = None, reading: SentRows = AS_IT_IS) -> Iterator[Source]:
     """Run a query. Its transaction is rolled back once its last row is read, before anything is done with the rows.
 
     Args:
         url: a URL of SQLAlchemy, such as ``postgresql+psycopg://user@host/database``. Errors do not repeat it.
         query: one statement that returns rows; with a cursor, those after ``:since``.
         cursor: the last value read; it is advanced, but not saved.
+        reading: options of reading.
 
     Raises:
         ValueError: the URL is not valid, its driver is not installed, the database refuses, or query and cursor do not
@@ -79,7 +81,7 @@ def open_query(url: str, query: str, cursor: Cursor | None = None) -> Iterator[S
             records = _records(connection, result, names, needed)
             return table_records(names, needed, records if cursor is None else cursor.noting(records))
 
-        yield Source("SQL", lambda: iter([SourcePart(read)]))
+        yield Source("SQL", lambda: iter([SourcePart(read)]), reading)
 
 
 def _statement(query: str, *, backslashes: bool) -> tuple[sa.TextClause, set[str]]:

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from exemplar_store.rows import NAMED_TWICE, SourceRecords, Unreadable
+from exemplar_store.rows import NAMED_TWICE, SourceRecords, Unreadable, within
 
 if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
@@ -37,8 +37,8 @@ def table_records(
 
 def wanted(names: Sequence[str], needed: Collection[str] | None) -> list[str]:
     """Names of the columns to read: those needed (None: all of them), without those that share a name."""
-    twice = repeated(names)
-    return [name for name in names if (needed is None or name in needed) and name not in twice]
+    twice, read = repeated(names), None if needed is None else {within(name, names) for name in needed}
+    return [name for name in names if (read is None or name in read) and name not in twice]
 
 
 def repeated(names: Sequence[str]) -> set[str]:

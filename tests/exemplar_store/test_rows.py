@@ -42,7 +42,7 @@ def test_csv_with_quotes_line_breaks_and_columns_in_any_order():
     data = b'label,extra,unit_id,text\r\nyes,1,ann,"a, ""b""\r\nc"\r\n\r\nno,2,7,d\r\n'
     assert csv_rows(data) == [
         Row(2, "ann", {"text": 'a, "b"\r\nc', "label": "yes"}, ("extra",)),
-        Row(5, "7", {"text": "d", "label": "no"}, ("extra",)),
+        Row(4, "7", {"text": "d", "label": "no"}, ("extra",)),
     ]
 
 
@@ -61,7 +61,7 @@ def test_fields_may_be_taken_from_columns_of_other_names_and_from_numbers():
     layout = Layout(("text", "label"), "owner", {"text": "body", "label": "code"}, numbers_as_text=True)
     data = b'{"owner": 7, "body": "hello", "code": 1.5, "text": "other"}'
     assert json_rows(data, layout) == [Row(1, "7", {"text": "hello", "label": "1.5"}, ("text",))]
-    for wrong, kind in ((b"NaN", "missing"), (b"true", "true or false")):
+    for wrong, kind in ((b"NaN", "empty"), (b"true", "true or false")):
         with pytest.raises(BadRowError, match=kind) as caught:
             json_rows(data.replace(b"1.5", wrong), layout)
         assert caught.value.field == "code"
@@ -126,11 +126,11 @@ def test_what_is_not_the_same_id_is_another_unit() -> None:
     [
         (float(17), "with a point"),
         (float("inf"), "with a point"),
-        (float("nan"), "missing"),
+        (float("nan"), "empty"),
         (Decimal("17.5"), "with a point"),
         (Decimal("1E+999999"), "with a point"),
         (Decimal("Infinity"), "with a point"),
-        (Decimal("NaN"), "missing"),
+        (Decimal("NaN"), "empty"),
         (True, "true or false"),
         (b"ann", "bytes"),
         (date(2026, 1, 1), "date or a time"),
@@ -151,12 +151,12 @@ def test_other_ids_are_taken(unit: str) -> None:
 
 BAD_LINES = [
     (line(text=""), "text", "empty"),
-    (line(text=None), "text", "missing"),
+    (line(text=None), "text", "empty"),
     (b'{"unit_id": "ann", "text": "t"}', "label", "missing"),
     (line(label=3), "label", "a number"),
     (line(label=True), "label", "true or false"),
     (line(unit_id=""), "unit_id", "empty"),
-    (line(unit_id=None), "unit_id", "missing"),
+    (line(unit_id=None), "unit_id", "empty"),
     (line(unit_id="\u200b\xad"), "unit_id", "no character that is shown"),
     (line(unit_id=17.0), "unit_id", "with a point"),
     (line(unit_id=["ann"]), "unit_id", "a list"),
@@ -188,15 +188,16 @@ BAD_TABLES = [
     (b"", 1, None, "empty"),
     (b"unit_id,text\nann,t\n", 1, "label", "'unit_id', 'text'"),
     (b"unit_id,text,label,text\n", 1, "text", "twice"),
-    (b"ann,SECRET,l\n", 1, "unit_id", "is not among the 3 cells of the first line"),
+    (b"ann,SECRET,l\n", 1, "unit_id", "is not among the 3 cells of this row"),
     (b"unit_id,Text,label\n", 1, "text", "'Text'"),
     (b"unit_id,te\xe9xt,label\n", 1, None, "UTF-8 at byte 11"),
     (b'unit_id,text,label\nann,"a\xe9,l\n', 2, None, "UTF-8"),
     (b"unit_id,text,label\nann,a,l,\xe9\n", 2, None, "UTF-8"),
     (b"unit_id,text,label\nann,t,l\nbo,t\n", 3, None, "2 cells .* 3"),
     (b"unit_id,text,label\nann,t,l,m\n", 2, None, "4 cells .* 3"),
-    (b'unit_id,text,label\nann,"a\nb",l\nbo,,l\n', 4, "text", "empty"),
+    (b'unit_id,text,label\nann,"a\nb",l\nbo,,l\n', 3, "text", "empty"),
     (b'unit_id,text,label\nann,"a"b,l\n', 2, None, "CSV"),
+    (b'unit_id,text,label\nann,"a\nb",l\nbo,"a\nbo,t,l\n', 3, None, "CSV from line 4 on"),
     (b'unit_id,text,label\nann,"a\nbo,t,l\n', 2, None, "CSV"),
     (b"unit_id,text,label\nann,t\xff,l\n", 2, None, "UTF-8"),
     ("unit_id,text,label\n".encode("utf-16"), 1, None, "UTF-8"),
@@ -252,9 +253,9 @@ def test_a_column_that_is_not_needed_may_be_anything(names: bytes, cells: bytes,
 
 
 @pytest.mark.parametrize("value", [Decimal("sNaN"), Decimal("NaN"), float("nan"), None])
-def test_nan_is_missing(value: object) -> None:
+def test_nan_is_empty(value: object) -> None:
     for column in ("unit_id", "text"):
-        with pytest.raises(BadRowError, match="missing"):
+        with pytest.raises(BadRowError, match="empty"):
             LAYOUT.row(1, {**GOOD, column: value})
 
 
@@ -308,3 +309,41 @@ def test_a_line_too_long_to_hold_is_refused(read):
     with pytest.raises(BadRowError, match="4,194,304") as caught:
         read(b"x" * (MAX_LINE_CHARACTERS + 1))
     assert caught.value.row == 1
+
+
+NESTED = Layout(("text", "label"), "owner.id", {"text": "call.note", "label": "label"})
+
+
+def test_a_name_with_dots_leads_into_objects():
+    """A column of that very name has precedence, and what is given twice is refused there, too."""
+    (row,) = json_rows(
+        b'{"owner": {"id": 7}, "call": {"note": "it hurts", "by": "x"}, "label": "a", "more": 1}', NESTED
+    )
+    assert row == Row(1, "7", {"text": "it hurts", "label": "a"}, ("more",))
+    (row,) = json_rows(b'{"owner.id": "ann", "owner": {"id": 7}, "call": {"note": "t"}, "label": "a"}', NESTED)
+    assert row.unit_id == "ann"
+    for owner, problem in (
+        ("{}", "is missing"),
+        ("7", "is missing"),
+        ('{"id": null}', "is empty"),
+        ('{"id": "a", "id": "b"}', "is given twice"),
+        ('{"id": {"SECRET": 1}}', "an object; to take one of its members, name it behind a dot, as in owner.id.member"),
+        ('{"id": ["SECRET"]}', "a list; make one text of it, or a row of each part"),
+    ):
+        with pytest.raises(BadRowError, match=f"row 1, field 'owner.id': .*{problem}") as refused:
+            json_rows(b'{"owner": %b, "call": {"note": "t"}, "label": "a"}' % owner.encode(), NESTED)
+        assert "SECRET" not in str(refused.value)
+
+
+def test_incomplete_rows_are_left_out_and_counted():
+    layout = Layout(("text", "label"), skip_incomplete=True)
+    lines = [line(), line(text=""), line(label=None), line(unit_id=" "), b'{"unit_id": "ann", "text": "t"}', line()]
+    assert [row.number for row in json_rows(b"\n".join(lines), layout)] == [1, 6]
+    assert layout.left_out == {
+        ("text", "empty"): 1,
+        ("label", "empty"): 1,
+        ("label", "missing"): 1,
+        ("unit_id", "empty"): 1,
+    }
+    with pytest.raises(BadRowError, match="must be a string, not true or false"):
+        json_rows(line(text=True), layout)

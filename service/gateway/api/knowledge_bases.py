@@ -12,9 +12,9 @@ from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
 from service.operations import exemplars, knowledge_bases, uploads
-from service.operations.exemplars import Ingested, Upload
+from service.operations.exemplars import Ingested
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
-from service.operations.uploads import SentFile
+from service.operations.uploads import SentFile, SentUpload
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route_class=OnceRoute)
@@ -30,7 +30,7 @@ _ROWS = '{"unit_id": "customer-17", "text": "I was charged twice.", "label": "Bi
 _LINES = "JSON Lines: an object with strings a line."
 _TABLE = "CSV with a header: UTF-8, unless it has a byte order mark or `Content-Type` names a charset."
 _ADVICE = "send UTF-8, or name the encoding of CSV, as in `Content-Type: text/csv; charset=windows-1252`"
-_FILE = "A file of either kind: JSON Lines if it begins with `{`, else CSV."
+_FILE = "A file of any kind: a workbook by its first bytes, JSON Lines if it begins with `{`, else CSV."
 _UPLOAD = {
     "requestBody": {
         "required": True,
@@ -125,13 +125,13 @@ _REFUSED_UPLOADS = may_meet(
 
 @router.post(
     "/{knowledge_base}/exemplars",
-    summary="Upload exemplars (JSON Lines or CSV)",
+    summary="Upload exemplars (JSON Lines, CSV or a workbook)",
     openapi_extra=_UPLOAD,
     responses=_REFUSED_UPLOADS,
 )
 @streams_body
 async def upload_exemplars(
-    knowledge_base: KnowledgeBaseName, request: Request, caller: Admin, how: Annotated[Upload, Query()]
+    knowledge_base: KnowledgeBaseName, request: Request, caller: Admin, how: Annotated[SentUpload, Query()]
 ) -> Ingested:
     """All rows are stored, or none; an error names a bad row. Repeating an upload is harmless.
 

@@ -14,11 +14,11 @@ from service.operations import plans as plan_commands
 from service.operations import signed_plans as plans
 from service.operations import usage as usage_commands
 from service.operations.command import Confirmation
-from service.operations.exemplars import Upload
 from service.operations.fields import FieldError
 from service.operations.forecast import RULE
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
 from service.operations.roles import Right
+from service.operations.uploads import SentUpload
 
 pages = Pages()
 
@@ -103,29 +103,55 @@ async def releases(visit: Visit) -> Response:
 @pages.get(HOME + "/exemplars", needs=Right.AUDIT)
 async def exemplars(visit: Visit) -> Response:
     """Upload of files, and changes of the exemplars; the exemplars themselves are never shown."""
+    return await _exemplars(visit)
+
+
+async def _exemplars(visit: Visit, looked: uploads.Look | None = None) -> Response:
     changes = await visit.do(audit.describe, kinds=audit.CHANGES, knowledge_base=visit.path("name"), limit=_CHANGES)
-    return await tab(visit, "exemplars", changes=changes)
+    return await tab(visit, "exemplars", changes=changes, looked=looked)
 
 
 @pages.post(HOME + "/exemplars", again=exemplars, about="file", uploads=True)
 async def upload(visit: Visit) -> Response:
     """Store a file of exemplars, all of it or nothing."""
-    name, services = visit.path("name"), visit.services
-    file = visit.form.get("file")
-    if not isinstance(file, UploadFile) or not file.filename:
-        raise FieldError("file", "choose a file first")
-    content, how = await file.read(), visit.read(Upload)
-    embed = services.embedder.embed_many
-    stored = await visit.do(uploads.ingest_file, name, file.filename, content, how, embed)
-    rows = f"{stored.rows - stored.skipped_rows:,} of {stored.rows:,} rows" if stored.skipped_rows else "every row"
-    done = f"Done: {rows} of the file {'are' if stored.skipped_rows else 'is'} stored, encrypted. Uploading the same "
+    name = visit.path("name")
+    stored = await visit.do(uploads.ingest_file, name, *await _file(visit), visit.services.embedder.embed_many)
+    incomplete = sum(sum(reasons.values()) for reasons in stored.incomplete.values())
+    left_out, rows = stored.skipped_rows + incomplete, stored.rows + incomplete
+    which = f"{rows - left_out:,} of {rows:,} rows" if left_out else "every row"
+    done = f"Done: {which} of the file {'are' if left_out else 'is'} stored, encrypted. Uploading the same "
     done += "file again would change nothing."
+    if incomplete:
+        done += f" Incomplete rows that were left out: {incomplete:,}."
     if stored.skipped_units:
         done += f" The others belong to {stored.skipped_units:,} forgotten units and were left out."
     if stored.returned:
         done += f" Forgotten units that are back: {stored.returned:,}."
     done = f"{done} {stored.notice}" if stored.notice else done
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
+
+
+@pages.post(HOME + "/exemplars/look", again=exemplars, about="file", uploads=True)
+async def look(visit: Visit) -> Response:
+    """Show what a file holds, and store nothing: counts, and the first rows."""
+    looked = None
+    with visit.refusals("file"):
+        embed = visit.services.embedder.embed_many
+        looked = await visit.do(uploads.look, visit.path("name"), *await _file(visit), embed)
+    if visit.is_htmx:
+        described = await visit.do(knowledge_bases.describe, visit.path("name"))
+        return visit.page("knowledge_base/looked.html", kb=described, looked=looked)
+    return await _exemplars(visit, looked)
+
+
+async def _file(visit: Visit) -> tuple[str, bytes, SentUpload]:
+    """The file that a form brings: its name, its content, and how to read it."""
+    file = visit.form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
+        raise FieldError("file", "choose a file first")
+    fields = (await visit.do(knowledge_bases.describe, visit.path("name"))).fields
+    columns = [f"{field}={column}" for field in fields if (column := visit.field(f"column_{field}"))]
+    return file.filename, await file.read(), visit.read(SentUpload, columns=columns)
 
 
 @pages.post(HOME + "/forget", again=exemplars, about="unit")

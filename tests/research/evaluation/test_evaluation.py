@@ -22,6 +22,7 @@ from aggregation.softmax_regression import SoftmaxRegression
 from research.evaluation.dataset import NAME, Dataset
 from research.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, score, sureness
 from research.evaluation.tables import Grid, read_csv
+from service.sources.reading import Reading
 from tests.service.conftest import PLAN, embed
 from tests.service.shell import Shell
 
@@ -296,7 +297,7 @@ def test_the_formats_of_an_upload_are_read(dataset: Path, plan_file: Path) -> No
     rows = "".join(f"{row['unit_id']};{row['text']};{row['label']};Größe\n" for row in expected.questions)
     (dataset / "test.jsonl").unlink()
     (dataset / "test.csv").write_bytes(f"unit_id;text;label;note\n{rows}".encode("cp1252"))
-    given = Dataset(dataset, plan, "colour", "text", text={"encoding": "cp1252", "delimiter": ";"})
+    given = Dataset(dataset, plan, "colour", "text", reading=Reading(encoding="cp1252", delimiter=";"))
     assert given.questions == [{**row, "note": "Größe"} for row in expected.questions]
     with given.filled(embed) as store:
         assert given.public_size == 40 == sum(len(unit) for unit in store.every_unit(NAME))

@@ -63,7 +63,7 @@ def test_types_and_weights(tmp_path: Path) -> None:
     [
         (row(0, spans=["gout"]), "field 'spans': one does not occur"),
         (row(0, answer="cold"), "field 'answer': is not one of the options"),
-        (row(0, group=None), "field 'group': is missing"),
+        (row(0, group=None), "field 'group': is empty"),
         (row(0, spans=[[17, 21]]), "field 'spans': one occurs in the text once more"),
     ],
 )

@@ -276,7 +276,7 @@ def test_labels_are_counted_before_anything_is_stored(dpicl: Shell, tmp_path: Pa
     assert json.loads(dpicl.ok(*preview, "--rows", toys, "--unit-id", "owner"))["labels"]["colour"] == found
     numbered = tmp_path / "toys.jsonl"
     numbered.write_text("".join(f'{{"unit_id": {i}, "text": "a toy", "label": 7}}\n' for i in range(3)))
-    assert "`plan preview`" in dpicl.fails(*preview, "--rows", numbered)
+    assert "(--numbers-as-text)" in dpicl.fails(*preview, "--rows", numbered)
     shown = json.loads(dpicl.ok(*preview, "--rows", numbered, "--numbers-as-text"))["labels"]["colour"]
     assert shown["others"] == {"7": 3}
 
@@ -314,7 +314,7 @@ def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
     report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
     stored = {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["price"]}
     stored |= {"skipped_units": 0, "skipped_rows": 0}
-    assert report == {**stored, "rows": 9, "values": {}, "notice": None}
+    assert report == {**stored, "rows": 9, "incomplete": {}, "values": {}, "notice": None}
 
     shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
     shop.close()

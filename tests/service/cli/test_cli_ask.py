@@ -1,5 +1,6 @@
 """``dpicl ask`` and ``dpicl batch`` against the service's own application, in this process."""
 
+import csv
 import json
 from datetime import date, datetime
 from decimal import Decimal
@@ -68,6 +69,28 @@ def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
     questions.write_text("n,text\n1,a toy, red\n")
     assert "row 2: has 3 cells" in dpicl.fails("batch", "toys.colour", questions, "--out", answers)
+
+
+def test_a_batch_writes_csv(dpicl: Shell, tmp_path: Path) -> None:
+    """As spreadsheet programs read it; the next run goes on where this one ended, and writes the table anew."""
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.csv"
+    questions.write_text("n,text\n1,ein Bär\n2,\n", encoding="utf-8")
+    batch = ("batch", "toys.colour", questions, "--out", answers)
+    assert "(--skip-incomplete)" in dpicl.fails(*batch)
+    assert "1 answers in" in dpicl.ok(*batch, "--skip-incomplete")
+    assert answers.read_bytes().startswith(b"\xef\xbb\xbfn,text,answer,")
+    with answers.open(encoding="utf-8-sig", newline="") as stream:
+        (first,) = csv.DictReader(stream)
+    assert (first["n"], first["text"], first["answer"] in ("red", "blue")) == ("1", "ein Bär", True)
+    assert first["zero_shot"] in ("red", "blue")
+    assert "ein Bär" in (tmp_path / "answers.csv.jsonl").read_text("utf-8")
+    questions.write_text("n,text\n2,zwei\n1,ein Bär\n", encoding="utf-8")
+    assert "2 answers in" in dpicl.ok(*batch)
+    with answers.open(encoding="utf-8-sig", newline="") as stream:
+        assert [row["n"] for row in csv.DictReader(stream)] == ["2", "1"]
+    (tmp_path / "mine.csv").write_text("n\n1\n")
+    assert "choose another --out" in dpicl.fails("batch", "toys.colour", questions, "--out", tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_text() == "n\n1\n"
 
 
 def test_a_batch_overwrites_nothing(dpicl: Shell, tmp_path: Path) -> None:
@@ -158,7 +181,7 @@ def test_a_batch_checks_every_row_before_it_asks(dpicl: Shell, tmp_path: Path) -
     batch = ("batch", "toys.colour", questions, "--out", answers)
     for bad, why in (
         ('{"text": 5151}', "field 'text': must be a string, not a number"),
-        ('{"text": NaN}', "field 'text': is missing"),
+        ('{"text": NaN}', "field 'text': is empty"),
         ('{"text": ""}', "field 'text': is empty"),
         ('{"id": "secret"}', "field 'text': is missing"),
         ('{"text": "secret", "text": "b"}', "field 'text': is given twice"),

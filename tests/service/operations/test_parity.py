@@ -44,6 +44,7 @@ _ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and lo
 _CHOOSES = No("callers name what they want")
 _LEADS = No("it leads through pages")
 _LISTS_WHOLE = No("the list shows them whole")
+_HAVE_ROWS = No("a dry run reports what would be stored, and its caller has the rows")
 _OTHER_ROWS = No("`exemplars.ingest` takes its rows")
 _SHOWS = No("it is drawn")
 _TEXT = No("it takes a plan that is written")
@@ -122,6 +123,7 @@ CAPABILITIES = {
     "signed_plans.text": Faces(_LISTS_WHOLE, _LISTS_WHOLE, f"GET {_HOME}/plan"),
     "starting_plans.begin": Faces(_TEXT, _TEXT, f"GET {_HOME}/plan"),
     "uploads.ingest_file": Faces(_OTHER_ROWS, _OTHER_ROWS, f"POST {_HOME}/exemplars"),
+    "uploads.look": Faces(_HAVE_ROWS, _HAVE_ROWS, f"POST {_HOME}/exemplars/look"),
     "uploads.ingest_sent": Faces(f"POST {_KB}/exemplars", _OTHER_ROWS, _OTHER_ROWS),
     "usage.read": Faces(_AS_BUDGETS, _AS_BUDGETS, f"GET {_HOME}/usage"),
     "tasks.describe": Faces("GET /v1/tasks/{task}", No("`plan list` shows what was signed"), f"GET {_HOME}/plans"),

@@ -7,6 +7,7 @@ import pytest
 from exemplar_store import BadRowError, Layout
 from service.sources.encodings import read_text
 from service.sources.files import SAMPLE_BYTES, open_file
+from service.sources.reading import Reading
 
 LAYOUT = Layout(("text", "label"))
 HEADER = "unit_id;text;label\r\n"
@@ -30,7 +31,7 @@ WRITTEN = [
 
 
 def read(file: Path, **options: str) -> list[tuple[str, ...]]:
-    with open_file(str(file), **options) as source:
+    with open_file(str(file), Reading(**options)) as source:
         return [(row.unit_id, row.fields["text"], row.fields["label"]) for row in source.rows(LAYOUT)]
 
 

@@ -26,12 +26,13 @@ from exemplar_store.tables import metadata
 from service.records.database import open_database
 from service.sources.cursor import Cursor
 from service.sources.files import Source, open_file
+from service.sources.reading import Reading
 from service.sources.sql import open_query
 from tests.service.sources.contract import LAYOUT, TICKETS, FileContract, Record, SourceContract, Write
 
 
 def read(where: object, layout: Layout = LAYOUT, **options: str) -> tuple[str, list[dict[str, str]]]:
-    with open_file(str(where), **options) as source:
+    with open_file(str(where), Reading(**options)) as source:
         return source.described, [{"unit_id": row.unit_id, **row.fields} for row in source.rows(layout)]
 
 
@@ -160,7 +161,7 @@ def web(tmp_path: Path) -> Iterator[str]:
         ("{}/none.csv", "none.csv"),
         ("{}/none", "none"),
         ("{}/empty", "empty"),
-        ("{}/notes.txt", ".jsonl, .ndjson, .csv, .tsv, .parquet"),
+        ("{}/notes.txt", ".jsonl, .ndjson, .csv, .tsv, .xlsx"),
         ("{}/not.parquet", "not.parquet: .*Parquet"),
         ("{}/shop.db", "shop.db: .*--from-sql and --query"),
         ("-", "standard input"),
@@ -564,3 +565,32 @@ def test_an_error_about_a_database_shows_no_password(url: str) -> None:
     with pytest.raises(ValueError, match="database to read") as caught, open_query(url, "SELECT 1"):
         pass
     assert PASSWORD not in str(caught.value)
+
+
+def test_lines_before_the_header_are_skipped_and_the_header_proposed(tmp_path: Path) -> None:
+    """Rows keep the numbers that a spreadsheet gives them, and the delimiter is the header's."""
+    file = tmp_path / "calls.csv"
+    file.write_text('Calls, of March\n\n"Owner";text;label\nann;"two\nlines";a\n\nbo;;b\ncy;t;\ncy;u;a\n')
+    layout = Layout(("text", "label"), "Owner")
+    with open_file(str(file)) as source, pytest.raises(BadRowError, match="row 3 has 3 of the columns") as refused:
+        list(source.rows(layout))
+    assert refused.value.remedy == ("skip_lines", 2)
+    with open_file(str(file), Reading(skip_lines=2)) as source, pytest.raises(BadRowError, match="row 6, field 'text'"):
+        list(source.rows(layout))
+    with open_file(str(file), Reading(skip_lines=2, skip_incomplete=True)) as source:
+        assert [(row.number, row.unit_id) for row in source.rows(layout)] == [(4, "ann"), (8, "cy")]
+    assert layout.left_out == {("text", "empty"): 1, ("label", "empty"): 1}
+    with open_file(str(file), Reading(skip_lines=2, skip_incomplete=True)) as source:
+        assert [number for number, _ in source.records(["text"], whole=True)] == [4, 7, 8]
+        assert source.left_out == {("text", "empty"): 1}
+    with open_file(str(file), Reading(skip_lines=20)) as source, pytest.raises(BadRowError, match="row 21: is empty"):
+        list(source.rows(layout))
+
+
+def test_members_of_tables_are_named_with_dots(tmp_path: Path) -> None:
+    rows = [{"owner": {"id": "ann", "age": 7}, "text": "a", "more": 1}, {"owner": {"id": None}, "text": "b", "more": 1}]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "calls.parquet")
+    layout = Layout(("text",), "owner.id", skip_incomplete=True)
+    with open_file(str(tmp_path / "calls.parquet")) as source:
+        assert [(row.unit_id, row.ignored) for row in source.rows(layout)] == [("ann", ("more",))]
+    assert layout.left_out == {("owner.id", "empty"): 1}

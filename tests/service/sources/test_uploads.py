@@ -7,6 +7,7 @@ import pytest
 
 from exemplar_store import BadRowError, Layout, Row
 from service.operations.uploads import SentFile
+from service.sources.reading import AS_IT_IS
 from service.sources.uploads import rows_of
 from tests.service.sources.contract import Record, Rows, RowsContract
 from tests.service.sources.test_sources import table
@@ -36,4 +37,4 @@ class TestJsonLines(RowsContract):
 def test_a_list_is_taken_for_json_and_refused() -> None:
     file = SentFile(b'[{"unit_id": "ann", "text": "lamp"}]', None, None, "save it as UTF-8")
     with pytest.raises(BadRowError, match="is not a JSON object; write one like"):
-        list(file.rows()(Layout(("text",))))
+        list(file.rows(AS_IT_IS)(Layout(("text",))))

@@ -15,6 +15,7 @@ from service.operations.measuring import MeasuredTask
 from service.operations.plan_curves import Otherwise
 from service.operations.plan_drafts import Draft
 from service.operations.starting_plans import KINDS, chosen
+from service.operations.uploads import SentRows
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ async def compute(visit: Visit, key: Hashable, job: Callable[[], T], *, patientl
 
 
 async def measured_rows(
-    visit: Visit, desk: Draft, varied: Otherwise, *, file_name: str, content: bytes, unit_id: str
+    visit: Visit, desk: Draft, varied: Otherwise, file_name: str, content: bytes, *, unit_id: str, reading: SentRows
 ) -> list[MeasuredTask] | None:
     """The accuracies of a draft and of proposals for it, as of :func:`service.operations.plan_drafts.measure`.
 
@@ -59,11 +60,19 @@ async def measured_rows(
     if desk.outcome is None:
         raise ValueError("the plan is not computed")
     trials, loop = visit.services.trials, asyncio.get_running_loop()
-    file = hashlib.sha256(b"\0".join((file_name.encode(), unit_id.encode(), content))).hexdigest()
+    how = (file_name, unit_id, reading.model_dump_json())
+    file = hashlib.sha256(b"\0".join([*(one.encode() for one in how), content])).hexdigest()
 
     def measure() -> list[MeasuredTask]:
         work = plan_drafts.measure(
-            visit.actor, trials, desk, varied.proposals, file_name=file_name, content=content, unit_id=unit_id
+            visit.actor,
+            trials,
+            desk,
+            varied.proposals,
+            file_name=file_name,
+            content=content,
+            unit_id=unit_id,
+            reading=reading,
         )
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 

@@ -13,6 +13,7 @@ from service.gateway.dashboard.plan_studio.drafts import starting_text
 from service.operations import budgets, plan_drafts, signed_plans, starting_plans
 from service.operations.fields import FieldError
 from service.operations.plan_drafts import Draft, Outcome
+from service.operations.uploads import SentRows
 
 pages = Pages()
 
@@ -89,7 +90,7 @@ async def measure(visit: Visit) -> Response:
         varied = await compute(visit, ("otherwise", desk.outcome.calibrated.digest), desk.vary)
         if varied is not None:
             measured = await measured_rows(
-                visit, desk, varied, file_name=file.filename, content=content, unit_id=unit_id
+                visit, desk, varied, file.filename, content, unit_id=unit_id, reading=visit.read(SentRows)
             )
         computing = measured is None
     proposals = varied.proposals if varied else ()

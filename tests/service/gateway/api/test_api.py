@@ -307,6 +307,7 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     lines = "".join(json.dumps({"unit_id": i, "text": f"t{i}", "label": "red", "id": i}) + "\n" for i in range(20))
     uploaded = api("admin", "POST", exemplars, content=lines, headers=_NDJSON).json()
     notice, values = uploaded.pop("notice"), uploaded.pop("values")
+    assert uploaded.pop("incomplete") == {}
     assert uploaded == {
         **{"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "returned": 0, "ignored_fields": ["id"]},
         **{"skipped_units": 0, "skipped_rows": 0},

@@ -165,7 +165,7 @@ AUDIT_PAGES = [
     Entry("GET", "/admin/audit/export", 200),
     *(Entry(method, "/admin/audit/verify", 200) for method in ("GET", "POST")),
 ]
-_DECIDED = ("exemplars", "cohorts", "forget", "archive", "plan")
+_DECIDED = ("exemplars", "exemplars/look", "cohorts", "forget", "archive", "plan")
 _STUDIED = ("curves", "try", "measure", "confirm", "sign")
 DECIDE_PAGES = [
     *(Entry("POST", f"{_KB}/{form}", 422) for form in (*_DECIDED, *(f"plan/{step}" for step in _STUDIED))),

@@ -34,8 +34,8 @@ PAGES = ("/", HOME, *(f"{HOME}/{tab}" for tab in TABS))
 ROW = b'{"unit_id": "new", "text": "secret-7", "label": "green"}\n'
 
 
-def upload(browser: Browser, content: bytes, name: str = "new.jsonl", **how: str):
-    return browser.post(f"{HOME}/exemplars", {"unit_id": "unit_id", **how}, files={"file": (name, content)})
+def upload(browser: Browser, content: bytes, name: str = "new.jsonl", *, to: str = f"{HOME}/exemplars", **how: str):
+    return browser.post(to, {"unit_id": "unit_id", **how}, files={"file": (name, content)})
 
 
 def release(services: Services, *answers: dict) -> None:
@@ -253,11 +253,43 @@ def test_exemplars_are_uploaded(browser: Browser) -> None:
         assert browser.records.store.forget("toys", "new") == 1
 
 
+def test_a_file_is_looked_at_before_it_is_stored(browser: Browser) -> None:
+    """As people have them: a preamble, another delimiter, other names of columns, incomplete rows."""
+    rows = "".join(f"{n % 3};toy {n};{('green', 'red', '')[n % 3]};{n}\n" for n in range(12))
+    file = f"Toys of March\n\nOwner;Toy;Colour;Shelf\n{rows}".encode()
+    columns = {"unit_id": "Owner", "column_text": "Toy", "column_label": "Colour"}
+    where = f"{HOME}/exemplars/look"
+    before = list(browser.records.audit.export())
+    page = upload(browser, file, "toys.csv", to=where, **columns)
+    assert (page.status_code, "row 3 has 3 of the columns" in page.text) == (422, True)
+    assert "write 2 under “Rows before the header”" in page.text
+    page = upload(browser, file, "toys.csv", to=where, **columns, skip_lines="2")
+    assert "tick “Leave out incomplete rows”" in page.text
+    assert "--" not in re.search('id="file-problem">(.*?)</p>', page.text)[1]
+    given = {**columns, "skip_lines": "2", "skip_incomplete": "true"}
+    page = upload(browser, file, "toys.csv", to=where, **given)
+    shown = words(page.text)
+    assert page.status_code == 200
+    assert "8 exemplars of 2 new units, from 8 rows" in shown
+    assert "Left out: 4 rows whose Colour is empty." in shown
+    assert "label : green 4, red 4" in shown
+    assert "Columns that are not stored: Shelf" in shown
+    assert "4 0 toy 0 green" in shown
+    assert list(browser.records.audit.export()) == before
+    part = browser.post(where, given, files={"file": ("toys.csv", file)}, headers={"HX-Request": "true"})
+    assert (part.status_code, "<html" in part.text, "What would be stored" in part.text) == (200, False, True)
+    wrong = upload(browser, file, "toys.csv", to=where, **given | {"skip_lines": "one"})
+    assert (wrong.status_code, "such as" in wrong.text) == (422, True)
+    assert upload(browser, file, "toys.csv", **given).status_code == 303
+    assert "8 of 12 rows of the file are stored" in words(browser.get(f"{HOME}/exemplars").text)
+
+
 def test_a_bad_file_is_refused_whole_and_not_repeated(browser: Browser) -> None:
     for content, name, problem in (
         (ROW + b'{"text": 3}\n', "a.jsonl", "Row 2"),
         (b"unit_id,text\nnew,secret-7\n", "a.csv", "label"),
-        (b"secret-7", "a.xlsx", "must end in .csv"),
+        (b"secret-7", "a.docx", "must end in .csv"),
+        (b"PK\x03\x04secret-7", "a.xlsx", "It is not a workbook"),
         (b"", "", "Choose a file first."),
         (b"".join(ROW.replace(b"7", b"7 %d" % i) for i in range(1001)), "a.ndjson", "more than 1,000 exemplars"),
     ):

@@ -1,0 +1,38 @@
+"""How rows are read from people's files: options that all faces have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from accounting.plans.described import Described
+from accounting.plans.written_numbers import WrittenWhole
+
+
+class SentRows(Described):
+    """How the rows of a file are read that a caller sends."""
+
+    model_config = ConfigDict(frozen=True)
+
+    delimiter: str | None = None
+    """Delimiter between cells of CSV. [default: detected]"""
+    skip_lines: Annotated[WrittenWhole, Field(ge=0, le=1000)] = 0
+    """Lines of CSV, or rows of a sheet, before the one that names the columns."""
+    sheet: str | None = None
+    """Sheet of a workbook that has several."""
+    numbers_as_text: bool = False
+    """Take numbers, dates and times as text; else they are errors."""
+    skip_incomplete: bool = False
+    """Leave out rows without a value in a needed column, and count them; else they are errors."""
+
+
+class Reading(SentRows):
+    """How the rows of a file or an address are read."""
+
+    encoding: str | None = None
+    """Encoding of CSV that is neither UTF-8 nor marked as UTF-16 or UTF-32, such as cp1252 or shift_jis."""
+
+
+AS_IT_IS = Reading()
+"""Nothing is named, so all is detected or an error."""
