@@ -478,6 +478,12 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
             problems.append((f"tasks.{name}.order", without))
         if knowledge_base.embedded_field not in task.query_fields and task.releases.compares_exemplars:
             must = f"must ask for {knowledge_base.embedded_field}, the field exemplars are compared by"
+            if knowledge_base.embedded_field == task.answer_field:  # which no question may show
+                must = (
+                    f"{knowledge_base.name} compares exemplars by {task.answer_field}, which is the answer here. That "
+                    "cannot be changed: create another knowledge base whose embedded_field (--embedded-field) is one "
+                    f"that questions have, such as {task.query_fields[0]}"
+                )
             problems.append((f"tasks.{name}.prompt.query", must))
     if problems:
         raise PlanError(*problems)
