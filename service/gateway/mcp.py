@@ -78,7 +78,7 @@ def mcp_server(services: Services) -> MCPServer:
     # A tool's failure is logged with the arguments in it, which are questions.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     issuer = "https://keys.invalid"  # keys are made by an admin: there is no authorization server to go to
-    server = MCPServer(
+    server = _ExactServer(
         "dp-icl",
         instructions=INSTRUCTIONS,
         token_verifier=Keys(services),
@@ -102,9 +102,15 @@ def mcp_server(services: Services) -> MCPServer:
             WithJsonSchema({"anyOf": [{"type": "string"}, _OBJECT]}),
             Field(description="The whole question: a text, or for a task of several fields an object of texts."),
         ],
+        abstain_below: Annotated[
+            float | None,
+            Field(
+                ge=0, le=1, description="Abstain where the label's score or probability is lower. It costs the same."
+            ),
+        ] = None,
     ) -> AnswerView:
         """Ask a task one question. This takes one of its answers, unless the question was asked before."""
-        return await _done(lambda actor: answers.ask(actor, services, task, query))
+        return await _done(lambda actor: answers.ask(actor, services, task, query, abstain_below=abstain_below))
 
     @server.tool(annotations=free)
     async def budget() -> BudgetsView:
@@ -112,6 +118,19 @@ def mcp_server(services: Services) -> MCPServer:
         return await _done(lambda actor: budgets.read.aside(actor, services.records))
 
     return server
+
+
+class _ExactServer(MCPServer):
+    """A server that refuses arguments that a tool does not have, which the library ignores."""
+
+    @override
+    async def call_tool(self, name: str, arguments: dict[str, Any], *others: Any, **context: Any) -> Any:
+        known = {tool.name: tool.input_schema.get("properties", {}) for tool in await self.list_tools()}
+        if name in known and (unknown := sorted(arguments.keys() - known[name].keys())):
+            has = f"it has {', '.join(known[name])}" if known[name] else "it has none"
+            shown = ", ".join(argument if argument.isidentifier() else "one that is not a name" for argument in unknown)
+            raise ToolError(f"{name} does not have the argument {shown}; {has}. Nothing was charged.")
+        return await super().call_tool(name, arguments, *others, **context)
 
 
 def mcp_app(server: MCPServer, hosts: list[str]) -> Starlette:

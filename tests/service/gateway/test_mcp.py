@@ -72,6 +72,21 @@ async def test_an_agent_lists_asks_and_reads_the_budget(api: Api, url: str) -> N
         assert [one["knowledge_base"] for one in budget["knowledge_bases"]] == ["toys"]
 
 
+async def test_a_question_may_abstain_and_has_no_other_arguments(api: Api, url: str) -> None:
+    async with connected(url, api.tokens["analyst"]) as client:
+        for wrong in ({"abstain_under": 0.9}, {"temperature": 0, "no name": 1}):
+            said = await refused(client, "ask", task="toys.colour", query="a toy", **wrong)
+            assert min(wrong, key=len) in said or "not a name" in said
+            assert "it has task, query, abstain_below. Nothing was charged" in said
+        assert "it has none" in await refused(client, "tasks", limit=3)
+        assert "abstain_below" in await refused(client, "ask", task="toys.colour", query="a toy", abstain_below=2)
+        assert api.left() == 20
+        sure = await call(client, "ask", task="toys.colour", query="a toy")
+        quiet = await call(client, "ask", task="toys.colour", query="a toy", abstain_below=1)
+        assert quiet["abstained"] == (sure["score"] < 1)
+        assert quiet["id"] == sure["id"]
+
+
 async def test_a_refusal_names_what_must_not_be_repeated(api: Api, url: str) -> None:
     async with connected(url, api.tokens["analyst"]) as client:
         unknown = await refused(client, "ask", task="toys.size", query="a toy")
