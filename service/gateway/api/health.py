@@ -69,6 +69,11 @@ async def check_readiness(services: TheServices) -> Health:
     return Health()
 
 
+for path, answer in (("/healthz", check_health), ("/version", show_version), ("/readyz", check_readiness)):
+    # Load balancers ask for the status alone.
+    router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+
+
 async def _may_read(
     request: Request,
     services: TheServices,

@@ -201,6 +201,9 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     toy_engine.down = False
     asyncio.run(beat())
     assert api(None, "GET", "/readyz").json() == {"status": "ok"}
+    for path in ("/readyz", "/healthz", "/version"):
+        assert api(None, "HEAD", path).status_code == 200
+    assert api(None, "HEAD", "/v1/tasks").status_code == 405
     assert api.left() == 20
 
 
