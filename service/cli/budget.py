@@ -13,6 +13,7 @@ _TASKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
     "answers": lambda task: "any number" if task["answers"] is None else task["answers"],
     "spent": lambda task: task["spent"],
     "left": lambda task: f"release {task['one_release']}" if task["left"] is None else task["left"],
+    "open": lambda task: task["open"],
     "lost": lambda task: task["lost"],
 }
 

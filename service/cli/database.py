@@ -4,21 +4,23 @@ import hmac
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import sqlalchemy as sa
 import typer
 
 from accounting.ledger import events
 from accounting.ledger.restoring import Loss, acknowledge, find_loss
-from accounting.ledger.witness import Witness
+from accounting.ledger.witness import Witness, WitnessUnavailableError
 from exemplar_store import EncryptionKeyError, MasterKey, load_key
 from service.cli.gathering import Commands
 from service.cli.output import Json, Yes, agreed, print_json, progress, records, who
 from service.records.database import (
     MissingDatabaseError,
+    may_pass,
     nothing_at,
     open_database,
     parse_url,
@@ -32,6 +34,7 @@ from service.records.telemetry.logs import configure_logs
 from service.records.witness import NONE, bring_back, check_witness, open_witness
 from service.settings import Settings
 
+T = TypeVar("T")
 ledger, encryption = Commands(), Commands()
 
 _LOOK_EVERY_S = 1.0
@@ -47,36 +50,58 @@ def migrate_(
 
     Args:
         check: Change nothing; exit with 1 if this version cannot work on the database.
-        wait: Like --check, but wait this long for another process to migrate.
+        wait: Wait this long for a database that cannot be reached yet; with --check also for another process to
+            migrate it.
     """
     settings = Settings()
     check_witness(settings)
-    if check or wait:
-        database = _require_within(wait, settings.database_url)
-        typer.echo(f"Revision {revision(database)}: nothing to do")
+    if check:
+        looked = _within(wait, lambda: _looked_at(settings.database_url), (MissingDatabaseError, SchemaError))
+        typer.echo(f"Revision {looked}: nothing to do")
         return
     require_kept(settings.database_url)
-    database = open_database(settings.database_url)
-    before, after = migrate(database)
-    open_witness(settings, database)
+    before, after = _within(wait, lambda: _migrated(settings))
     if before == after:
         typer.echo(f"Revision {after}: nothing to do")
     else:
         typer.echo(f"Migrated from {'an empty database' if before is None else f'revision {before}'} to {after}")
 
 
-def _require_within(seconds: float, url: str) -> sa.Engine:
-    deadline = time.monotonic() + seconds
+def _looked_at(url: str) -> str | None:
+    require_there(url)
+    database = open_database(url)
+    require(database)
+    return revision(database)
+
+
+def _migrated(settings: Settings) -> tuple[str | None, str]:
+    database = open_database(settings.database_url)
+    found = migrate(database)
+    open_witness(settings, database)
+    return found
+
+
+def _within(seconds: float, work: Callable[[], T], passing: tuple[type[Exception], ...] = ()) -> T:
+    """The result of some work, which is tried again for some seconds while a database cannot be reached.
+
+    Args:
+        seconds: seconds; 0 tries once.
+        work: the work.
+        passing: further errors that may pass.
+    """
+    deadline, noted = time.monotonic() + seconds, False
+    retried: tuple[type[Exception], ...] = (sa.exc.OperationalError, WitnessUnavailableError, *passing)
     while True:
         try:
-            require_there(url)
-            database = open_database(url)
-            require(database)
-            return database
-        except (MissingDatabaseError, SchemaError, sa.exc.OperationalError):
-            if time.monotonic() >= deadline:
+            return work()
+        except retried as error:
+            cause = error.__cause__ if isinstance(error, WitnessUnavailableError) else error
+            if time.monotonic() >= deadline or (isinstance(cause, sa.exc.OperationalError) and not may_pass(cause)):
                 raise
-            time.sleep(_LOOK_EVERY_S)
+        if not noted:
+            typer.echo(f"Waiting up to {seconds:g} s for the database", err=True)
+        noted = True
+        time.sleep(_LOOK_EVERY_S)
 
 
 @ledger.command()

@@ -270,6 +270,8 @@ def _print(result: PlanResult) -> None:
     takes = f"ε = {described.epsilon:g} and δ = {described.delta:g} in all, with {described.public_size:,} exemplars"
     output.print_text(f"{described.knowledge_base}: {takes}", "bold")
     output.print_text("ε limits how much all answers together reveal of one person; δ is the chance that it fails to.")
+    if described.looser:
+        output.print_text(f"Note: {described.looser}.")
     for name, task in described.tasks.items():
         output.print_text(f"{name}: {task.gives}")
         if task.warning:

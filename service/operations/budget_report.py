@@ -26,7 +26,7 @@ class Pair(BaseModel):
 
 
 class TaskBudget(BaseModel):
-    """A task's answers. `spent` are charged, answered or not; `lost` of them were charged and never answered.
+    """A task's answers. `spent` are charged, answered or not: `open` of them have no answer yet, and `lost` have none.
 
     For a task with a one-time release, `spent` counts that release, and `answers` and `left` are null: any number.
     """
@@ -40,6 +40,10 @@ class TaskBudget(BaseModel):
     answers: int | None
     spent: int
     left: int | None
+    open: int = Field(
+        description="Charged, and not answered yet. If the process that answers one has died, it counts as lost after "
+        "about five minutes (seven times `DPICL_QUERY_TIMEOUT_S` and the latency grain, and a minute)."
+    )
     lost: int
     one_release: OneRelease | None = Field(
         default=None,
@@ -181,6 +185,7 @@ def _task(records: Records, task: TaskStatus, releases: Releases) -> TaskBudget:
         answers=releases.shown(task.answers),
         spent=task.charged,
         left=releases.shown(task.left),
+        open=task.states["charged"],
         lost=task.states["lost"],
         one_release=releases.one_release(task.states),
     )

@@ -31,6 +31,7 @@ _HINTS = {
 }
 """Advice by PostgreSQL's SQLSTATE and SQLite's error code."""
 _NO_DATABASE = re.compile(r'FATAL:\s+database ".*" does not exist')
+_SOON = re.compile("starting up|shutting down|recovery|not yet accepting|too many|remaining connection slots")
 _LIBPQ = (
     "PGPORT", "PGSERVICE", "PGSERVICEFILE", "PGPASSFILE", "PGOPTIONS", "PGCONNECT_TIMEOUT", "PGTARGETSESSIONATTRS",
     "PGREQUIREAUTH", "PGCHANNELBINDING", "PGGSSENCMODE", "PGSSLMODE", "PGSSLNEGOTIATION", "PGSSLROOTCERT", "PGSSLCERT",
@@ -79,6 +80,12 @@ def advice_on(cause: object) -> str:
             f"Is it running, and is DPICL_DATABASE_URL right?{f' {named} in the environment counts, too' * bool(named)}"
         )
     return _HINTS.get(code & 0xFF) or "Is its disk full or read-only, and is DPICL_DATABASE_URL right?"
+
+
+def may_pass(error: sa.exc.OperationalError) -> bool:
+    """Whether a database may soon answer where it does not now: it refuses neither the user nor the database's name."""
+    said = str(error.orig)
+    return "FATAL" not in said or _SOON.search(said) is not None
 
 
 class MissingDatabaseError(ValueError):

@@ -107,10 +107,11 @@ def test_pods_wait_for_the_migration(overlay: str):
         assert MIGRATION not in pods(overlay)
         return
     (job,) = pods(overlay)[MIGRATION]["spec"]["containers"]
-    assert job["command"] == ["dpicl", "migrate"]
-    *command, seconds = first["command"]
+    *command, patience = job["command"]
     assert command == ["dpicl", "migrate", "--wait"]
-    assert int(seconds) >= rendered(overlay)["Job", MIGRATION]["spec"]["activeDeadlineSeconds"]
+    *command, seconds = first["command"]
+    assert command == ["dpicl", "migrate", "--check", "--wait"]
+    assert int(seconds) >= rendered(overlay)["Job", MIGRATION]["spec"]["activeDeadlineSeconds"] > int(patience)
     for variable in OF_THE_LEDGER:
         assert settings(first)[variable] == settings(job)[variable] == settings(container)[variable]
 

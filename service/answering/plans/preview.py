@@ -27,6 +27,7 @@ from service.records.signed import read_signed
 COARSE = 0.1
 """Standard error of a measured accuracy above which it decides little."""
 _SEVERAL = 4
+_AS_TIGHT = 0.97  # of ε: two accountants whose bounds differ by less are as good
 """An example of how many exemplars a unit may have."""
 _MANY_EMPTY = 10.0
 """Empty slots of 100 that are worth a sentence, if units have that many."""
@@ -132,6 +133,7 @@ class PlanPreview(BaseModel):
         public_size: the public number of their exemplars, which sampling probabilities rest on.
         epsilon_by_accountant: (lower, upper) bounds of the plan's true ε by every accountant that supports it.
         unsupported: reasons of the accountants that do not support it, by accountant.
+        looser: note that another accountant promises more with the same noise; None where none does.
         tasks: previews of the plan's tasks, by name.
     """
 
@@ -143,6 +145,7 @@ class PlanPreview(BaseModel):
     public_size: int
     epsilon_by_accountant: dict[str, tuple[float, float]]
     unsupported: dict[str, str]
+    looser: str | None = Field(default=None, exclude_if=is_unset)
     tasks: dict[str, TaskPreview]
 
     @property
@@ -169,7 +172,20 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
         public_size=size,
         epsilon_by_accountant={name: (e.lower, e.upper) for name, e in calibrated.epsilon.items()},
         unsupported=calibrated.unsupported,
+        looser=_looser(calibrated),
         tasks=tasks,
+    )
+
+
+def _looser(calibrated: CalibratedPlan) -> str | None:
+    """A note for a plan whose accountant is not the one that needs the least noise."""
+    named, upper = calibrated.plan.accountant, {name: one.upper for name, one in calibrated.epsilon.items()}
+    best = min((name for name in upper if name in ("pld", "rdp")), key=lambda name: upper[name], default=named)
+    if upper[best] > _AS_TIGHT * upper[named]:
+        return None
+    return (
+        f"{named} states ε = {upper[named]:.3g} for this noise, and {best} {upper[best]:.3g}: with `accountant: "
+        f"{best}`, or without that line, the plan needs less noise"
     )
 
 

@@ -1,6 +1,7 @@
 """The schema: an empty database becomes what the tables define, once, and no code works on another version's."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,30 @@ def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, e
 
 
 @pytest.mark.slow
+def test_a_database_that_starts_later_is_waited_for_and_a_refusal_is_not(
+    new_postgres: Callable[[], str], tmp_path: Path, dpicl: Shell, monkeypatch
+):
+    url = sa.make_url(new_postgres())
+    later = url.update_query_dict({"host": str(tmp_path / "sockets")})
+    monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path}/witness.sqlite")
+    for wrong, reason in ((later.set(database="nothing"), "does not exist"), (later.set(username="nobody"), "role")):
+        (tmp_path / "sockets").symlink_to(url.query["host"])
+        monkeypatch.setenv("DPICL_DATABASE_URL", wrong.render_as_string(hide_password=False))
+        _, out, said = dpicl("migrate", "--wait", "600")
+        assert (out, reason in said, "Waiting" in said) == ("", True, False)
+        (tmp_path / "sockets").unlink()
+    monkeypatch.setenv("DPICL_DATABASE_URL", later.render_as_string(hide_password=False))
+    code, _, said = dpicl("migrate", "--wait", "0.1")
+    assert (code, said.splitlines()[0]) == (1, "Waiting up to 0.1 s for the database")
+    assert said.splitlines()[-1].startswith("error: the database cannot be used: ")
+    started = threading.Timer(2, lambda: (tmp_path / "sockets").symlink_to(url.query["host"]))
+    started.start()
+    code, out, _ = dpicl("migrate", "--wait", "600")
+    assert (code, out) == (0, f"Migrated from an empty database to {newest()}\n")
+    started.join()
+
+
+@pytest.mark.slow
 def test_the_command_reports_what_it_did(
     database_url: str, engine: sa.Engine, tmp_path: Path, dpicl: Shell, monkeypatch
 ):
@@ -133,7 +158,7 @@ def test_the_command_reports_what_it_did(
     monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
     monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path}/witness.sqlite")
     behind = f"revision {newest()}: run `dpicl migrate`"
-    for command in (["migrate", "--check"], ["migrate", "--wait", "0.1"]):
+    for command in (["migrate", "--check"], ["migrate", "--check", "--wait", "0.1"]):
         code, said = run(*command)
         assert code == 1
         assert ("no database at" if database_url.startswith("sqlite") else behind) in said

@@ -270,6 +270,21 @@ def test_the_details_fit_the_terminal(dpicl: Shell, tmp_path: Path, monkeypatch:
     assert "…" not in detailed
 
 
+@pytest.mark.parametrize(("written", "answers", "noted"), [("rdp", 1, True), ("pld", 1, False), ("", 1, False)])
+def test_a_looser_accountant_is_noted_where_it_is_named(written: str, answers: int, noted: bool) -> None:
+    """For a single answer Rényi orders lose a fifth of ε and more. Unless rdp is named, it is taken where it wins."""
+    task, _, _ = PLAN.partition("  reply:")
+    plan = load_plan(
+        task.replace("answers: 1000", f"answers: {answers}") + (f"accountant: {written}\n" * bool(written))
+    )
+    looser = preview(calibrate_plan(plan, public_size=10_000)).looser
+    assert (looser is not None) == noted
+    if looser:
+        figures = re.search(r"rdp states ε = (\S+) for this noise, and pld (\S+): with `accountant: pld`", looser)
+        assert figures is not None
+        assert float(figures[1]) > 1.2 * float(figures[2])
+
+
 def test_the_calls_for_a_prior_are_counted() -> None:
     task = "kind: classify, labels: [red, blue], prompt: {exemplar: '{text} {label}', query: '{text}'}"
     drawn = f"{task}, shots: 2, ensemble: 10, answers: 5, mechanism: {{type: rnm_gaussian}}"
