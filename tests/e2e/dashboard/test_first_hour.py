@@ -54,6 +54,11 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     window.complaints.clear()  # the browser notes a refused form
     few.write_text("\n".join(rows))
     page.get_by_label("File", exact=True).set_input_files(few)
+    page.get_by_role("button", name="Look at it first").click()
+    looked = page.get_by_role("region", name="What would be stored")
+    expect(looked).to_contain_text("150 exemplars of")
+    expect(looked.get_by_role("table", name="The first rows").get_by_role("row")).to_have_count(11)
+    window.check()
     window.follow("Upload")
     expect(page.get_by_role("status")).to_contain_text("Done: every row of the file is stored")
     expect(page.get_by_role("region", name="What was done to support")).to_contain_text("Maria")

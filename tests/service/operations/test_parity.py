@@ -153,6 +153,7 @@ ALSO = {
         "GET /livez",
         "GET /healthz",
         "GET /readyz",
+        *(f"HEAD {path}" for path in ("/healthz", "/readyz", "/version")),
         "GET /version",
         "GET /metrics",
         "GET /problems",
