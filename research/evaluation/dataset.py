@@ -125,7 +125,7 @@ class Dataset:
         """
         task, file, rows = self.task, self._file("test"), []
         labels = spellings(task.labels if isinstance(task, ClassifyTask) else ())
-        with open_file(file, self.reading) as source:
+        with open_file(file, self.reading, for_others=True) as source:
             for number, row in islice(source.records((*task.query_fields, task.answer_field)), self.limit):
                 if isinstance(task, ClassifyTask):
                     if labels.number(row[task.label_field]) is None:
@@ -160,7 +160,7 @@ class Dataset:
         return Layout(list(self.task.exemplar_fields), self.unit_id)
 
     def _train(self) -> AbstractContextManager[Source]:
-        return open_file(self._file("train"), self.reading)
+        return open_file(self._file("train"), self.reading, for_others=True)
 
     def _file(self, name: str) -> str:
         """The one file or folder of this name, whatever its ending."""

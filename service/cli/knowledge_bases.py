@@ -27,7 +27,7 @@ from service.cli.output import (
     print_list,
     progress,
 )
-from service.cli.reading import show_left_out
+from service.cli.reading import left_out_words, show_left_out
 from service.operations import exemplars, knowledge_bases
 from service.operations.exemplars import Ingested, Upload
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
@@ -188,7 +188,7 @@ def _show(report: Ingested, dry_run: bool, json: bool) -> None:
         typer.echo(f"Forgotten units left out: {report.skipped_units}, with {report.skipped_rows} rows")
     for column, reasons in report.incomplete.items():
         for reason, number in reasons.items():
-            typer.echo(f"Left out {number:,} {'row' if number == 1 else 'rows'}: {column} is {reason}")
+            typer.echo(left_out_words(column, reason, number))
     if report.ignored_fields:
         typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")
     for field, values in report.values.items():

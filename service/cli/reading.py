@@ -42,4 +42,9 @@ def _read(file: Path, needed: Collection[str], reading: Reading, *, whole: bool)
 def show_left_out(left_out: Counter[tuple[str, str]]) -> None:
     """Print how many rows were left out, and why."""
     for (column, reason), number in left_out.most_common():
-        typer.echo(f"Left out {number:,} {'row' if number == 1 else 'rows'}: {column} is {reason}", err=True)
+        typer.echo(left_out_words(column, reason, number), err=True)
+
+
+def left_out_words(column: str, reason: str, number: int) -> str:
+    """A sentence about rows that lack the same column for the same reason."""
+    return f"Left out {number:,} {'row' if number == 1 else 'rows'}: {column} is {reason}"

@@ -23,6 +23,7 @@ from service.operations.fields import FieldError
 from service.operations.roles import Actor, Right
 from service.problem_kinds import ProblemKind, RefusalError
 from service.records.records import Records
+from service.sources.reading import MeaninglessOptionError
 from service.sources.reading import SentRows as SentRows  # for faces, too
 from service.sources.uploads import rows_of
 from service.sources.workbooks import WORKBOOKS
@@ -94,6 +95,7 @@ class SentFile:
 
         Raises:
             NotTextError: the content is not text, or not in the encoding that is named.
+            FieldError: an option means nothing for such a file.
         """
         json_lines = self.json_lines
         if json_lines is None:
@@ -104,6 +106,8 @@ class SentFile:
             )
         except BadRowError:
             raise
+        except MeaninglessOptionError as error:
+            raise FieldError(error.option, str(error)) from None
         except ValueError as error:
             raise NotTextError(str(error)) from None
 

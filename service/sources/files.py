@@ -117,24 +117,18 @@ def as_read(layout: Layout, reading: SentRows) -> Layout:
     )
 
 
-def read_records(
-    where: str,
-    needed: Collection[str] = (),
-    *,
-    whole: bool = True,
-    reading: Reading = AS_IT_IS,
-) -> list[dict[str, Any]]:
-    """All rows of what :func:`open_file` opens; ``needed`` and ``whole`` as of :meth:`Source.records`.
+def read_records(where: str) -> list[dict[str, Any]]:
+    """All rows of what :func:`open_file` opens, with all columns.
 
     Raises:
-        ValueError: the file or folder cannot be opened or read, or a row is not valid.
+        ValueError: the file or folder cannot be opened or read.
     """
-    with open_file(where, reading) as source:
-        return [record for _, record in source.records(needed, whole=whole)]
+    with open_file(where) as source:
+        return [record for _, record in source.records((), whole=True)]
 
 
 @contextmanager
-def open_file(where: str, reading: Reading = AS_IT_IS) -> Iterator[Source]:
+def open_file(where: str, reading: Reading = AS_IT_IS, *, for_others: bool = False) -> Iterator[Source]:
     """Open a file or a folder of rows.
 
     Args:
@@ -142,15 +136,17 @@ def open_file(where: str, reading: Reading = AS_IT_IS) -> Iterator[Source]:
             .csv, .tsv, .xlsx, .xls, .ods, .parquet, .arrow or .feather, perhaps with .gz, .bz2, .xz or .zip behind it;
             a folder holds Parquet files, or is a Hugging Face dataset saved to disk.
         reading: options of reading.
+        for_others: whether they are for other files, too, so that some may mean nothing for this one.
 
     Raises:
-        ValueError: there is no such file, its format or the encoding is not known, or the package that reads it is not
-            installed; also when the source is read, if the file is not of the format that it seemed to be.
+        ValueError: there is no such file, an option means nothing for it, its format or the encoding is not known, or
+            the package that reads it is not installed; also when the source is read, if the file is not of the format
+            that it seemed to be.
         OSError: the file cannot be read.
     """
     with ExitStack() as stack:
         with _named(where):
-            source = _opened(where, stack, reading)
+            source = _opened(where, stack, reading, for_others=for_others)
         yield replace(source, reading=reading)
 
 
@@ -160,7 +156,7 @@ def can_read(name: str) -> bool:
     return PurePosixPath(inner).suffix.lower() in ENDINGS or name.lower().endswith(".zip")
 
 
-def _opened(where: str, stack: ExitStack, reading: Reading) -> Source:
+def _opened(where: str, stack: ExitStack, reading: Reading, *, for_others: bool) -> Source:
     if where == "-":
         raise ValueError("rows are read from a file, not from standard input: name one")
     try:
@@ -168,6 +164,8 @@ def _opened(where: str, stack: ExitStack, reading: Reading) -> Source:
         # A web server has no folders, and would be asked in vain.
         local = "http" not in files.protocol
         if local and files.isdir(path):
+            if not for_others:
+                reading.check_fits("a folder")
             return _folder(files, path)
         name = PurePosixPath(path).name
         if not can_read(name):
@@ -187,6 +185,8 @@ def _opened(where: str, stack: ExitStack, reading: Reading) -> Source:
     ending = PurePosixPath(inner).suffix.lower()
     if ending not in ENDINGS:
         raise ValueError(f"the name of what it holds must end in {', '.join(ENDINGS)}, so that its format is known")
+    if not for_others:
+        reading.check_fits(_kind(ending))
     if ending in _TABLES:
         if local and ending == ".parquet":
             check_no_table(files, path)
@@ -202,6 +202,12 @@ def _opened(where: str, stack: ExitStack, reading: Reading) -> Source:
         return Source(described, lambda: iter([part]))
     before = files.ukey(path)
     return Source(described, lambda: _unchanged(files, path, before, part))
+
+
+def _kind(ending: str) -> str:
+    if ending in _TABLES:
+        return _TABLES[ending][0]
+    return "a workbook" if ending in WORKBOOKS else "JSON Lines" if ending in _JSON else "CSV"
 
 
 def _connection(where: str) -> dict[str, Any]:

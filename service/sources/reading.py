@@ -10,6 +10,18 @@ from accounting.plans.described import Described
 from accounting.plans.written_numbers import WrittenWhole
 
 
+class MeaninglessOptionError(ValueError):
+    """An option that means nothing for a kind of source.
+
+    Attributes:
+        option: name of the option.
+    """
+
+    def __init__(self, option: str, kind: str) -> None:
+        super().__init__(f"{option} means nothing for {kind}: leave it out")
+        self.option = option
+
+
 class SentRows(Described):
     """How the rows of a file are read that a caller sends."""
 
@@ -25,6 +37,20 @@ class SentRows(Described):
     """Take numbers, dates and times as text; else they are errors."""
     skip_incomplete: bool = False
     """Leave out rows without a value in a needed column, and count them; else they are errors."""
+
+    def check_fits(self, kind: str) -> None:
+        """Refuse options that mean nothing for a kind of source, rather than ignore them.
+
+        Raises:
+            MeaninglessOptionError: one of them is set.
+        """
+        for name in ("delimiter", "skip_lines", "sheet"):
+            if getattr(self, name) and name not in _MEANING.get(kind, ()):
+                raise MeaninglessOptionError(name, kind)
+
+
+_MEANING = {"CSV": ("delimiter", "skip_lines"), "a workbook": ("sheet", "skip_lines")}
+"""The options that mean something, by kind of source; those of no other kind do."""
 
 
 class Reading(SentRows):

@@ -48,6 +48,7 @@ def open_query(url: str, query: str, cursor: Cursor | None = None, reading: Sent
         ValueError: the URL is not valid, its driver is not installed, the database refuses, or query and cursor do not
             fit each other.
     """
+    reading.check_fits("a query")
     try:
         engine = sa.create_engine(read_url(url, _NAMED))
     except (sa.exc.ArgumentError, ImportError) as error:

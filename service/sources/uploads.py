@@ -12,7 +12,7 @@ from service.sources.compressed import not_text
 from service.sources.encodings import UTF8, as_utf8, encoding_of, unmarked_utf
 from service.sources.files import SAMPLE_BYTES, as_read, cells, delimiter_by, propose_header
 from service.sources.reading import AS_IT_IS, SentRows
-from service.sources.workbooks import BEGINNINGS, read_sheet, sheet_records
+from service.sources.workbooks import BEGINNINGS, MOST_SENT_BYTES, read_sheet, sheet_records
 
 
 def rows_of(
@@ -33,8 +33,10 @@ def rows_of(
     Raises:
         ValueError: the file is not text, or the encoding is unknown, does not fit it, or is missing for UTF-16.
     """
-    if body.startswith(BEGINNINGS):
-        sheet = read_sheet(io.BytesIO(body), reading.sheet)
+    workbook = body.startswith(BEGINNINGS)
+    reading.check_fits("a workbook" if workbook else "JSON Lines" if json_lines else "CSV")
+    if workbook:
+        sheet = read_sheet(io.BytesIO(body), reading.sheet, MOST_SENT_BYTES)
         return lambda layout: _rows(layout, reading, lambda: sheet_records(sheet, reading.skip_lines), lambda: sheet)
     if what := not_text(body):
         raise ValueError(f"it is not text but {what[0]}: send JSON Lines, CSV or a workbook")

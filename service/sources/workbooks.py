@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,25 +21,29 @@ BEGINNINGS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 """First bytes of workbooks, which other archives have, too."""
 
 _MOST_DIGITS = 15
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
+"""The most bytes of a workbook, unpacked, that a command reads."""
+MOST_SENT_BYTES = 32 << 20
+"""The same of one that is sent: it is read beside answers, which it holds up by about 4 ms a MiB."""
 _TOO_LONG = Unreadable(
     f"is a number of more than {_MOST_DIGITS} digits, of which a workbook keeps {_MOST_DIGITS}; make the column text, "
     "and write it anew"
 )
 
 
-def read_sheet(stream: BinaryIO, named: str | None) -> list[list[object]]:
+def read_sheet(stream: BinaryIO, named: str | None, most_bytes: int = MOST_BYTES) -> list[list[object]]:
     """The rows of a sheet; the first is row 1.
 
     Args:
         stream: the workbook; it is read whole.
         named: name of the sheet; None: it is the only one with a value.
+        most_bytes: the most bytes that it may have, unpacked.
 
     Raises:
-        ValueError: it is not a workbook, it is locked, or has several sheets of which none is named.
+        ValueError: it is not a workbook, it is locked or too large, or has several sheets of which none is named.
     """
-    if (size := _unpacked(stream)) > _MOST_BYTES:
-        raise ValueError(f"unpacked, it has {size:,} bytes, of which {_MOST_BYTES:,} can be read: save it as CSV")
+    if (size := _unpacked(stream)) > most_bytes:
+        raise ValueError(f"unpacked, it has {size:,} bytes, of which {most_bytes:,} can be read: save it as CSV")
     with _calamine() as calamine:
         book = calamine.CalamineWorkbook.from_filelike(stream)
         rows: list[list[object]] = book.get_sheet_by_name(_chosen(book, named)).to_python(skip_empty_area=False)
@@ -69,12 +74,12 @@ def sheet_records(rows: Sequence[Sequence[object]], skip_lines: int) -> SourceRe
 
 
 def _unpacked(stream: BinaryIO) -> int:
-    """The size of a workbook's parts; 0 for one that is not packed."""
+    """The size of a workbook's parts; of one that is not packed, its own."""
     try:
         with zipfile.ZipFile(stream) as parts:
             return sum(part.file_size for part in parts.infolist())
     except zipfile.BadZipFile:
-        return 0
+        return stream.seek(0, os.SEEK_END)
     finally:
         stream.seek(0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from exemplar_store import BadRowError, Layout
 from service.operations.uploads import SentFile
-from service.sources import workbooks
+from service.sources import uploads
 from service.sources.files import open_file
 from service.sources.reading import AS_IT_IS, Reading
 from tests.service.sources.workbook import workbook
@@ -82,9 +82,18 @@ def test_what_is_not_a_workbook_is_refused(tmp_path: Path, monkeypatch: pytest.M
             read(str(file))
     with pytest.raises(BadRowError, match="row 1: is empty, or not there; it must name the columns"):
         read(saved(tmp_path, []))
-    monkeypatch.setattr(workbooks, "_MOST_BYTES", 100)
+    monkeypatch.setattr(uploads, "MOST_SENT_BYTES", 100)
     with pytest.raises(ValueError, match=r"unpacked, it has .* bytes, of which 100 can be read"):
-        read(saved(tmp_path, CALLS))
+        SentFile(workbook({"calls": CALLS}), None, None, "").rows(AS_IT_IS)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.xlsx", "t.parquet"])
+def test_options_that_mean_nothing_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(workbook({"calls": CALLS}) if name == "t.xlsx" else b"id,text,code\n")
+    for option, has in (("sheet", ("t.xlsx",)), ("delimiter", ("t.csv",)), ("skip_lines", ("t.csv", "t.xlsx"))):
+        if name not in has:
+            with pytest.raises(ValueError, match=f"{option} means nothing for .*: leave it out"):
+                read(str(tmp_path / name), **{option: 1 if option == "skip_lines" else ";"})
 
 
 def test_it_can_be_sent(tmp_path: Path) -> None:
