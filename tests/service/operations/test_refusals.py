@@ -17,7 +17,8 @@ NEVER_THERE = {
     "SanitizersMissingError",
     "SchemaError",
     "UnsuitableDatabaseError",
-    # The engine's caller turns it into another error.
+    # Its caller turns it into another error.
+    "MeaninglessOptionError",
     "UnanswerableQueryError",
     # A measurement on labelled rows states it beside its figures.
     "UnmeasurableError",
