@@ -57,6 +57,7 @@ ENV PATH=/opt/dp-icl/bin:$PATH \
     RAY_event_stats=0 \
     RAY_automatic_object_spilling_enabled=0 \
     RAY_worker_niceness=0 \
+    RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=3 \
     RAY_process_group_cleanup_enabled=1 \
     RAY_worker_register_timeout_seconds=180 \
     RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60 \

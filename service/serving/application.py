@@ -32,9 +32,11 @@ from service.engines.passing_on import METHODS, Method, PassesOn
 from service.engines.private_threads import privately
 from service.engines.protocol import Engine, EngineInfo
 from service.records.telemetry.logs import configure_logs
+from service.serving.departure import WorkInHand
 from service.serving.deployments import call, calling, deployment, or_refusal
 from service.serving.local_ray import begin_replica, require_whole_messages
 from service.serving.pauses import shorten_pauses
+from service.serving.ray_private import session_folder
 from service.serving.restore_engine import RemoteSteerer, RestoreEngine
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
@@ -62,6 +64,7 @@ class AnswersSlots:
     """A deployment's replica with an engine."""
 
     _engine: Engine
+    _in_hand: WorkInHand
 
     async def ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call a method of the engine. One call carries all slots of a query.
@@ -73,7 +76,8 @@ class AnswersSlots:
         method = METHODS[name]
         if (slots := method.slots) is not None:
             try:
-                return await method.ask(self._engine, {**arguments, slots: arguments[slots].slots()})
+                with self._in_hand.piece():
+                    return await method.ask(self._engine, {**arguments, slots: arguments[slots].slots()})
             except Exception:
                 return None
         if name == "room" and (replicas := serve.get_replica_context().world_size) > 1:
@@ -92,6 +96,7 @@ class EmbedderDeployment(AnswersSlots):
         begin_replica()
         self._embedder = Embedder(threads=threads)
         self._engine = open_engine(NearestExemplarConfig(), self._embedder)
+        self._in_hand = WorkInHand(session_folder())
         self._answered = False  # since Serve last asked how it does
         shorten_pauses()
 
@@ -165,6 +170,7 @@ class EngineDeployment(AnswersSlots):
         configure_logs()
         begin_replica()
         self._engine = open_engine(config, RemoteEmbedder(embedder))
+        self._in_hand = WorkInHand(session_folder())
         shorten_pauses()
 
     async def check_health(self) -> None:
@@ -321,13 +327,15 @@ class PrivateWork:
 
     def __init__(self, beside: Beside):
         self._services = _open(beside)
+        self._in_hand = WorkInHand(session_folder())
 
     async def make(self, task: str) -> str | None:
         """Make a task's one release; why it is not made, if it is not."""
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            await privately(lambda: self._services.make(task))
+            with self._in_hand.piece():
+                await privately(lambda: self._services.make(task))
         except (LedgerError, ExemplarStoreError, SQLAlchemyError) as refusal:
             return str(refusal)
         except Exception:
@@ -339,7 +347,8 @@ class PrivateWork:
         from service.answering.plans.signing import find_topics
 
         try:
-            return await privately(lambda: find_topics(self._services.records, calibrated))
+            with self._in_hand.piece():
+                return await privately(lambda: find_topics(self._services.records, calibrated))
         except ExemplarStoreError as refusal:
             return str(refusal)
         except Exception:
@@ -391,10 +400,11 @@ class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
     def __init__(self, beside: Beside, work: DeploymentHandle[Any], restore: DeploymentHandle[Any] | None):
-        from service.gateway.api.gate import Doors
+        from service.serving.doors import NodesDoors
 
         self._services = _open(beside, restore=restore, apart=RemotePrivateWork(work))
-        self._doors = Doors(self._services.records.settings.max_queries_in_flight + _OTHER_PLACES)
+        places = self._services.records.settings.max_queries_in_flight + _OTHER_PLACES
+        self._doors = NodesDoors(places, WorkInHand(session_folder()))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""

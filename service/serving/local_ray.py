@@ -29,6 +29,7 @@ SETTINGS: Mapping[str, str] = {
     "RAY_event_stats": "0",
     "RAY_automatic_object_spilling_enabled": "0",  # exemplars would go to disk
     "RAY_worker_niceness": "0",  # at Ray's 15, whatever else runs on the machine goes before the service
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "3",  # 30 s more, where a pod's departure has waited for all its work
     "RAY_process_group_cleanup_enabled": "1",  # a replica that was killed would leave vLLM's processes behind
     "RAY_worker_register_timeout_seconds": "180",  # a minute is short on a busy machine
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # so are five seconds

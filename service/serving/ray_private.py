@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -116,3 +118,42 @@ def statuses() -> dict[str, Any]:
 
     client: Any = _get_global_client()
     return {status.name: status for status in client.list_serve_statuses()}
+
+
+def session_folder() -> Path:
+    """Folder of this node's part of the Ray session."""
+    return Path(local_node().get_session_dir_path())
+
+
+class Departures:
+    """Nodes of the Ray cluster that are about to go, noted in the cluster's own store of keys and values.
+
+    It connects as a process beside Ray's, by the address and token in the environment. All raise
+    :class:`ray.exceptions.RayError` or OSError if the store does not answer.
+    """
+
+    _NAMESPACE = b"dpicl"
+    _PREFIX = b"departs:"
+
+    def announce(self, within_s: float) -> None:
+        """Note that this node goes within some seconds."""
+        key = self._PREFIX + socket.gethostname().encode()
+        self._store().internal_kv_put(key, str(time.time() + within_s).encode(), True, self._NAMESPACE)
+
+    def end(self) -> None:
+        """Note that this node's departure is over."""
+        self._store().internal_kv_del(self._PREFIX + socket.gethostname().encode(), False, self._NAMESPACE)
+
+    def any(self) -> bool:
+        """Whether some node is about to go."""
+        store = self._store()
+        limits = [
+            store.internal_kv_get(key, self._NAMESPACE) for key in store.internal_kv_keys(self._PREFIX, self._NAMESPACE)
+        ]
+        return any(float(limit) > time.time() for limit in limits if limit)  # a node that was killed left its note
+
+    def _store(self) -> Any:
+        from ray._private import services
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+        return GcsClient(address=services.canonicalize_bootstrap_address_or_die("auto"))

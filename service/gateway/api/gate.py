@@ -49,6 +49,11 @@ class Doors:
         self._closed = False
         self._left = asyncio.Event()
 
+    @property
+    def closed(self) -> bool:
+        """Whether new requests are refused."""
+        return self._closed
+
     def check(self, path: str) -> None:
         """Check that a request to this path may come in.
 
@@ -56,7 +61,7 @@ class Doors:
             service.gateway.api.problems.Problem: 503, after which the same request reaches another replica or cluster;
                 429, all places are taken.
         """
-        if self._closed and path != _ALIVE:  # liveness is reported to the end
+        if self.closed and path != _ALIVE:  # liveness is reported to the end
             raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)
         if self.inside >= self._places and path not in _OUTSIDE:
             # Callers who are refused together come back apart.
