@@ -91,7 +91,7 @@ def references(objects: Any) -> set[tuple[str, str]]:
     if "secretKeyRef" in objects:
         found.add((objects["secretKeyRef"]["name"], objects["secretKeyRef"]["key"]))
     if "secretName" in objects and "defaultMode" in objects:
-        found.add((objects["secretName"], "key"))
+        found |= {(objects["secretName"], one["key"]) for one in objects.get("items", [{"key": "key"}])}
     if isinstance(objects.get("credentials"), dict):
         found.add((objects["credentials"]["name"], objects["credentials"]["key"]))
     return found

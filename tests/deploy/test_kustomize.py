@@ -35,14 +35,32 @@ def test_production_has_several_doors_tls_and_secrets_from_a_store():
     for route in routes.values():
         assert route["hostnames"] == [private["hostname"]] == [plain["hostname"]]
     secrets = {"dp-icl-database": "url", "dp-icl-witness": "url", "dp-icl-encryption-key": "key"}
-    assert {name for kind, name in objects if kind == "ExternalSecret"} == {*secrets, "dp-icl-metrics-key"}
-    for name, key in {**secrets, "dp-icl-metrics-key": "token"}.items():
+    others = {"dp-icl-metrics-key": "token", "dp-icl-redis": "password ca.crt"}
+    assert {name for kind, name in objects if kind == "ExternalSecret"} == {*secrets, *others}
+    for name, keys in {**secrets, **others}.items():
         secret = objects["ExternalSecret", name]["spec"]
         assert secret["target"]["name"] == name
-        assert [one["secretKey"] for one in secret["data"]] == [key]
+        assert [one["secretKey"] for one in secret["data"]] == keys.split()
     # Ledger and witness are not one entry of the store.
     references = [objects["ExternalSecret", name]["spec"]["data"][0]["remoteRef"]["key"] for name in secrets]
     assert len(set(references)) == len(references)
+
+
+def test_production_outlives_its_head():
+    """Ray's own state is in Redis: asked with a password, encrypted on its way, by the head alone."""
+    spec = rendered("production")["RayService", "dp-icl"]["spec"]["rayClusterConfig"]
+    redis = spec["gcsFaultToleranceOptions"]
+    assert redis["redisAddress"].startswith("rediss://")
+    assert redis["redisPassword"]["valueFrom"]["secretKeyRef"] == {"name": "dp-icl-redis", "key": "password"}
+    policy = rendered("production")["NetworkPolicy", "dp-icl-redis"]["spec"]
+    assert policy["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "head"
+    (rule,) = policy["egress"]
+    assert [one["port"] for one in rule["ports"]] == [int(redis["redisAddress"].rpartition(":")[2])]
+    head = spec["headGroupSpec"]["template"]["spec"]
+    (authority,) = [one["value"] for one in head["containers"][0]["env"] if one["name"] == "RAY_REDIS_CA_CERT"]
+    (mount,) = [one for one in head["containers"][0]["volumeMounts"] if authority.startswith(one["mountPath"])]
+    (volume,) = [one for one in head["volumes"] if one["name"] == mount["name"]]
+    assert [one["key"] for one in volume["secret"]["items"]] == ["ca.crt"]  # not the password
 
 
 def test_production_is_watched():

@@ -101,7 +101,10 @@ def test_the_service_finds_service_pods_alone(overlay: str):
     spec = rendered(overlay)["Service", "dp-icl"]["spec"]
     assert [port["targetPort"] for port in spec["ports"]] == [serve_config(overlay)["http_options"]["port"]]
     assert spec.get("type", "ClusterIP") == "ClusterIP"
-    chosen = [name for name in pods(overlay) if spec["selector"].items() <= labels_of(overlay, name).items()]
+    selector = dict(spec["selector"])
+    # KubeRay's own mark of a pod where Serve answers: `local` asks for it, whose pod is ready before.
+    assert selector.pop("ray.io/serve", None) == ("true" if overlay == "local" else None)
+    chosen = [name for name in pods(overlay) if selector.items() <= labels_of(overlay, name).items()]
     assert chosen == (["head"] if overlay == "local" else ["service"])
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from service.serving import departure
 from tests.deploy.overlays import (
     component,
     containers,
@@ -66,6 +67,7 @@ def test_the_encryption_key_is_a_reference_and_only_where_questions_are_answered
             # The folder is mounted, not one file: while keys change, the secret holds the next one beside the key.
             assert mounts == [{"name": "encryption-key", "mountPath": str(file.parent), "readOnly": True}]
             assert "items" not in secrets["dp-icl-encryption-key"]["secret"]
+        secrets.pop("dp-icl-redis", None)  # its authority alone, on the head
         assert secrets.keys() == ({"dp-icl-encryption-key"} if component(template) == "service" else set())
 
 
@@ -150,9 +152,10 @@ def test_pods_that_go_finish_what_they_were_asked(overlay: str):
     timeout = serve_config(overlay)["http_options"]["request_timeout_s"]
     for group in groups(overlay).values():
         spec = group["template"]["spec"]
-        command, seconds = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-        assert command == "sleep"
-        assert timeout < int(seconds) < spec["terminationGracePeriodSeconds"]
+        *program, part = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert program == ["python", "-m", "service.serving.departure"]
+        assert part == group["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+        assert timeout < departure.MOST_S < spec["terminationGracePeriodSeconds"]
 
 
 @pytest.mark.parametrize("overlay", ["gpu", "production"])
