@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench mutants chaos images alerts lock reference docs clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench mutants chaos cluster images alerts lock reference docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -79,7 +79,7 @@ lint: $(VENV)/.installed  ## Style, insecure code, import contracts, English, se
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/english.py
-	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$' --exclude-lines 'secret(Name|Key)"?: |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
+	$(BIN)/detect-secrets-hook --exclude-files '(\.lock|go\.sum)$$' --exclude-lines 'secret(Name|Key)"?: |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
 	! git grep -nIE 'dpicl_[A-Za-z0-9_-]{43}'
 
 vulnerabilities: $(VENV)/.installed  ## Look up what the images install for known vulnerabilities
@@ -102,6 +102,9 @@ mutants: $(VENV)/.installed  ## Change each line of the mechanisms and accountan
 
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
 	$(BIN)/python -m chaos $(ARGS)
+
+cluster: $(VENV)/.installed  ## Run the overlays on a real Kubernetes in a network namespace (needs root, Debian, Go, 40 GB, an hour)
+	$(BIN)/python -m tests.cluster $(ARGS)
 
 images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and start it (needs root, some minutes, 5 GB)
 	$(BIN)/python -m tests.deploy.rehearsal cpu

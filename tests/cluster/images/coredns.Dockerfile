@@ -1,0 +1,2 @@
+FROM localhost/debian:bookworm
+COPY coredns /coredns
