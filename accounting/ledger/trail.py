@@ -77,6 +77,15 @@ class AuditEvent:
         return canonical({**fields, "previous": self.previous, "hash": self.hash})
 
 
+@dataclass(frozen=True)
+class Tally:
+    """The number of events of a kind, and the times of the first and the last, in UTC."""
+
+    number: int
+    first: datetime
+    last: datetime
+
+
 def canonical(value: Any) -> str:
     """The one JSON text of a value: sorted keys, no white space, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -250,6 +259,17 @@ class AuditTrail:
                 rows = connection.execute(query.where(*itertools.chain(*conditions)))
                 found |= {row.sequence: AuditEvent(**row._mapping) for row in rows}
         return [found[sequence] for sequence in sorted(found, reverse=newest_first)[:limit]]
+
+    def tally(self, knowledge_base: str, kinds: Collection[str]) -> dict[str, Tally]:
+        """Tallies of the events of some kinds that name a knowledge base, by kind. Kinds without any are left out."""
+        columns = audit_events.c
+        counted = (
+            sa.select(columns.kind, sa.func.count(), sa.func.min(columns.at), sa.func.max(columns.at))
+            .where(columns.knowledge_base == knowledge_base, columns.kind.in_(kinds))
+            .group_by(columns.kind)
+        )
+        with reading(self._database) as connection:
+            return {kind: Tally(*counts) for kind, *counts in connection.execute(counted)}
 
     def following(self, last: Mark, limit: int = BATCH) -> list[AuditEvent] | None:
         """The next events after a place, in their order; None if the trail has no event, or another one, at that place.

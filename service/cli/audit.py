@@ -1,7 +1,5 @@
 """``dpicl audit``: the audit trail, exported and replayed."""
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,7 @@ from rich.console import Console
 from accounting.replay.trail import Report, verify
 from service.answering.plans.exported import problems
 from service.cli.gathering import Commands
-from service.cli.output import Json, do, print_json, print_table
+from service.cli.output import Json, do, print_json, print_table, write
 from service.operations import audit
 
 app = Commands()
@@ -26,11 +24,7 @@ def export(file: Annotated[Path | None, typer.Argument()] = None) -> None:
     Args:
         file: File to write. [default: standard output]
     """
-    lines = do(audit.export)
-    if file is None:
-        sys.stdout.writelines(lines)
-        return
-    _write(file.resolve(), lines)
+    write(do(audit.export), file)
 
 
 @app.command("verify")
@@ -69,21 +63,6 @@ def verify_(
     _show(report, json)
     if report.problems:
         raise typer.Exit(1)
-
-
-def _write(file: Path, lines: Iterable[str]) -> None:
-    """Write a file as its owner's alone; whatever goes wrong leaves the one before."""
-    if file.exists() and not file.is_file():  # such as a pipe
-        with file.open("w", encoding="utf-8") as stream:
-            stream.writelines(lines)
-        return
-    new = file.with_name(f".{file.name}.new")
-    try:
-        with new.open("w", encoding="utf-8") as stream:
-            stream.writelines(lines)
-        os.replace(new, file)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _lines(file: Path) -> Iterator[str]:

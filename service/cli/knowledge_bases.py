@@ -26,6 +26,7 @@ from service.cli.output import (
     print_json,
     print_list,
     progress,
+    write,
 )
 from service.cli.reading import left_out_words, show_left_out
 from service.operations import exemplars, knowledge_bases
@@ -201,6 +202,21 @@ def _show(report: Ingested, dry_run: bool, json: bool) -> None:
 def list_(json: Json = False) -> None:
     """List the knowledge bases."""
     print_list("Knowledge bases", do(knowledge_bases.list_), _COLUMNS, json=json)
+
+
+@app.command()
+def statement(name: Name, out: Annotated[Path | None, typer.Option(dir_okay=False)] = None) -> None:
+    """Write what was promised to the people in the rows and what was used of it, for a data protection officer.
+
+    It is one HTML page, which any browser shows and prints.
+
+    Args:
+        out: File to write, such as support.html. [default: standard output]
+    """
+    from service.operations import statement as statements
+    from service.operations.documents import statement_html
+
+    write([statement_html(do(statements.draw_up, name))], out)
 
 
 @app.command("remote-engine")

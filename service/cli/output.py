@@ -200,6 +200,30 @@ def print_text(text: object, style: str = "") -> None:
     Console().print(text, style=style, markup=False, highlight=False)
 
 
+def write(lines: Iterable[str], file: Path | None) -> None:
+    """Write text to a file, as its owner's alone, or to standard output; whatever goes wrong leaves the one before.
+
+    Args:
+        lines: the text, in parts.
+        file: the file, which is replaced if it exists; None: standard output.
+    """
+    if file is None:
+        sys.stdout.writelines(lines)
+        return
+    file = file.resolve()
+    if file.exists() and not file.is_file():  # such as a pipe
+        with file.open("w", encoding="utf-8") as stream:
+            stream.writelines(lines)
+        return
+    new = file.with_name(f".{file.name}.new")
+    try:
+        with new.open("w", encoding="utf-8") as stream:
+            stream.writelines(lines)
+        os.replace(new, file)
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def print_json(value: Any) -> None:
     """Print JSON on standard output, undecorated."""
     typer.echo(to_json(value, indent=2, fallback=str).decode())

@@ -93,13 +93,14 @@ def describe(_actor: Actor, /, records: Records, **wanted: Any) -> list[EventInW
 
 def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
     """An event in words: keys by their names and ids. One that only a newer version knows goes by its kind."""
-
-    def named(actor: str) -> str:
-        if not actor:
-            return "The command line"
-        return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
-
     particulars = event.particulars
     if particulars is None:
         return EventInWords(event, event.kind, f"{event.kind}.")
-    return EventInWords(event, particulars.title, particulars.sentence(named))
+    return EventInWords(event, particulars.title, particulars.sentence(lambda actor: in_quotes(actor, key_names)))
+
+
+def in_quotes(actor: str, key_names: Mapping[str, str]) -> str:
+    """An actor of the trail: a key by its name and id, and others by their name."""
+    if not actor:
+        return "The command line"
+    return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"

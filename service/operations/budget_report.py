@@ -141,6 +141,16 @@ def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
     ]
 
 
+def budget_of(records: Records, name: str) -> KnowledgeBaseBudget:
+    """One knowledge base's budget.
+
+    Raises:
+        accounting.ledger.errors.UnknownBudgetError: no knowledge base has this name.
+    """
+    records.ledger.expire_leases()
+    return _knowledge_base(records, records.ledger.budgets.status(name), records.ledger.budgets.plans(name))
+
+
 def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
     cohorts = [CohortBudget.of(cohort) for cohort in status.cohorts]
     tightest = cohorts[status.tightest.number - 1]

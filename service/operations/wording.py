@@ -36,6 +36,23 @@ def one_in(delta: float | Decimal) -> str:
     return f"1 in {round(odds, 1 - math.floor(math.log10(odds))):,.0f}"
 
 
+def odds(epsilon: float | Decimal) -> str:
+    """The factor e^ε by which odds may change, to two digits: ``2.7`` for 1, ``3,000`` for 8."""
+    epsilon = float(epsilon)
+    if epsilon > math.log(_MOST_ODDS):
+        return f"more than {_MOST_ODDS:,}"
+    factor = math.exp(epsilon)
+    return f"{factor:.2g}" if factor < 10 else f"{round(factor, 1 - math.floor(math.log10(factor))):,.0f}"
+
+
+_MOST_ODDS = 1_000_000_000
+
+
+def digits(value: float | Decimal) -> str:
+    """All digits of a number, without an exponent: 1e-5 is ``0.00001``."""
+    return f"{Decimal(str(value)).normalize():f}"
+
+
 def percent(share: float) -> str:
     """A share as a percentage, ``37 %``; 0 and 100 only if exact."""
     rounded = round(100 * share)
@@ -95,6 +112,8 @@ _ALL: tuple[Callable[..., Any], ...] = (
     plural,
     figure,
     one_in,
+    odds,
+    digits,
     percent,
     accuracy,
     day,

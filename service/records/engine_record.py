@@ -47,6 +47,15 @@ def note_engine(database: sa.Engine, info: EngineInfo) -> None:
             connection.execute(sa.insert(engines).values(first_seen_at=datetime.now(UTC), **seen.model_dump()))
 
 
+def engines_since(database: sa.Engine, moment: datetime) -> list[tuple[datetime, EngineView]]:
+    """The engines that have served since a moment, oldest first, each with the time from which on it served."""
+    seen = sa.select(engines.c.first_seen_at, *(engines.c[field] for field in EngineView.model_fields))
+    with reading(database) as connection:
+        rows = connection.execute(seen.order_by(engines.c.id)).all()
+    before = sum(row.first_seen_at <= moment for row in rows)
+    return [(row.first_seen_at, EngineView(**row._mapping)) for row in rows[max(0, before - 1) :]]
+
+
 def last_engine(database: sa.Engine) -> EngineView | None:
     """The engine that serves, or served last; None if none ever did."""
     latest = sa.select(*(engines.c[field] for field in EngineView.model_fields)).order_by(engines.c.id.desc()).limit(1)

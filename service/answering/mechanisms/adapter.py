@@ -112,6 +112,8 @@ class Adapter(ABC, Generic[M, P]):
         profile: privacy profile that the mechanism's noise is calibrated by.
         example: sensible parameters, to begin a plan with and to compare other mechanisms with.
         about: description of what leaves, a sentence for people.
+        plainly: the same and what protects it, in whole sentences for readers who know no differential privacy. They
+            know a slot as a small set of rows, drawn at random for one question.
 
     Args:
         task: the signed task.
@@ -125,6 +127,7 @@ class Adapter(ABC, Generic[M, P]):
     profile: type[P]
     example: M
     about: str
+    plainly: str
     task: ClassifyTask | GenerateTask  # each kind's adapter narrows it
 
     def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):

@@ -96,6 +96,10 @@ class CommonSentencesAdapter(TextAdapter[CommonSentencesMechanism, GaussianThres
     profile = GaussianThreshold
     example = CommonSentencesMechanism(type="common_sentences")
     about = "Whole sentences that many exemplars share, word for word."
+    plainly = (
+        "Each slot answers in sentences. Random noise is added to the number of slots that share a sentence "
+        "word for word, and it leaves if enough do. Where no sentence does, the model answers without rows."
+    )
     slowest = "? " * (LONGEST_TEXT // 2)  # of some twenty shapes of texts
 
     @property

@@ -70,6 +70,10 @@ class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
     profile = Gaussian
     example = EmbeddingMeanMechanism(type="embedding_mean")
     about = "The public candidate that the slots' answers are nearest to."
+    plainly = (
+        "Each slot answers in words. Random noise is added to the average of what the answers mean, and the "
+        "nearest of the answers that an admin had listed as public leaves: no answer of a slot does."
+    )
 
     @property
     def mechanism(self) -> EmbeddingMean:

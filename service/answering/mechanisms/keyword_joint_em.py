@@ -47,6 +47,10 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
     profile = BoundedRange
     example = KeywordJointEmMechanism(type="keyword_joint_em", k=5)
     about = "A fixed number of words of the question and of public answers, ranked and made a sentence."
+    plainly = (
+        "Each slot answers in words. A few words are drawn at random from public ones, those preferred that "
+        "many slots use, and a model makes a sentence of them: no answer of a slot leaves."
+    )
     reconstructs = True
 
     @property

@@ -51,6 +51,10 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
     profile = profiles.ProposeTestRelease
     example = KeywordPtrMechanism(type="keyword_ptr", k_min=1, k_max=8)
     about = "The words that stand out, made a sentence."
+    plainly = (
+        "Each slot answers in words. The words that most slots use leave, as a sentence, if a test with "
+        "random noise finds that they stand out. If it does not, the model answers without rows."
+    )
     reconstructs = True
 
     @property

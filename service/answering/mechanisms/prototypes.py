@@ -43,6 +43,10 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     profile = Gaussian
     example = PrototypesMechanism(type="prototypes")
     about = "A prototype of each label, a one-time release: it answers any number of questions."
+    plainly = (
+        "For each label, what its rows mean is added up, once and with random noise. A question gets the "
+        "label whose noisy sum it resembles most, and no row is read again."
+    )
 
     @override
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write, public_size: int) -> Answer:

@@ -73,6 +73,9 @@ class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
     profile = Gaussian
     example = RnmGaussianMechanism(type="rnm_gaussian", vote="soft")
     about = "A vote with noise, weighed against zero-shot. soft: by probabilities; hard: one a slot."
+    plainly = (
+        "Each slot votes for a label. Random noise is added to the votes, and one label leaves: no count of votes does."
+    )
 
     @property
     def mechanism(self) -> RnmGaussian:

@@ -49,6 +49,10 @@ class SoftmaxRegressionAdapter(OnceLabelAdapter[SoftmaxRegressionMechanism, Gaus
     profile = Gaussian
     example = SoftmaxRegressionMechanism(type="softmax_regression")
     about = "Softmax regression, a one-time release: it answers any number of questions."
+    plainly = (
+        "Numbers that weigh words and meanings for each label are fitted to the rows, once and with random "
+        "noise in each step. They label every question, and no row is read again."
+    )
 
     @override
     def public_texts(self, field: str) -> Sequence[str]:

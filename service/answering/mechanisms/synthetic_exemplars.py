@@ -47,6 +47,10 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     profile = Gaussian
     example = SyntheticExemplarsMechanism(type="synthetic_exemplars", candidates=())
     about = "Public exemplars chosen by the units' votes, once: every question is asked with them."
+    plainly = (
+        "The rows vote, once and with random noise, for examples that an admin had listed as public. A model "
+        "sees the examples with the most votes, and no row."
+    )
     calls = 2  # without exemplars, as every engine is asked first, and with them
 
     def public_texts(self, field: str) -> Sequence[str]:

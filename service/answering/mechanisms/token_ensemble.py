@@ -54,6 +54,10 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     profile = profiles.TokenEnsembleProfile
     example = TokenEnsembleMechanism(type="token_ensemble")
     about = "A text that the language model writes, each token drawn under the slots' influence."
+    plainly = (
+        "The model writes the answer piece by piece. Each piece is drawn at random from what it would write "
+        "without rows, which the slots together may change by a limited amount."
+    )
     public_calls = 2  # zero-shot, and the model beside the slots
 
     @property

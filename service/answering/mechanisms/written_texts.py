@@ -88,6 +88,11 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsembleProfi
     profile = TokenEnsembleProfile
     example = TokenEnsembleMechanism(type="token_ensemble", topics=("a topic",), texts=4)
     about = "Texts on public topics that the language model writes, once: questions are asked with them."
+    plainly = (
+        "A model has written texts on public topics, once: each piece of them is drawn at random from what it "
+        "would write without rows, which rows may change by a limited amount. A model sees these texts with "
+        "every question, and no row."
+    )
     calls = 1  # with texts, and without exemplars
     task: GenerateTask
 

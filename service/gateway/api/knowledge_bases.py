@@ -4,14 +4,16 @@ from email.message import Message
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import HTMLResponse
 from pydantic import BaseModel
 
-from service.gateway.api.dependencies import Admin, AnyKey, Confirmed, Sent
+from service.gateway.api.dependencies import Admin, AnyKey, AuditKey, Confirmed, Sent
 from service.gateway.api.once import OnceRoute, once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import body_within, streams_body
-from service.operations import exemplars, knowledge_bases, uploads
+from service.operations import exemplars, knowledge_bases, statement, uploads
+from service.operations.documents import HEADERS, statement_html
 from service.operations.exemplars import Ingested
 from service.operations.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 from service.operations.uploads import SentFile, SentUpload
@@ -74,6 +76,26 @@ async def list_knowledge_bases(caller: AnyKey, window: Paging) -> Page[Knowledge
 async def get_knowledge_base(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBaseView:
     """The public facts of a knowledge base."""
     return await caller.do(knowledge_bases.describe, knowledge_base)
+
+
+@router.get(
+    "/{knowledge_base}/statement",
+    summary="Draw up a statement for a data protection officer",
+    response_class=HTMLResponse,
+    responses={
+        200: {
+            "description": "One HTML page without scripts, which any browser shows and prints.",
+            "content": {"text/html": {"schema": {"type": "string"}}},
+        },
+        **NO_KNOWLEDGE_BASE,
+    },
+)
+async def get_statement(knowledge_base: KnowledgeBaseName, caller: AuditKey) -> HTMLResponse:
+    """What was promised to the people in the rows, what was used of it, by whom it was decided and asked for, and how
+    to check that. Nothing in it is private.
+    """
+    drawn_up = await caller.do(statement.draw_up, knowledge_base)
+    return HTMLResponse(statement_html(drawn_up), headers=HEADERS)
 
 
 @router.patch(

@@ -3,17 +3,18 @@
 from typing import Any, Literal
 
 from starlette.datastructures import UploadFile
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from service.gateway.dashboard.overview import over_time, task_names
 from service.gateway.dashboard.pages import Pages, Visit
 from service.gateway.dashboard.usage import charged_by_day
-from service.operations import answers, audit, budgets, knowledge_bases, overview, uploads
+from service.operations import answers, audit, budgets, knowledge_bases, overview, statement, uploads
 from service.operations import exemplars as exemplar_commands
 from service.operations import plans as plan_commands
 from service.operations import signed_plans as plans
 from service.operations import usage as usage_commands
 from service.operations.command import Confirmation
+from service.operations.documents import HEADERS, statement_html
 from service.operations.fields import FieldError
 from service.operations.forecast import RULE
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
@@ -163,6 +164,19 @@ async def forget(visit: Visit) -> Response:
     await visit.do(exemplar_commands.forget, name, unit)
     done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
+
+
+@pages.get(HOME + "/statement", needs=Right.AUDIT)
+async def show_statement(visit: Visit) -> Response:
+    """The statement for a data protection officer, a document by itself; with ``?file=yes`` as a file to keep."""
+    name = visit.path("name")
+    drawn_up = await visit.do(statement.draw_up, name)
+    if visit.asked("file"):
+        kept = {"Content-Disposition": f'attachment; filename="statement-{name}.html"'}
+        return HTMLResponse(statement_html(drawn_up), headers=HEADERS | kept)
+    home = HOME.format(name=name)
+    file = visit.url(f"{home}/statement", file="yes")
+    return HTMLResponse(statement_html(drawn_up, home=visit.url(home), file=file), headers=HEADERS)
 
 
 @pages.get(HOME + "/settings", needs=Right.BROWSE)

@@ -3,18 +3,15 @@
 import hashlib
 import json
 import mimetypes
-from datetime import UTC, datetime
-from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.operations import wording
+from service.operations.documents import environment
 
 _HERE = Path(__file__).parent
 _FOREVER = "public, max-age=31536000, immutable"
@@ -36,29 +33,7 @@ VERSION = hashlib.sha256(b"".join(name.encode() + data for name, data in _FILES.
 """Changes with any static file: part of their addresses, so that browsers may keep them."""
 
 
-def exactly(value: float | Decimal) -> Markup:
-    """A number for people, with its exact value in a title."""
-    exact = f"{value.normalize():f}" if isinstance(value, Decimal) else repr(value)
-    return Markup('<span title="{}">{}</span>').format(exact, wording.figure(value))
-
-
-def when(moment: datetime | None, missing: str = "never") -> Markup:
-    """A time to the minute in UTC, exact in its ``datetime`` attribute."""
-    if moment is None:
-        return Markup.escape(missing)
-    moment = moment.astimezone(UTC)
-    shown = f"{moment.day} {moment:%b %Y, %H:%M} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), moment.isoformat(), shown)
-
-
-_environment = Environment(
-    loader=FileSystemLoader(_HERE / "templates"),
-    autoescape=select_autoescape(),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_environment.filters |= wording.FILTERS | {"exactly": exactly, "when": when}
+_environment = environment(_HERE / "templates")
 _environment.filters["indented"] = lambda written: json.dumps(json.loads(written), indent=2, ensure_ascii=False)
 _environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)  # JSON's strings are YAML's, too
 

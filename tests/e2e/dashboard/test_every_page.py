@@ -33,7 +33,7 @@ def look(window: Window, path: str) -> None:
         page.set_viewport_size(viewport)
         page.emulate_media(color_scheme=scheme)
         window.check()
-        if not path.endswith("/plan"):  # which shows all lines of the plan
+        if not path.endswith(("/plan", "/statement")):  # which show all of the plan, and a whole paper
             screens = 2.4 if path == "/admin/" else 2
             assert page.evaluate("document.documentElement.scrollHeight") <= screens * viewport["height"], path
         name, unfolded = SHOWN.get(path), page.locator("#burn-support-over-time")

@@ -76,6 +76,7 @@ class CandidateVoteAdapter(TextAdapter[CandidateVoteMechanism, Gaussian]):
     profile = Gaussian
     example = CandidateVoteMechanism(type="candidate_vote")
     about = "The public candidate that most slots vote for."
+    plainly = "Each slot votes for a public candidate. Random noise is added to the votes, and one candidate leaves."
 
     async def prepare(self, public: Public) -> CandidateVote:
         candidates = self.candidates(public.zero_shot)

@@ -138,7 +138,12 @@ DECIDE = [
     Entry("POST", "/v1/keys/{key_id}/rotate", 200, options={"json": {}}),
     Entry("DELETE", "/v1/keys/{key_id}", 204),
 ]
-AUDIT = [Entry("GET", "/v1/releases", 200), Entry("GET", "/v1/audit", 200), Entry("GET", "/v1/audit/export", 200)]
+AUDIT = [
+    Entry("GET", "/v1/releases", 200),
+    Entry("GET", "/v1/audit", 200),
+    Entry("GET", "/v1/audit/export", 200),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/statement", 200),
+]
 KEYS = [
     *((entry, {"analyst", "viewer", "auditor", "admin"}) for entry in SEE),
     *((entry, {"analyst", "admin"}) for entry in TRY),
@@ -160,7 +165,7 @@ BROWSE = [
     Entry("POST", "/admin/sign-out", 303),
 ]
 AUDIT_PAGES = [
-    *(Entry("GET", f"{_KB}/{tab}", 200) for tab in ("releases", "exemplars")),
+    *(Entry("GET", f"{_KB}/{tab}", 200) for tab in ("releases", "exemplars", "statement")),
     Entry("GET", "/admin/audit", 200),
     Entry("GET", "/admin/audit/export", 200),
     *(Entry(method, "/admin/audit/verify", 200) for method in ("GET", "POST")),
@@ -393,7 +398,10 @@ def test_the_dashboard_answers_the_right_sessions_alone(world: World, entry: Ent
 
 
 _SEEN = {"/admin/", "/admin/groups", *_TABS}
-_AUDITED = {"/admin/audit", "/admin/audit/verify", "/admin/audit/export", f"{_TOYS}/releases", f"{_TOYS}/exemplars"}
+_AUDITED = {
+    *("/admin/audit", "/admin/audit/verify", "/admin/audit/export"),
+    *(f"{_TOYS}/{page}" for page in ("releases", "exemplars", "statement")),
+}
 
 
 @pytest.mark.parametrize(("role", "seen"), [("viewer", _SEEN), ("auditor", _SEEN | _AUDITED)])
