@@ -186,10 +186,13 @@ def list_releases(
 
 
 @command(Right.SEE)
-def read_release(_actor: Actor, records: Records, release: str) -> Release:
+def read_release(actor: Actor, records: Records, release: str) -> Release:
     """A release, by its id.
 
     Raises:
         accounting.ledger.charges.UnknownReleaseError: no release has this id.
+        service.operations.roles.OutOfScopeError: the release's task is not in the actor's scope.
     """
-    return records.ledger.get_release(release)
+    found = records.ledger.get_release(release)
+    actor.require_task(found.task)
+    return found

@@ -66,9 +66,17 @@ class BudgetsView(BaseModel):
 
 
 @command(Right.SEE)
-def read(_actor: Actor, records: Records) -> BudgetsView:
-    """Every knowledge base's budget, by name."""
-    return BudgetsView(engine=last_engine(records.database), knowledge_bases=budget_report(records))
+def read(actor: Actor, records: Records) -> BudgetsView:
+    """The budgets of the knowledge bases in the actor's scope, by name, with the tasks in it."""
+    budgets = [_within(actor, budget) for budget in budget_report(records) if actor.sees(budget.knowledge_base)]
+    return BudgetsView(engine=last_engine(records.database), knowledge_bases=budgets)
+
+
+def _within(actor: Actor, budget: KnowledgeBaseBudget) -> KnowledgeBaseBudget:
+    """A budget with the tasks in the actor's scope, and the plans that have one."""
+    tasks = {plan.version: [task for task in plan.tasks if actor.sees_task(task.task)] for plan in budget.plans}
+    plans = [plan.model_copy(update={"tasks": tasks[plan.version]}) for plan in budget.plans if tasks[plan.version]]
+    return budget.model_copy(update={"plans": plans})
 
 
 class NewCohort(BaseModel):
@@ -120,8 +128,13 @@ def open_cohort(
 
 
 @command(Right.SEE)
-def list_cohorts(_actor: Actor, records: Records, name: str) -> list[CohortView]:
-    """Cohorts with their budgets, and what is left of them; people who arrive belong to the last one."""
+def list_cohorts(actor: Actor, records: Records, name: str) -> list[CohortView]:
+    """Cohorts with their budgets, and what is left of them; people who arrive belong to the last one.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: the knowledge base is not in the actor's scope.
+    """
+    actor.require_knowledge_base(name)
     sizes = records.store.get(name).public_sizes
     budgets = records.ledger.budgets
     signed = budgets.plans(name)
@@ -180,9 +193,17 @@ def make_group(actor: Actor, records: Records, wanted: NewGroup, confirmed: Coll
 
 
 @command(Right.SEE)
-def list_groups(_actor: Actor, records: Records) -> list[GroupBudget]:
-    """Groups with their knowledge bases, their budgets, and what is left of them."""
-    return [GroupBudget.of(status) for status in records.ledger.groups.statuses()]
+def list_groups(actor: Actor, records: Records) -> list[GroupBudget]:
+    """Groups with their knowledge bases, their budgets, and what is left of them.
+
+    An actor with a scope is shown the knowledge bases in it, and the groups that have one.
+    """
+    groups = [GroupBudget.of(status) for status in records.ledger.groups.statuses()]
+    if not actor.scope:
+        return groups
+    seen = [[name for name in group.knowledge_bases if actor.sees(name)] for group in groups]
+    shown = zip(groups, seen, strict=True)
+    return [group.model_copy(update={"knowledge_bases": names}) for group, names in shown if names]
 
 
 @command(Right.DECIDE)

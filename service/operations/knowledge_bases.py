@@ -116,16 +116,21 @@ def create(
 
 
 @command(Right.SEE)
-def list_(_actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
-    """The public facts of all knowledge bases, by name."""
-    described = records.store.list()
+def list_(actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
+    """The public facts of the knowledge bases in the actor's scope, by name."""
+    described = [base for base in records.store.list() if actor.sees(base.name)]
     status = {status.knowledge_base: status for status in records.ledger.budgets.statuses()}
     return [KnowledgeBaseView.of(base, status[base.name]) for base in described]
 
 
 @command(Right.SEE)
-def describe(_actor: Actor, records: Records, name: str) -> KnowledgeBaseView:
-    """The public facts of a knowledge base."""
+def describe(actor: Actor, records: Records, name: str) -> KnowledgeBaseView:
+    """The public facts of a knowledge base.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: it is not in the actor's scope.
+    """
+    actor.require_knowledge_base(name)
     return KnowledgeBaseView.of(records.store.get(name), records.ledger.budgets.status(name))
 
 

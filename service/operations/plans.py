@@ -68,6 +68,13 @@ class SignedPlanView(BaseModel):
         retired_at = retired.get(signed.version)
         return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, retired_at=retired_at, preview=described)
 
+    def within(self, actor: Actor) -> SignedPlanView:
+        """The same plan with the tasks in the actor's scope."""
+        tasks = [task for task in self.tasks if actor.sees_task(task)]
+        base = self.preview.knowledge_base
+        previews = {name: one for name, one in self.preview.tasks.items() if actor.sees_task(f"{base}.{name}")}
+        return self.model_copy(update={"tasks": tasks, "preview": self.preview.model_copy(update={"tasks": previews})})
+
 
 class PlanResult(BaseModel):
     """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
@@ -221,15 +228,29 @@ def sign(
 
 
 @command(Right.SEE)
-def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list[SignedPlan]:
-    """Every plan signed for a knowledge base, oldest first."""
+def list_(actor: Actor, records: Records, knowledge_base: str) -> builtins.list[SignedPlan]:
+    """Every plan signed for a knowledge base with a task in the actor's scope, oldest first.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: the knowledge base is not in the actor's scope.
+    """
+    actor.require_knowledge_base(knowledge_base)
     records.store.get(knowledge_base)
-    return records.ledger.budgets.plans(knowledge_base)
+    return [
+        plan
+        for plan in records.ledger.budgets.plans(knowledge_base)
+        if any(actor.sees_task(f"{knowledge_base}.{name}") for name, _ in plan.tasks)
+    ]
 
 
 @command(Right.SEE)
-def retired(_actor: Actor, records: Records, knowledge_base: str) -> Mapping[int, datetime]:
-    """The time of retirement of each retired plan, by version."""
+def retired(actor: Actor, records: Records, knowledge_base: str) -> Mapping[int, datetime]:
+    """The time of retirement of each retired plan, by version.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: the knowledge base is not in the actor's scope.
+    """
+    actor.require_knowledge_base(knowledge_base)
     return records.ledger.budgets.retired(knowledge_base)
 
 
@@ -265,8 +286,13 @@ def release(_actor: Actor, records: Records, task: str, *, stages: Stages | None
 
 
 @command(Right.SEE)
-def export(_actor: Actor, records: Records, task: str) -> tuple[bytes, exported.Certificate]:
-    """The public exemplars that a task has chosen, with a certificate."""
+def export(actor: Actor, records: Records, task: str) -> tuple[bytes, exported.Certificate]:
+    """The public exemplars that a task has chosen, with a certificate.
+
+    Raises:
+        service.operations.roles.OutOfScopeError: the task is not in the actor's scope.
+    """
+    actor.require_task(task)
     return exported.export(records, task)
 
 

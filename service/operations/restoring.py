@@ -91,22 +91,24 @@ async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> Re
     Raises:
         service.operations.roles.OutOfScopeError: the actor may only ask some tasks.
     """
-    actor.require_no_scope()
+    actor.require_no_scope("sanitises and restores no other texts")
     said = await restoring.answer(RedactedQuery(**wanted.model_dump()), actor.id)
     return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
 
 
 @command(Right.SEE)
-def list_bundles(_actor: Actor, restoring: Restoring) -> Bundles:
-    """All bundles that are served, by name and version."""
-    return Bundles(items=restoring.addresses())
+def list_bundles(actor: Actor, restoring: Restoring) -> Bundles:
+    """The bundles that are served, by name and version; none for actors who may only ask some tasks."""
+    return Bundles(items=[] if actor.scope else restoring.addresses())
 
 
 @command(Right.SEE)
-def bundle(_actor: Actor, restoring: Restoring, address: str) -> Bundle:
+def bundle(actor: Actor, restoring: Restoring, address: str) -> Bundle:
     """A bundle as it was signed.
 
     Raises:
+        service.operations.roles.OutOfScopeError: the actor may only ask some tasks.
         service.answering.restoring.UnknownBundleError: no bundle has this address.
     """
+    actor.require_no_scope("restores no texts")
     return restoring.bundle(address)

@@ -90,20 +90,40 @@ class Actor:
         if not may(self.role, right):
             raise NotAllowedError(why_not(self.role, right))
 
+    def sees_task(self, task: str) -> bool:
+        """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in the actor's scope."""
+        return in_scope(self.scope, task)
+
+    def sees(self, knowledge_base: str) -> bool:
+        """Whether a knowledge base, or one of its tasks, is in the actor's scope."""
+        return not self.scope or any(one.partition(".")[0] == knowledge_base for one in self.scope)
+
     def require_task(self, task: str) -> None:
-        """Check that a task, ``knowledge_base.task`` with or without ``@version``, is in the actor's scope.
+        """Check that a task, as :meth:`sees_task` takes it, is in the actor's scope.
 
         Raises:
             OutOfScopeError: the task is out of scope.
         """
-        if not in_scope(self.scope, task):
+        if not self.sees_task(task):
             raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, not for {task}")
 
-    def require_no_scope(self) -> None:
+    def require_knowledge_base(self, name: str) -> None:
+        """Check that a knowledge base, or one of its tasks, is in the actor's scope.
+
+        Raises:
+            OutOfScopeError: the knowledge base is out of scope.
+        """
+        if not self.sees(name):
+            raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, not for {name}")
+
+    def require_no_scope(self, limit: str) -> None:
         """Check that the actor may do more than ask some tasks.
+
+        Args:
+            limit: predicate of a key for some tasks, such as ``reads no metrics``.
 
         Raises:
             OutOfScopeError: they have a scope.
         """
         if self.scope:
-            raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, and sanitises and restores no other texts")
+            raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, and {limit}")

@@ -94,7 +94,7 @@ async def sanitize(
         service.operations.roles.OutOfScopeError: the actor may only ask some tasks.
         service.answering.answering.BusyError: a word must be embedded, and too many questions are being answered.
     """
-    actor.require_no_scope()
+    actor.require_no_scope("sanitises and restores no other texts")
     if not STEP <= wanted.epsilon <= LARGEST_EPSILON:
         raise EpsilonNotAttainableError(wanted.epsilon, STEP)
     epsilon = STEP * (wanted.epsilon // STEP)

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, SignedTask, address
 from accounting.ledger.charges import Ledger
-from accounting.ledger.quotas import in_scope
 from accounting.plans.tasks import ClassifyTask, GenerateTask
 from service.answering.latency import Grains, Measured
 from service.operations.command import command
@@ -153,12 +152,14 @@ class ListedTask:
 
 
 @command(Right.SEE)
-def describe(_actor: Actor, records: Records, task: str, grains: Grains) -> TaskView:
+def describe(actor: Actor, records: Records, task: str, grains: Grains) -> TaskView:
     """A task, with the times that its answers take once they were measured.
 
     Raises:
+        service.operations.roles.OutOfScopeError: the task is not in the actor's scope.
         accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
+    actor.require_task(task)
     signed = records.ledger.budgets.task(task)
     written = read_signed(signed.document).plan.tasks[signed.name]
     own = measured(records.ledger, [signed.plan])
@@ -170,12 +171,14 @@ def describe(_actor: Actor, records: Records, task: str, grains: Grains) -> Task
 
 
 @command(Right.SEE)
-def find(_actor: Actor, records: Records, task: str) -> ListedTask:
+def find(actor: Actor, records: Records, task: str) -> ListedTask:
     """A task, under the name by which it was requested.
 
     Raises:
+        service.operations.roles.OutOfScopeError: the task is not in the actor's scope.
         accounting.ledger.errors.UnknownTaskError: no task has this address.
     """
+    actor.require_task(task)
     signed = records.ledger.budgets.task(task)
     own = measured(records.ledger, [signed.plan])
     return ListedTask.of(task, signed.plan, signed.name, _left(records.ledger, signed), own)
@@ -188,7 +191,7 @@ def list_(actor: Actor, records: Records) -> list[ListedTask]:
     for status in records.ledger.budgets.statuses():
         plans = records.ledger.budgets.plans(status.knowledge_base)
         tasks += _listed(plans, _left_by_task(status), measured(records.ledger, plans))
-    return [task for task in tasks if in_scope(actor.scope, task.name)]
+    return [task for task in tasks if actor.sees_task(task.name)]
 
 
 def _left(ledger: Ledger, signed: SignedTask) -> AnswersLeft:

@@ -66,7 +66,7 @@ class Asking:
 
 MayAsk = Annotated[Asking, Depends()]
 
-NO_TASK = may_meet(ProblemKind.UNKNOWN_TASK, ProblemKind.PLAN_RETIRED)
+NO_TASK = may_meet(ProblemKind.UNKNOWN_TASK, ProblemKind.PLAN_RETIRED, ProblemKind.OUT_OF_SCOPE)
 ASKING_RESPONSES = may_meet(
     ProblemKind.ANSWERS_EXHAUSTED,
     ProblemKind.QUOTA_EXHAUSTED,

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from service.gateway.api.dependencies import Admin, AnyKey, Sent
-from service.gateway.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.gateway.api.knowledge_bases import NOT_SEEN, KnowledgeBaseName
 from service.gateway.api.once import OnceRoute
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import may_meet
@@ -30,7 +30,9 @@ _JOINING = may_meet(
 
 @router.get("/budgets", summary="Budgets of all knowledge bases")
 async def get_budgets(caller: AnyKey) -> BudgetsView:
-    """Lifetime budgets, the parts promised to plans and still free, and the answers left to each task."""
+    """Lifetime budgets, the parts promised to plans and still free, and the answers left to each task. A key for some
+    tasks is shown these and their knowledge bases alone.
+    """
     return await caller.do(budgets.read)
 
 
@@ -43,7 +45,7 @@ async def open_cohort(knowledge_base: KnowledgeBaseName, body: NewCohort, caller
     return await caller.do(budgets.open_cohort, knowledge_base, body, confirmed)
 
 
-@router.get(_COHORTS, summary="List the cohorts", responses=NO_KNOWLEDGE_BASE)
+@router.get(_COHORTS, summary="List the cohorts", responses=NOT_SEEN)
 async def list_cohorts(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: Paging) -> Page[CohortView]:
     """Cohorts with their budgets, and what is left of them; people who arrive belong to the last one."""
     listed = await caller.do(budgets.list_cohorts, knowledge_base)

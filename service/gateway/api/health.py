@@ -79,9 +79,10 @@ async def _may_read(
     services: TheServices,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> None:
-    """A key of any role, unless the operator opened the metrics to all."""
+    """A key of any role that is not for some tasks alone, unless the operator opened the metrics to all."""
     if not services.records.settings.metrics_open:
-        await authenticate(request, services, credentials)
+        actor = await authenticate(request, services, credentials)
+        actor.require_no_scope("reads no metrics, which are of all tasks")
 
 
 @router.get(
@@ -96,7 +97,8 @@ async def _may_read(
 async def get_metrics(request: Request, services: TheServices) -> Response:
     """Budgets, charges, refusals, responses, the audit trail, the engine: in Prometheus' text format or OpenMetrics.
 
-    Public quantities only. Needs a key of any role unless the service runs with `DPICL_METRICS_OPEN=true`.
+    Public quantities only. Needs a key of any role, without a scope, unless the service runs with
+    `DPICL_METRICS_OPEN=true`.
     """
     up = services.heartbeat.alive("engine")
     accept = request.headers.get("accept", "")

@@ -23,6 +23,7 @@ router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"], route
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
 NO_KNOWLEDGE_BASE = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE)
+NOT_SEEN = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.OUT_OF_SCOPE)
 
 _JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 _CSV = "text/csv"
@@ -68,11 +69,11 @@ async def create_knowledge_base(body: NewKnowledgeBase, caller: Admin, confirmed
 
 @router.get("", summary="List the knowledge bases")
 async def list_knowledge_bases(caller: AnyKey, window: Paging) -> Page[KnowledgeBaseView]:
-    """The public facts of all knowledge bases, by name."""
+    """The public facts of all knowledge bases, by name; with a key for some tasks, of theirs alone."""
     return window.cut(await caller.do(knowledge_bases.list_), lambda view: view.name)
 
 
-@router.get("/{knowledge_base}", summary="Describe a knowledge base", responses=NO_KNOWLEDGE_BASE)
+@router.get("/{knowledge_base}", summary="Describe a knowledge base", responses=NOT_SEEN)
 async def get_knowledge_base(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBaseView:
     """The public facts of a knowledge base."""
     return await caller.do(knowledge_bases.describe, knowledge_base)

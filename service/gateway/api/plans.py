@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from service.gateway.api.dependencies import Admin, AnyKey, Confirmed, Sent
 from service.gateway.api.document import PLAN
-from service.gateway.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.gateway.api.knowledge_bases import NOT_SEEN, KnowledgeBaseName
 from service.gateway.api.once import OnceRoute, changes_nothing, once
 from service.gateway.api.paging import Page, Paging
 from service.gateway.api.problems import Problem, may_meet
@@ -149,14 +149,16 @@ def _measuring(body: bytes) -> Measuring:
     return Measuring.model_validate_json(body)
 
 
-@router.get("", summary="List the signed plans", responses=NO_KNOWLEDGE_BASE)
+@router.get("", summary="List the signed plans", responses=NOT_SEEN)
 async def list_plans(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: Paging) -> Page[SignedPlanView]:
     """Every plan signed for the knowledge base, oldest first."""
     page = window.cut(await caller.do(plans.list_, knowledge_base), lambda plan: str(plan.version))
     names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
     retired = await caller.do(plans.retired, knowledge_base)
     return Page(
-        data=[SignedPlanView.of(plan, names, retired) for plan in page.data], has_more=page.has_more, next=page.next
+        data=[SignedPlanView.of(plan, names, retired).within(caller.actor) for plan in page.data],
+        has_more=page.has_more,
+        next=page.next,
     )
 
 

@@ -16,6 +16,9 @@ from service.problem_kinds import ProblemKind
 router = APIRouter(prefix="/v1/releases", tags=["releases"], route_class=ExactRoute)
 
 
+_NOT_SEEN = may_meet(ProblemKind.UNKNOWN_RELEASE, ProblemKind.OUT_OF_SCOPE)
+
+
 @router.get("", summary="List the releases")
 async def list_releases(
     caller: AuditKey,
@@ -43,7 +46,7 @@ async def list_releases(
     return window.page([ReleaseView.of(release) for release in listed], lambda release: release.id)
 
 
-@router.get("/{release_id}", summary="Read a release again", responses=may_meet(ProblemKind.UNKNOWN_RELEASE))
+@router.get("/{release_id}", summary="Read a release again", responses=_NOT_SEEN)
 async def get_release(release_id: Annotated[str, Path(examples=[RELEASE_ID])], caller: AnyKey) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""
     return ReleaseView.of(await caller.do(answers.read_release, release_id))
