@@ -1,13 +1,16 @@
 """``dpicl budget``: the budgets promised, spent and left; an analyst's command, which reads the same as REST shows."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from service.cli.ask import Service, checked, connect
+from service.cli.lazy import MissingExtraError
 from service.cli.output import Json, do, print_engine, print_json, print_table
 
+_ASK_SERVICE = "set DPICL_URL and DPICL_API_KEY to ask a running service"
 _TASKS: dict[str, Callable[[Mapping[str, Any]], object]] = {
     "task": lambda task: task["task"],
     "answers": lambda task: "any number" if task["answers"] is None else task["answers"],
@@ -33,13 +36,7 @@ def budget(
             machine can.
         key: API key for that service.
     """
-    if url is None:
-        from service.operations import budgets
-
-        read = do(budgets.read).model_dump(mode="json")
-    else:
-        with connect(Service(url=url, key=key)) as client:
-            read = checked(client.get("/v1/budgets"), "knowledge_bases", "engine")
+    read = _of_database() if url is None else _of_service(url, key)
     report = read["knowledge_bases"]
     if json:
         print_json(report)
@@ -61,6 +58,30 @@ def budget(
                 typer.echo(f"Cohort {cohort['cohort']}: {_amounts(cohort)}{closed}")
         print_table(f"{name}: {_amounts(item)}", [*_TASKS, "plan's ε so far"], rows)
     print_engine(read["engine"])
+
+
+def _of_database() -> dict[str, Any]:
+    try:
+        from service.operations import budgets
+        from service.records.database import MissingDatabaseError
+    except ModuleNotFoundError as error:
+        needed = f"without --url this command reads a database, which needs {error.name}: {_ASK_SERVICE}, or"
+        raise MissingExtraError(needed, "server") from None
+    try:
+        return do(budgets.read).model_dump(mode="json")
+    except MissingDatabaseError as error:
+        raise ValueError(f"{error}; or {_ASK_SERVICE}") from None
+
+
+def _of_service(url: str, key: str) -> dict[str, Any]:
+    if not key.strip():
+        named = "DPICL_URL" if os.environ.get("DPICL_URL") == url else "--url"
+        raise ValueError(
+            f"{named} names a service, which needs an API key of any role: set DPICL_API_KEY, or pass --key (an admin "
+            f"makes one: dpicl keys create). Without {named} the command reads the database, on the service's machine"
+        )
+    with connect(Service(url=url, key=key)) as client:
+        return checked(client.get("/v1/budgets"), "knowledge_bases", "engine")
 
 
 def _amounts(budget: Mapping[str, Any]) -> str:

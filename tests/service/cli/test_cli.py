@@ -498,3 +498,19 @@ def test_the_audit_trail_is_exported_and_replayed_without_the_database(dpicl, tm
     for head in ((), ("--head", "0" * 64)):
         status, out, _ = dpicl("audit", "verify", export, *head)
         assert (status, "WRONG" in out) == (1, True)
+
+
+def test_a_budget_without_a_key_or_a_database_names_both_ways(dpicl: Shell) -> None:
+    dpicl.monkeypatch.setenv("DPICL_URL", "http://127.0.0.1:9")
+    said = dpicl.fails("budget")
+    assert "DPICL_URL names a service, which needs an API key" in said
+    assert "set DPICL_API_KEY" in said
+    assert "Without DPICL_URL the command reads the database" in said
+    assert "--url names a service" in dpicl.fails("budget", "--url", "http://127.0.0.1:8")
+    for command in (["kb", "list"], ["keys", "list"], ["audit", "export"], ["group", "list"]):
+        assert "does not ask the one at DPICL_URL" in dpicl.fails(*command)
+    dpicl.monkeypatch.delenv("DPICL_URL")
+    said = dpicl.fails("budget")
+    assert "no database at" in said
+    assert "or set DPICL_URL and DPICL_API_KEY to ask a running service" in said
+    assert "DPICL_URL" not in dpicl.fails("kb", "list")
