@@ -5,6 +5,7 @@ sign in with it. A session lasts a working day from its sign-in, used or not, so
 People sign in with a key, or at the provider that the settings name.
 """
 
+import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -132,6 +133,24 @@ class Sessions:
             actor = Actor(person.by, person.name or person.subject, "person", person.role)
         return Session(actor, row.csrf, row.expires_at)
 
+    def takes_form(self, session: Session, csrf: str) -> bool:
+        """Whether a form comes from a page of this session, or of another one of the same actor that has not ended.
+
+        A browser has one cookie and several tabs: a page stays usable when its actor signs in once more beside it.
+        Another actor's page does not, since its form would be done in the name of the new one.
+
+        Args:
+            session: session of the request.
+            csrf: token that the form carries.
+        """
+        if hmac.compare_digest(csrf.encode(), session.csrf.encode()):
+            return True
+        held = admin_sessions.c
+        query = sa.select(admin_sessions).where(held.csrf == csrf, held.expires_at > self.clock())
+        with reading(self.database) as connection:
+            row = connection.execute(query).first() if "\0" not in csrf else None
+        return row is not None and _actor_id(row) == session.actor.id
+
     def end(self, token: str) -> None:
         """Sign out."""
         held = sa.delete(admin_sessions).where(admin_sessions.c.token_sha256 == token_digest(token))
@@ -141,5 +160,10 @@ class Sessions:
                 return
             signed_out: Particulars = KeySignedOut(key=row.key_id)
             if row.issuer is not None:
-                signed_out = PersonSignedOut(by=Person(row.issuer, row.subject, row.name, row.role).by)
+                signed_out = PersonSignedOut(by=_actor_id(row))
             trail.append(connection, self.clock(), signed_out)
+
+
+def _actor_id(row: Any) -> str:
+    """The identifier in the audit trail of a session's actor."""
+    return row.key_id if row.issuer is None else Person(row.issuer, row.subject, row.name, row.role).by

@@ -6,7 +6,6 @@ declares another right.
 """
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -372,7 +371,7 @@ class Pages:
                 visit = Visit(request, session)
                 file_bytes = visit.services.records.settings.max_upload_bytes if uploads else 0
                 visit.form = await read_form(request, MAX_FORM_BYTES + file_bytes)
-                if not hmac.compare_digest(visit.field("csrf").encode(), session.csrf.encode()):
+                if not await asyncio.to_thread(request.app.state.sessions.takes_form, session, visit.field("csrf")):
                     raise FormError(NOT_OURS, 403)
                 if again is None:
                     return await handler(visit)

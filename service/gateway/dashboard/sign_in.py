@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from service.gateway.dashboard.attempt import Attempt, SignInRefusedError
+from service.gateway.dashboard import attempt
+from service.gateway.dashboard.attempt import SignInRefusedError
 from service.gateway.dashboard.forms import check_ours, read_form
 from service.gateway.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
 from service.operations.roles import Right, may
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 pages = Pages()
 
 _MAX_BYTES = 4096
+_SIGN_IN = "/sign-in"
 _CALLBACK = "/sign-in/callback"
-_ATTEMPT = "dpicl_sign_in"
 _LONGEST_COOKIE = 3800  # browsers drop one whose name, value and attributes exceed 4,096 bytes
 # A key has 256 random bits, so this stops no guessing that could succeed; it keeps the attempts from being a load.
 _PER_ADDRESS = {"per_minute": 10, "burst": 10}
@@ -50,8 +51,8 @@ def _open_to_all(method: str, path: str) -> Callable[[Handler], Handler]:
                 response = await show(visit)
                 if error.wait_s:
                     response.headers["Retry-After"] = str(math.ceil(error.wait_s))
-                else:
-                    _keep_attempt(visit, response, "")
+                for name in error.ended:
+                    _keep_attempt(visit, response, name, "")
                 return response
 
         pages.routes.append(Route(path, endpoint, methods=[method]))
@@ -94,9 +95,11 @@ async def to_provider(visit: Visit) -> Response:
     provider = _provider(visit)
     await asyncio.to_thread(_check_rate, visit)
     going = visit.inside(visit.root + visit.asked("next")) or "/"
-    address, attempt = await provider.begin(_absolute(visit, _CALLBACK), going)
+    address, begun = await provider.begin(_absolute(visit, _CALLBACK), going)
     response = RedirectResponse(address, 303)
-    _keep_attempt(visit, response, attempt.kept)
+    for name in attempt.oldest(visit.request.cookies):
+        _keep_attempt(visit, response, name, "")
+    _keep_attempt(visit, response, begun.cookie, begun.kept)
     return response
 
 
@@ -105,17 +108,21 @@ async def from_provider(visit: Visit) -> Response:
     """Sign in a person who comes back from the provider."""
     provider, request = _provider(visit), visit.request
     await asyncio.to_thread(_check_rate, visit)
-    attempt = Attempt.read(request.cookies.get(_ATTEMPT, ""))
-    person, id_token = await provider.person(attempt, request.query_params, _absolute(visit, _CALLBACK))
+    name, begun = attempt.find(request.cookies, request.query_params.get("state", ""))
+    try:
+        person, id_token = await provider.person(begun, request.query_params, _absolute(visit, _CALLBACK))
+    except SignInRefusedError as error:
+        error.ended = [name]
+        raise
     token = await asyncio.to_thread(request.app.state.sessions.start, person)
     # Not by a redirect: the provider began this navigation, so the browser would not send the cookie.
-    response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
+    response = visit.page("signed_in.html", going=visit.inside(visit.root + begun.going) or "/")
     visit.keep(response, COOKIE, token)
     if len(id_token) <= _LONGEST_COOKIE:
         visit.keep(response, VOUCHER, id_token, path=visit.url(SIGN_OUT))
     else:  # nor one from before
         response.delete_cookie(VOUCHER, path=visit.url(SIGN_OUT))
-    _keep_attempt(visit, response, "")
+    _keep_attempt(visit, response, name, "")
     return response
 
 
@@ -147,9 +154,9 @@ async def sign_out(visit: Visit) -> Response:
     return response
 
 
-def _keep_attempt(visit: Visit, response: Response, attempt: str) -> None:
+def _keep_attempt(visit: Visit, response: Response, name: str, kept: str) -> None:
     """Keep an attempt in a cookie until the provider sends the browser back; empty: delete it."""
-    visit.keep(response, _ATTEMPT, attempt, 600 if attempt else 0, path=visit.url(_CALLBACK), samesite="lax")
+    visit.keep(response, name, kept, 600 if kept else 0, path=visit.url(_SIGN_IN), samesite="lax")
 
 
 def _provider(visit: Visit) -> Provider:

@@ -223,6 +223,7 @@ class World:
         _, self.analyst = keys.create("ana", "analyst")
         self.tokens = {"admin": self.admin, "analyst": self.analyst, "viewer": viewing, "auditor": auditing}
         self.signing_in = {"admin": admin, "viewer": viewer, "auditor": auditor}
+        self.another_admin, _ = keys.create("root too", "admin")
         gone, self.gone_admin = keys.create("gone", "admin")
         gone_analyst, self.gone_analyst = keys.create("gone too", "analyst")
         self.over = over.start(admin)
@@ -251,7 +252,7 @@ class World:
 
     def session(self, role: str = "admin") -> tuple[dict[str, str], str]:
         """A new session's cookie, and the token that its forms carry."""
-        token = self.sessions.start(self.signing_in[role])
+        token = self.sessions.start(self.another_admin if role == "another admin" else self.signing_in[role])
         found = self.sessions.find(token)
         assert found is not None
         return cookie(token), found.csrf
@@ -354,7 +355,7 @@ def test_the_api_answers_the_right_keys_alone(world: World, entry: Entry, roles:
 @pytest.mark.parametrize(("entry", "roles"), PAGES, ids=named)
 def test_the_dashboard_answers_the_right_sessions_alone(world: World, entry: Entry, roles: set[str]) -> None:
     others = {role: world.session(role) for role in world.signing_in.keys() - roles}
-    (held, csrf), (_, of_another) = world.session(), world.session()
+    (held, csrf), (_, of_another) = world.session(), world.session("another admin")
     form = {"data": {"csrf": csrf}} if entry.method == "POST" else {}
     strangers = {
         "nobody": {},
@@ -374,7 +375,7 @@ def test_the_dashboard_answers_the_right_sessions_alone(world: World, entry: Ent
     if entry.method == "POST":
         forged = {
             "no token": (held | OURS, {}),
-            "another session's token": (held | OURS, {"csrf": of_another}),
+            "another admin's token": (held | OURS, {"csrf": of_another}),
             "a token in the address": (held | OURS, {"csrf": ""}),
             "no ASCII": (held | OURS, {"csrf": "ü"}),
             **{str(page): (held | page, {"csrf": csrf}) for page in FROM_ELSEWHERE},

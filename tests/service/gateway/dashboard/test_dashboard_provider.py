@@ -18,8 +18,7 @@ from accounting.ledger.events import PersonSignedIn, PersonSignedOut
 from accounting.ledger.trail import append
 from accounting.replay.trail import verify
 from service.environment import InvalidSettingError
-from service.gateway.dashboard.attempt import Attempt
-from service.gateway.dashboard.sign_in import _ATTEMPT as ATTEMPT
+from service.gateway.dashboard.attempt import COOKIES, MOST, Attempt
 from service.operations.sessions import LASTS, Sessions
 from service.settings import Settings
 from tests.private_file import private_file
@@ -57,6 +56,11 @@ def begin(browser: Browser, going: str = "/") -> str:
     return answer.headers["location"]
 
 
+def kept(browser: Browser) -> list[str]:
+    """The attempts that the browser keeps, oldest first."""
+    return [cookie.value for cookie in browser.client.cookies.jar if cookie.name.startswith(COOKIES)]
+
+
 def refused(browser: Browser, address: str, status: int = 403) -> str:
     response = browser.client.get(address)
     assert response.status_code == status
@@ -76,7 +80,7 @@ def test_a_person_signs_in_acts_and_signs_out(browser: Browser, idp: Provider) -
     # Not by a redirect, with which browsers would not send the strict cookie.
     assert '<meta http-equiv="refresh" content="0; url=/admin/keys">' in response.text
     session, attempt, _ = sorted(response.headers.get_list("set-cookie"), reverse=True)
-    assert "dpicl_sign_in=" in session  # the cookie is deleted
+    assert session.startswith(COOKIES)  # the cookie is deleted
     assert "Max-Age=0" in session
     assert all(part in attempt for part in ("dpicl_session=", "HttpOnly", "SameSite=strict", "Path=/admin"))
     page = browser.get("/keys")
@@ -210,20 +214,20 @@ def test_a_token_that_the_provider_could_not_have_signed_is_refused(
 
 def test_an_answer_is_for_the_browser_that_asked_and_once(browser: Browser, idp: Provider) -> None:
     stolen = begin(browser)
-    kept = browser.client.cookies.get(ATTEMPT)
+    (first,) = kept(browser)
     browser.client.cookies.clear()
     assert "another browser" in refused(browser, stolen)  # the thief's browser began it
     begin(browser)
     assert "another sign-in" in refused(browser, stolen)
-    attempt = Attempt.read(kept)
+    attempt = Attempt.read(first)
     state = parse_qs(urlsplit(stolen).query)["state"][0]
     assert attempt.state == state
     for changed in ("verifier", "nonce"):  # a thief has only the code and the state
         address = begin(browser)
-        own = Attempt.read(browser.client.cookies.get(ATTEMPT))
+        own = Attempt.read(kept(browser)[-1])
         browser.client.cookies.clear()
         forged = replace(own, **{changed: "x" * 43})
-        browser.client.cookies.set(ATTEMPT, forged.kept, domain="testserver.local", path="/admin/sign-in/callback")
+        browser.client.cookies.set(own.cookie, forged.kept, domain="testserver.local", path="/admin/sign-in")
         refused(browser, address, 502 if changed == "verifier" else 403)
         browser.client.cookies.clear()
 
@@ -234,11 +238,40 @@ def test_a_refusal_of_the_provider_is_shown(browser: Browser, idp: Provider) -> 
     said = refused(browser, f"{CALLBACK}?error=access_denied&state={state}")
     assert "access_denied" in said
     begin(browser)
-    state = Attempt.read(browser.client.cookies.get(ATTEMPT)).state
+    state = Attempt.read(kept(browser)[-1]).state
     assert "check DPICL_OIDC_SCOPES" in refused(browser, f"{CALLBACK}?error=invalid_scope&state={state}")
     begin(browser)
-    state = Attempt.read(browser.client.cookies.get(ATTEMPT)).state
+    state = Attempt.read(kept(browser)[-1]).state
     assert "another provider" in refused(browser, f"{CALLBACK}?code=x&state={state}&iss=https://elsewhere.example")
+
+
+def test_tabs_sign_in_side_by_side(browser: Browser, idp: Provider) -> None:
+    """Attempts in several tabs are finished in any order, and a form in one tab outlives the sign-in of another."""
+    idp.person |= {"groups": ["deciders"]}
+    addresses = [begin(browser, going) for going in ("/keys", "/audit")]
+    assert browser.post("/sign-in", {"key": "dpicl_wrong"}).status_code == 401
+    first = browser.client.get(addresses[0])
+    assert 'url=/admin/keys"' in first.text
+    csrf = browser.csrf()
+    assert refused_again(browser, addresses[0])  # an attempt is finished once
+    second = browser.client.get(addresses[1])
+    assert 'url=/admin/audit"' in second.text
+    assert kept(browser) == []
+    assert browser.csrf() != csrf
+    assert browser.post("/keys", {"csrf": csrf, "name": "ana", "role": "analyst"}).status_code == 201
+    idp.person |= {"sub": "another"}
+    browser.client.get(begin(browser))
+    assert browser.post("/keys", {"csrf": csrf, "name": "bo", "role": "analyst"}).status_code == 403
+
+
+def refused_again(browser: Browser, address: str) -> bool:
+    return browser.client.get(address).status_code == 403
+
+
+def test_a_browser_keeps_few_attempts(browser: Browser) -> None:
+    addresses = [begin(browser) for _ in range(MOST + 2)]
+    assert len(kept(browser)) == MOST
+    assert browser.client.get(addresses[-1]).status_code == 200
 
 
 def test_a_provider_that_is_another_or_away_is_named(browser: Browser, idp: Provider) -> None:

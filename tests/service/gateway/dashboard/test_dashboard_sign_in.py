@@ -108,6 +108,25 @@ def test_a_form_without_its_token_is_refused(browser: Browser) -> None:
     assert "open dashboard" in browser.post("/sign-out", {"csrf": ""}).text
 
 
+def test_a_form_outlives_the_sign_in_of_another_tab(browser: Browser) -> None:
+    made = {"csrf": browser.csrf(), "name": "ana", "role": "analyst"}
+    assert browser.sign_in().status_code == 303
+    assert browser.csrf() != made["csrf"]
+    assert browser.post("/keys", made).status_code == 201
+    other, token = browser.records.keys.create("other", "admin")
+    assert browser.sign_in(token).status_code == 303
+    assert browser.post("/keys", made).status_code == 403  # it would be done in the other's name
+    assert browser.sign_in().status_code == 303
+    assert browser.post("/keys", made).status_code == 201
+    made["csrf"] = browser.csrf()
+    browser.done("/sign-out")
+    assert browser.sign_in().status_code == 303
+    assert browser.post("/keys", made).status_code == 403  # its session has ended
+    for never in ("", "\0", "x" * 64):
+        assert browser.post("/keys", {**made, "csrf": never}).status_code == 403
+    assert not browser.records.audit.events(kinds=["key.created"], by=[other.id])[1:]
+
+
 def test_a_form_sent_too_late_leads_back_to_its_page(browser: Browser) -> None:
     browser.services.records.keys.revoke(browser.key.id)
     response = browser.post("/sign-out", headers={"Referer": "http://testserver/admin/keys"})
