@@ -171,7 +171,9 @@ def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
 def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metric]:
     """Metrics of every task; one with a one-time release (in ``once``) is spent from the start and never runs out."""
     labels = ("knowledge_base", "task")
-    newest = {(knowledge_base, task.name): task.version for knowledge_base, task in tasks}  # they come by version
+    # They come by version. A retired plan answers no more, and gives way to any that is not.
+    answering = [(knowledge_base, task) for knowledge_base, task in tasks if not task.retired]
+    newest = {(knowledge_base, task.name): task.version for knowledge_base, task in answering}
     placed = [((knowledge_base, task.address), task) for knowledge_base, task in tasks]
     counted = [(where, task) for where, task in placed if task.address not in once]
 
@@ -182,8 +184,8 @@ def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metr
     yield _gauge("dpicl_task_answers", "Answers a task may give in all.", labels, answers)
     left = [(where, task.left) for where, task in counted]
     yield _gauge("dpicl_task_answers_left", "Answers a task may still give.", labels, left)
-    current = [(where, int(task.version == newest[where[0], task.name])) for where, task in placed]
-    says = "1 for the version that answers questions without a version, 0 for older ones."
+    current = [(where, int(task.version == newest.get((where[0], task.name)))) for where, task in placed]
+    says = "1 for the version that answers questions without a version, 0 for older ones and retired ones."
     yield _gauge("dpicl_task_current", says, labels, current)
     made = [(where, sum(task.states.values())) for where, task in placed]
     yield _counter("dpicl_charges", "Charges ever made.", labels, made)

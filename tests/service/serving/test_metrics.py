@@ -100,6 +100,22 @@ def test_answers_that_used_no_exemplars_are_counted(scraper: Scraper) -> None:
     assert scraper.value("dpicl_charges_released_total", **COLOUR) == 3
 
 
+def test_a_retired_plan_is_not_current(scraper: Scraper) -> None:
+    """Otherwise its tasks would raise alerts forever: they have no answers left, and perhaps fell back."""
+    records = scraper.services.records
+    sign(records, calibrate_plan(load_plan(PLAN.replace("epsilon: 4", "epsilon: 2")), 60), "test")
+
+    def current() -> list[float]:
+        tasks = [{**COLOUR, "task": f"toys.colour@{version}"} for version in (1, 2)]
+        return [scraper.value("dpicl_task_current", **task) for task in tasks]
+
+    assert current() == [0, 1]
+    records.ledger.budgets.retire("toys", 2, by="test")
+    assert current() == [1, 0]  # the older one answers again
+    records.ledger.budgets.retire("toys", 1, by="test")
+    assert current() == [0, 0]
+
+
 def test_a_one_time_release_never_runs_out(scraper: Scraper) -> None:
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
     plan = load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "5.0e-5"))
