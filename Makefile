@@ -111,10 +111,8 @@ images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and s
 
 # RUNBOOKS=https://docs.example.org/runbooks.html lets alerts link to where you publish docs/runbooks.md.
 RULES := deploy/observability
-alerts:  ## Make the rules for Prometheus' operator from rules.yaml
-	$(if $(RUNBOOKS),sed -i 's|runbook_url: .*#|runbook_url: $(RUNBOOKS)#|' $(RULES)/rules.yaml)
-	sed -i '/^spec:/q' $(RULES)/prometheus-rule.yaml
-	sed '/^#/d; s/^/  /; s/ *$$//' $(RULES)/rules.yaml >> $(RULES)/prometheus-rule.yaml
+alerts:  ## Write the runbooks into the alerts, and the rules for Prometheus' operator
+	$(PYTHON) .ci/alerts.py $(RULES) $(RUNBOOKS)
 
 # Five files, not one uv.lock or pylock.toml: both write the address of the registry beside every package, and pip installs
 # from these without uv. The first three with the same versions; requirements-runtime.lock is the CPU image's,
