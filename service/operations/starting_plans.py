@@ -17,6 +17,7 @@ from service.answering.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.answering.mechanisms.softmax_regression import SoftmaxRegressionAdapter
 from service.answering.plans.signing import PLACEHOLDER_ANSWERS, PLACEHOLDERS
 from service.operations.command import command
+from service.operations.fields import NAME, FieldError, read_as
 from service.operations.roles import Actor, Right
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
@@ -26,8 +27,18 @@ KINDS = {
     "recall": "a text that recalls sentences of many exemplars; takes seconds, even without a GPU",
     "text": "a text that a language model works out from exemplars; needs a GPU",
 }
-_CHOICES = ("kind", "task", "answer_field", "labels", "instruction", "epsilon", "answers")
+_CHOICES = ("kind", "task", "answer_field", "labels", "public_answers", "instruction", "epsilon", "answers")
 _BETWEEN_LABELS = re.compile(r"[\n,;،؛、，；]")
+_BETWEEN_WORDS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+_LABEL_NAMES = (
+    *("label", "labels", "target", "class", "category", "code", "team", "queue", "intent", "topic", "tag", "type"),
+    *("sentiment", "department", "diagnosis", "priority", "status", "group", "desk", "outcome", "rating"),
+)
+_TEXT_NAMES = (
+    *("response", "reply", "answer", "resolution", "solution", "completion", "output", "target", "summary", "note"),
+    *("comment", "label"),
+)
+"""Words in names of fields that hold answers, the most usual first."""
 _SHOTS, _ENSEMBLE, _QUOTES = 4, 100, 300
 """Exemplars in a slot, and slots: as many as engines can ask, and more that quote, as these are not asked."""
 _MOST_DRAWN = 32
@@ -78,7 +89,7 @@ class StartingPlan:
         answer: name of the field that holds the answer.
         asked: names of the fields that a question brings.
         labels: all labels, or placeholders.
-        public_answers: placeholders of texts to choose from; none where a language model writes them.
+        public_answers: texts to choose from, or placeholders; none where a language model writes.
         answers: number of answers.
         nearest: whether slots show the exemplars nearest to the question.
         quote: whether a slot quotes its nearest exemplar.
@@ -117,20 +128,65 @@ def chosen(given: Mapping[str, str]) -> dict[str, str]:
     return choices if choices["kind"] in KINDS else choices | {"kind": "labels"}
 
 
+def has_choices(given: Mapping[str, str]) -> bool:
+    """Whether a form brings any choice."""
+    return any(name in given for name in _CHOICES)
+
+
 @command(Right.DECIDE)
-def begin(_actor: Actor, records: Records, name: str, choices: Mapping[str, str]) -> StartingPlan:
+def begin(_actor: Actor, records: Records, name: str, given: Mapping[str, str]) -> StartingPlan:
     """A plan to start from.
 
     Args:
         records: opened records.
         name: name of the knowledge base.
-        choices: the admin's choices, from :func:`chosen`.
+        given: the admin's choices, a form. Where it has a list of labels or public answers, they must be in it; where
+            it has none, placeholders stand for them.
 
     Raises:
+        FieldError: a choice is missing, or cannot be read.
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     described, status = records.store.get(name), records.ledger.budgets.status(name)
-    return starting_plan(described, status.tightest, choices, last_engine(records.database))
+    choices, engine = chosen(given), last_engine(records.database)
+    if choices["task"] and not re.fullmatch(NAME, choices["task"]):
+        raise FieldError("task", "use small letters, digits, - and _")
+    for number, kind in (("epsilon", float), ("answers", int)):
+        try:
+            is_wrong = choices[number] and read_as(kind, choices[number]) <= 0
+        except ValueError as error:
+            raise FieldError(number, str(error)) from None
+        if is_wrong:
+            raise FieldError(number, "it must be more than 0")
+    if choices["kind"] == "labels":
+        if "labels" in given and len(_parted(choices["labels"])) < 2:
+            raise FieldError("labels", "write all labels, at least two: no exemplar is read for them")
+    elif needs_public_answers(engine) and "public_answers" in given and not _lines(choices["public_answers"]):
+        raise FieldError("public_answers", "write the texts to choose from, one a line: this engine does not write")
+    return starting_plan(described, status.tightest, choices, engine)
+
+
+def needs_public_answers(engine: EngineView | None) -> bool:
+    """Whether tasks that answer with a text must list texts to choose from, since the engine does not write."""
+    return engine is None or not engine.is_llm
+
+
+def answer_fields(described: KnowledgeBase, *, is_label: bool) -> list[str]:
+    """The fields that may hold the answer, the likeliest first, by their names alone: exemplars are private.
+
+    Args:
+        described: the knowledge base.
+        is_label: whether the answer is a label.
+    """
+    usual = _LABEL_NAMES if is_label else _TEXT_NAMES
+
+    def place(field: str) -> tuple[bool, int]:
+        words = [word.lower() for word in _BETWEEN_WORDS.split(field)]
+        return (field == described.response_field) is is_label, min(
+            (usual.index(word) for word in words if word in usual), default=len(usual)
+        )
+
+    return sorted((field for field in reversed(described.fields) if field != described.embedded_field), key=place)
 
 
 def starting_plan(
@@ -148,14 +204,12 @@ def starting_plan(
     is_label = choices["kind"] == "labels"
     once = is_label and nearest and not choices["answers"]
     usual = SoftmaxRegressionAdapter if once else _USUAL[choices["kind"]]
-    others = [field for field in reversed(described.fields) if field != embedded]
-    others.sort(key=lambda field: (field == described.response_field) is is_label)
+    others = answer_fields(described, is_label=is_label)
     answer = choices["answer_field"] or (others[0] if others else "label")
     # Only what exemplars are compared by is surely in a question: further fields may be answers, too.
     asked = [embedded] if embedded != answer else others
     size = described.public_size
-    labels = [label.strip() for label in _BETWEEN_LABELS.split(choices["labels"]) if label.strip()]
-    labels = labels or list(PLACEHOLDERS)
+    labels = _parted(choices["labels"]) or list(PLACEHOLDERS)
     reads, quote = engine is not None and engine.is_llm, nearest and choices["kind"] == "recall"
     ensemble = min(_QUOTES if quote else _ENSEMBLE, max(10, size // (10 * _SHOTS)), size)
     drawn = max(1, min(_SHOTS, size // ensemble), min(_MOST_DRAWN, size // (10 * ensemble)) if nearest else 0)
@@ -167,7 +221,7 @@ def starting_plan(
         answer=answer,
         asked=asked,
         labels=labels,
-        public_answers=() if reads else PLACEHOLDER_ANSWERS,
+        public_answers=() if reads else _lines(choices["public_answers"]) or PLACEHOLDER_ANSWERS,
         answers=choices["answers"] or str(_ANSWERS[choices["kind"]]),
         nearest=nearest,
         quote=quote,
@@ -187,6 +241,16 @@ def starting_plan(
             and not (quote and adapter.schema.written_together)
         ],
     )
+
+
+def _parted(labels: str) -> list[str]:
+    """Labels as people write them: in a row, with commas or semicolons between, or one a line."""
+    return [label.strip() for label in _BETWEEN_LABELS.split(labels) if label.strip()]
+
+
+def _lines(texts: str) -> list[str]:
+    """Texts, one a line."""
+    return [text.strip() for text in texts.splitlines() if text.strip()]
 
 
 def _half(free: Decimal, most: float) -> str:

@@ -101,18 +101,14 @@ def check_finished(plan: Plan) -> None:
     Raises:
         PlanError: labels are, in which no answer would ever fall, or public answers are.
     """
-    begun = [
-        (f"tasks.{name}.labels", f"{label!r} only stands for a label: write those that the exemplars have")
-        for name, task in plan.tasks.items()
-        for label in getattr(task, "labels", ())
-        if label in PLACEHOLDERS
-    ]
-    begun += [
-        (f"tasks.{name}.public_answers", f"{answer!r} only stands for an answer: list answers that are public anyway")
-        for name, task in plan.tasks.items()
-        for answer in getattr(task, "public_answers", ())
-        if answer in PLACEHOLDER_ANSWERS
-    ]
+    begun = []
+    for name, task in plan.tasks.items():
+        if left := [repr(label) for label in getattr(task, "labels", ()) if label in PLACEHOLDERS]:
+            why = f"write the labels that the exemplars have, not {' and '.join(left)}"
+            begun.append((f"tasks.{name}.labels", why))
+        if left := [repr(text) for text in getattr(task, "public_answers", ()) if text in PLACEHOLDER_ANSWERS]:
+            why = f"list texts that are public anyway, not {' and '.join(left)}"
+            begun.append((f"tasks.{name}.public_answers", why))
     if begun:
         raise PlanError(*begun)
 

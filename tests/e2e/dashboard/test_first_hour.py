@@ -66,6 +66,8 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
 
     window.follow("Write a plan")
     page.wait_for_url("**/knowledge-bases/support/plan")
+    window.check()
+    window.follow("write it by hand")
     window.tab_to("text")
     press("Control+a")
     page.keyboard.insert_text((SUPPORT / "plan.yaml").read_text())

@@ -14,7 +14,7 @@ from tests.service.answering.plans.kinds_of_plan import PLANS, open_shop, serve_
 
 pytestmark = [pytest.mark.browser]
 
-STUDIO = "/admin/knowledge-bases/shop/plan"
+STUDIO = "/admin/knowledge-bases/shop/plan?kind=labels"
 EXAMPLES = "text,product,label\na kettle,kettle,glad\n"
 
 

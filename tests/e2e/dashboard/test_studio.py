@@ -43,6 +43,14 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
     window = Window(browser, viewport=DESK, color_scheme="dark")
     page = window.page
     sign_in(window, service)
+    page.goto(studio)
+    expect(page.get_by_role("heading", name="Start from a few questions")).to_be_visible()
+    expect(page.get_by_label("Field that holds the answer")).to_contain_text("queue")
+    expect(page.get_by_label("Texts to choose from")).not_to_be_visible()
+    check(window)
+    page.get_by_label("A text that recalls").check()
+    expect(page.get_by_label("Texts to choose from")).to_be_visible()
+    expect(page.get_by_label("Labels", exact=True)).not_to_be_visible()
     page.goto(f"{studio}?answers=500")
     expect(page.get_by_role("heading", name="What it takes")).to_be_visible()
     plan = page.get_by_label("The plan (YAML)")
@@ -50,7 +58,15 @@ def test_a_plan_is_looked_at_while_it_is_written(service: Service, browser: Brow
     plan.fill(written.replace("shots: 2", "shots: none"))
     expect(page.get_by_role("heading", name="1 problem")).to_be_visible()
     line = written[: written.index("shots: 2")].count("\n") + 1
-    expect(page.get_by_role("listitem").filter(has_text="tasks.label.shots")).to_contain_text(f"line {line}")
+    listed = page.get_by_role("listitem").filter(has_text="tasks.label.shots")
+    expect(listed).to_have_count(1)
+    expect(listed).to_contain_text(f"line {line}")
+    listed.get_by_role("link").click()
+    chosen = "text => text.value.slice(text.selectionStart, text.selectionEnd).trim()"
+    assert plan.evaluate(chosen) == "shots: none"
+    page.set_viewport_size(DESK)
+    tops = "['#plan-form', '#preview > .card'].map(one => document.querySelector(one).getBoundingClientRect().top)"
+    assert len(set(page.evaluate(tops))) == 1, "nothing is empty between the plan and its problems"
     assert page.get_by_role("button", name="Sign this plan…").count() == 0
     wrong = page.locator(".lines .wrong")
     assert wrong.evaluate("line => line.textContent.trim()") == "shots: none"
@@ -95,14 +111,17 @@ def test_a_plan_is_written_and_signed_without_script(service: Service, browser: 
     page.goto(studio)
     page.get_by_label("Key", exact=True).fill(service.admin)
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_text("Start from a few questions").click()
     page.get_by_label("The task’s name").fill("queue")
-    page.get_by_label("Labels, for classification").fill("Billing, Technical")
+    page.get_by_label("Labels", exact=True).fill("Billing, Technical")
     page.get_by_label("Answers", exact=True).fill("many")
-    page.get_by_role("button", name="Write the plan below").click()
+    page.get_by_role("button", name="Write the plan").click()
+    expect(page.locator("#answers-problem")).to_be_visible()
+    page.get_by_label("Answers", exact=True).fill("40")
+    page.get_by_role("button", name="Write the plan").click()
+    plan = page.get_by_label("The plan (YAML)")
+    plan.fill(plan.input_value().replace("answers: 40", "answers: many"))
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("alert")).to_have_text("1 problem")
-    plan = page.get_by_label("The plan (YAML)")
     # Prototypes are made of exemplars, and the desk has none yet.
     written = plan.input_value().partition("    # Prior that the votes are weighed against")[0]
     plan.fill(written.replace("many", "40"))

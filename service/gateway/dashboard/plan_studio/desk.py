@@ -14,7 +14,7 @@ from service.operations import plan_drafts
 from service.operations.measuring import MeasuredTask
 from service.operations.plan_curves import Otherwise
 from service.operations.plan_drafts import Draft
-from service.operations.starting_plans import KINDS, chosen
+from service.operations.starting_plans import KINDS, answer_fields, chosen, needs_public_answers
 from service.operations.uploads import SentRows
 
 T = TypeVar("T")
@@ -85,7 +85,23 @@ async def studio(visit: Visit, desk: Draft, **context: Any) -> Response:
     """The whole page."""
     if desk.problems:
         visit.status = 422
-    return part(visit, "plan_studio.html", desk, choices=chosen(visit.request.query_params), kinds=KINDS, **context)
+    choices = chosen(visit.request.query_params)
+    return part(
+        visit,
+        "plan_studio.html",
+        desk,
+        choices=choices,
+        kinds=KINDS,
+        guesses=_guesses(desk),
+        needs_public_answers=needs_public_answers(desk.engine),
+        **context,
+    )
+
+
+def _guesses(desk: Draft) -> dict[str, Any]:
+    """The fields that may hold an answer, and the likeliest for each kind of answer."""
+    labels, texts = (answer_fields(desk.described, is_label=is_label) or ["label"] for is_label in (True, False))
+    return {"fields": labels, "label": labels[0], "text": texts[0]}
 
 
 def part(visit: Visit, template: str, desk: Draft, **context: Any) -> Response:

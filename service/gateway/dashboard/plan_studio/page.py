@@ -31,13 +31,13 @@ async def choose(visit: Visit) -> Response:
 
 @pages.get(HOME)
 async def write(visit: Visit) -> Response:
-    """A plan to start from: made for the knowledge base, or one signed before."""
-    desk, name = await open_desk(visit), visit.path("name")
+    """A few questions; then a plan to start from: made of their answers, or one signed before."""
+    desk, name, asked = await open_desk(visit), visit.path("name"), visit.request.query_params
     if (version := whole(visit.asked("from"))) is not None:
         desk.text = await visit.do(signed_plans.text, name, version)
-    else:
-        choices = starting_plans.chosen(visit.request.query_params)
-        desk.text = starting_text(await visit.do(starting_plans.begin, name, choices))
+    elif starting_plans.has_choices(asked):
+        with visit.refusals():
+            desk.text = starting_text(await visit.do(starting_plans.begin, name, asked))
     return await studio(visit, desk)
 
 

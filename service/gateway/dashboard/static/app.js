@@ -9,8 +9,26 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 });
 document.addEventListener("htmx:afterSwap", () => {
   for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
-  beside();
+  markLines();
 });
+// Times in the reader's zone. The server wrote them in UTC, which stays in their titles.
+const DAY = { day: "numeric", month: "short" }, CLOCK = { hour: "2-digit", minute: "2-digit" };
+const FORMS = {
+  full: { ...DAY, year: "numeric", ...CLOCK, timeZoneName: "short" }, moment: { ...DAY, ...CLOCK }, time: CLOCK, day: DAY,
+  month: { month: "short", year: "numeric" }, until: { ...CLOCK, timeZoneName: "short" },
+};
+const FORMATS = Object.fromEntries(Object.entries(FORMS).map(([form, parts]) => [form, new Intl.DateTimeFormat("en-GB", parts)]));
+function showTimes() {
+  for (const time of document.querySelectorAll("time[data-form]")) {
+    time.textContent = FORMATS[time.dataset.form].format(new Date(time.dateTime));
+  }
+  for (const zone of document.querySelectorAll(".zone")) zone.textContent = FORMATS.time.resolvedOptions().timeZone;
+  for (const one of document.querySelectorAll("[data-until]")) {
+    one.title = one.title.replace(/\d\d:\d\d UTC$/, FORMATS.until.format(new Date(one.dataset.until)));
+  }
+}
+showTimes();
+document.addEventListener("htmx:afterSwap", showTimes);
 // What loads when it is unfolded loads again where it still is.
 document.addEventListener("htmx:afterSettle", () => {
   for (const waiting of document.querySelectorAll("details[open] [hx-trigger^='toggle']")) {
@@ -42,25 +60,28 @@ function explain(event) {
 for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout", "htmx:swapError"]) {
   document.addEventListener(failure, explain);
 }
-// The plan's lines under its text, as they wrap, and the preview's remarks on a line beside it where there is room.
-function beside() {
+// The plan's lines under its text, as they wrap; those that the preview remarks on are marked.
+function markLines() {
   const text = document.getElementById("text"), lines = document.querySelector(".lines");
   if (!text || !lines) return;
   lines.replaceChildren(...text.value.split("\n").map((line) => Object.assign(document.createElement("span"), { textContent: `${line}\n` })));
-  const room = matchMedia("(min-width: 64rem)").matches;
   for (const note of document.querySelectorAll("#preview [data-line]")) {
-    note.style.marginTop = "";
-    const line = lines.children[note.dataset.line - 1];
-    if (!line) continue;
-    line.classList.add(note.dataset.mark || "noted");
-    const gap = line.getBoundingClientRect().top - note.getBoundingClientRect().top;
-    if (room && gap > 0) note.style.marginTop = `${gap}px`;
+    lines.children[note.dataset.line - 1]?.classList.add(note.dataset.mark || "noted");
   }
 }
-beside();
-document.getElementById("text")?.addEventListener("input", beside);
-addEventListener("resize", beside);
-document.fonts?.ready.then(beside);
+markLines();
+document.getElementById("text")?.addEventListener("input", markLines);
+// From a problem to its line.
+document.addEventListener("click", (event) => {
+  const noted = event.target.closest("#preview a[href='#text']")?.closest("[data-line]");
+  const text = document.getElementById("text");
+  if (!noted || !text) return;
+  event.preventDefault();
+  const lines = text.value.split("\n"), at = noted.dataset.line - 1;
+  const start = lines.slice(0, at).reduce((sum, line) => sum + line.length + 1, 0);
+  text.focus();
+  text.setSelectionRange(start, start + (lines[at] ?? "").length);
+});
 // Scripts never see the answer to a copy; the browser may refuse it, and then the text is there to be selected.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");

@@ -90,6 +90,57 @@ def test_a_plan_to_start_from_is_made_for_the_knowledge_base(browser: Browser) -
     assert (text.kind, text.response_field) == ("generate", "label")
 
 
+def test_the_studio_begins_with_questions_and_without_a_plan(browser: Browser) -> None:
+    page = browser.get(STUDIO).text
+    assert "Start from a few questions" in page
+    assert ('id="text"' in page, 'id="preview"' in page, 'role="alert"' in page) == (False, False, False)
+    assert f'href="/admin{STUDIO}?from=1"' in page
+    by_hand = browser.get(f"{STUDIO}?kind=labels").text
+    assert ("Start from a few questions" in by_hand, "first label" in written(by_hand)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("choices", "field", "says"),
+    [
+        ("kind=labels&labels=", "labels", "Write all labels, at least two"),
+        ("kind=labels&labels=red", "labels", "Write all labels, at least two"),
+        ("kind=recall&labels=&public_answers=", "public_answers", "one a line"),
+        ("labels=red,blue&task=A+b", "task", "Use small letters"),
+        ("labels=red,blue&epsilon=much", "epsilon", "a number"),
+        ("labels=red,blue&epsilon=0", "epsilon", "more than 0"),
+        ("labels=red,blue&answers=1.5", "answers", "whole number"),
+    ],
+)
+def test_a_question_without_an_answer_is_asked_again(browser: Browser, choices: str, field: str, says: str) -> None:
+    page = browser.get(f"{STUDIO}?{choices}")
+    assert (page.status_code, re.findall(r'id="(\w+)-problem"', page.text)) == (422, [field])
+    assert says in words(page.text)
+    assert 'id="text"' not in page.text
+
+
+def test_public_answers_are_written_one_a_line(browser: Browser) -> None:
+    page = browser.get(f"{STUDIO}?kind=recall&public_answers=Keep+calm.%0D%0A%0D%0ACarry+on.")
+    assert load_plan(written(page.text)).tasks["reply"].public_answers == ("Keep calm.", "Carry on.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "label", "text"),
+    [
+        (("text", "label"), "label", "label"),
+        (("text", "team", "desk", "reply"), "team", "reply"),
+        (("body", "icd10_code", "ward", "note"), "icd10_code", "note"),
+        (("body", "ticketCategory", "opened"), "ticketCategory", "opened"),
+        (("body", "a", "b"), "b", "b"),
+    ],
+)
+def test_the_field_of_the_answer_is_guessed_from_names_of_fields(
+    fields: tuple[str, ...], label: str, text: str
+) -> None:
+    for kind, expected in (("labels", label), ("text", text)):
+        (task,) = starting(kind, 60, fields=fields, labels="a, b").tasks.values()
+        assert (task.label_field if kind == "labels" else task.response_field) == expected
+
+
 LIGHT = EngineView(name="nearest_exemplar", isolation="", is_llm=False, notice="")
 MODEL = EngineView(name="vllm", isolation="", is_llm=True, notice="")
 
@@ -170,11 +221,12 @@ def test_a_plan_with_placeholders_is_not_offered_for_signing(
 ) -> None:
     begun = written(browser.get(f"{STUDIO}?kind={kind}").text)
     page = part(browser, text=begun)
-    assert "This plan cannot be signed yet." in page
-    assert f"tasks.{key} 'first {placeholder}' only stands for" in words(page)
+    assert "To fill in before signing" in page
+    assert re.search(rf"tasks.{key} (write|list) .*, not 'first {placeholder}' and 'second {placeholder}'", words(page))
+    assert page.count("second") == 1, "it is listed once"
     assert ('id="to-sign"' in page, "in reach" in page) == (False, False)
     finished = part(browser, text=begun.replace(f"first {placeholder}", "red").replace(f"second {placeholder}", "blue"))
-    assert ('id="to-sign"' in finished, "cannot be signed yet" in finished) == (True, False)
+    assert ('id="to-sign"' in finished, "To fill in" in finished) == (True, False)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
