@@ -41,7 +41,8 @@ class Window:
     """
 
     def __init__(self, browser: Browser, **options: Any):
-        self.page: Page = browser.new_context(locale="en-GB", timezone_id="UTC", **options).new_page()
+        shown = {"locale": "en-GB", "timezone_id": "UTC"} | options
+        self.page: Page = browser.new_context(**shown).new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -7,9 +7,12 @@ around them. Below each chart its numbers are a table, for readers without pictu
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from markupsafe import Markup
+
+from service.gateway.dashboard.times import shown, zoned
 from service.operations import wording
 
 WIDTH, HEIGHT = 1000, 400
@@ -17,6 +20,7 @@ STYLES = 6
 """Number of series that can be distinguished, by colour and by dashes."""
 
 _MOST_ROWS = 60
+_WIDEST = 200
 _T = TypeVar("_T")
 
 
@@ -58,38 +62,28 @@ class Axis:
 def counting(label: str, highest: float, words: Callable[[float], str] = wording.figure) -> Axis:
     """An axis from 0 up to a round number that is at least ``highest``."""
     step = 10 ** math.floor(math.log10(max(highest, 1e-9) / 4))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if factor * step * 4 >= highest)
+    step *= next(factor for factor in (1, 2, 2.5, 3, 4, 5, 10) if factor * step * 4 >= highest)
     return Axis(label, 0, 4 * step, words=words)
 
 
-def ending_at(label: str, top: float, lowest: float, words: Callable[[float], str]) -> Axis:
-    """An axis up to ``top``, from a round number below ``lowest``."""
-    return Axis(label, top - counting(label, top - lowest).high, top, words=words)
-
-
-def calendar(label: str, first: date, last: date) -> Axis:
-    """An axis of days; a day's number is :meth:`date.toordinal`."""
-    span = max(last.toordinal() - first.toordinal(), 1)
-    shown = "%b %Y" if span > 700 else "%b"
+def timeline(first: datetime, last: datetime) -> Axis:
+    """An axis of time, whose labels are as fine as its length needs; a moment's number is :func:`place`."""
+    span = last - first
+    form = next((form for least, form in _FORMS if span > least), "time")
 
     def words(value: float) -> str:
-        day = date.fromordinal(round(value))
-        return f"{day:{shown}}" if span > 700 else f"{day.day} {day:{shown}}"
+        moment = datetime.min.replace(tzinfo=UTC) + timedelta(days=value - 1, seconds=0.5)
+        return shown(moment.replace(second=0, microsecond=0), form)
 
-    return Axis(label, first.toordinal(), first.toordinal() + span, words=words, ticks=min(4, span + 1))
+    ticks = 4 if form in ("day", "month") else 3 if span > timedelta(minutes=3) else 2
+    return Axis(zoned("time"), place(first), place(last), words=words, ticks=ticks)
 
 
-def clock(label: str, first: datetime, last: datetime) -> Axis:
-    """An axis of hours and minutes; a moment's number is :func:`place`."""
-
-    def words(value: float) -> str:
-        return f"{datetime.min.replace(tzinfo=UTC) + timedelta(days=value - 1, seconds=0.5):%H:%M}"
-
-    return Axis(label, place(first), place(last), words=words, ticks=3)
+_FORMS = ((timedelta(days=700), "month"), (timedelta(days=4), "day"), (timedelta(days=1), "moment"))
 
 
 def place(moment: datetime) -> float:
-    """A moment in UTC on an axis of days: the day's ordinal, plus the part of the day that has passed."""
+    """A moment in UTC on an axis of time: the day's ordinal, plus the part of the day that has passed."""
     return moment.toordinal() + (moment - moment.replace(hour=0, minute=0, second=0, microsecond=0)) / timedelta(days=1)
 
 
@@ -176,11 +170,15 @@ class LineChart:
     @property
     def rows(self) -> list[list[str]]:
         """Rows of the table of its numbers: each place once, with the value after a step."""
-        return [
-            [line.name, where, self.y.words(y)]
-            for line in self.lines
-            for where, y in _evenly(list({self.x.words(x): y for x, y in line.points}.items()), _MOST_ROWS)
-        ]
+        rows = []
+        for line in self.lines:
+            places = {self._read(x): (self.x.words(x), y) for x, y in line.points}
+            rows += [[line.name, where, self.y.words(y)] for where, y in _evenly(list(places.values()), _MOST_ROWS)]
+        return rows
+
+    def _read(self, x: float) -> str:
+        """What people read at a place of the horizontal axis."""
+        return Markup(self.x.words(x)).striptags()  # noqa: S704  (it is not shown)
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,7 @@ class BarChart:
     def paths(self) -> list[str]:
         """Each series as SVG draws it, on top of the series before."""
         wide = WIDTH / len(self.names)
-        gap = min(0.25 * wide, 12)
+        gap = max(min(0.25 * wide, 12), wide - _WIDEST)
         paths, tops = [], [0.0] * len(self.names)
         for _, heights in self.series:
             path = ""

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.gateway.dashboard.times import when
 from service.operations.documents import environment
 
 _HERE = Path(__file__).parent
@@ -34,6 +35,7 @@ VERSION = hashlib.sha256(b"".join(name.encode() + data for name, data in _FILES.
 
 
 _environment = environment(_HERE / "templates")
+_environment.filters["when"] = when  # in the reader's zone
 _environment.filters["indented"] = lambda written: json.dumps(json.loads(written), indent=2, ensure_ascii=False)
 _environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)  # JSON's strings are YAML's, too
 

@@ -11,18 +11,18 @@ from service.gateway.dashboard.charts import (
     Line,
     LineChart,
     Mark,
-    calendar,
-    clock,
     counting,
-    ending_at,
     place,
     styles,
+    timeline,
 )
 from service.operations.forecast import Course
 from service.operations.usage import DailyCharges
 from service.operations.wording import number, percent
 
-_FEWEST_DAYS = 7
+_AHEAD = 1 / 3
+"""Length of what is foretold, at most, in lengths of the past: a forecast for years would squeeze the past."""
+
 _REST = "all others"
 
 
@@ -36,14 +36,15 @@ def charged_by_day(charged: DailyCharges, tasks: Sequence[str] = ()) -> Chart | 
     if not charged.series:
         return None
     by_day = [sum(heights) for heights in zip(*(heights for _, heights in charged.series), strict=True)]
-    first = min(next(i for i, answers in enumerate(by_day) if answers), len(by_day) - _FEWEST_DAYS)
+    first = next(i for i, answers in enumerate(by_day) if answers)
     days = charged.days[first:]
     series = _drawn([(name, heights[first:]) for name, heights in charged.series])
     names = [name for name, _ in series]
     total, highest = sum(by_day), max(by_day)
+    since = "today" if len(days) == 1 else f"in the last {len(days)} days"
     return BarChart(
-        f"Answers charged in the last {len(days)} days",
-        f"{total:,} answers were charged in the last {len(days)} days, at most {highest:,} on a day.",
+        f"Answers charged {since}",
+        f"{total:,} answers were charged {since}, at most {highest:,} on a day.",
         "day (UTC)",
         [f"{day.day} {day:%b}" for day in days],
         series,
@@ -73,17 +74,15 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime, tas
         return None
     drawn = sorted(courses, key=lambda one: one.forecast.left / one.forecast.answers)[:STYLES]
     first = min(one.signed_at for one in drawn)
-    known = max(now - first, timedelta(days=1))
-    # As far ahead as the past shown, at least a month: a forecast for years would squeeze the past into a line.
-    horizon = now + min(max(known, timedelta(days=30)), timedelta(days=365))
+    known = max(now - first, timedelta(seconds=1))
     ends = [one.forecast.runs_out for one in drawn if one.forecast.runs_out]
-    last = min(max(ends), horizon) + timedelta(days=1) if ends else now + timedelta(days=1)
+    last = min(max(ends), now + known * _AHEAD) if ends and known > timedelta(days=1) else now
     lines = []
     names = [one.forecast.task.removeprefix(f"{knowledge_base}.") for one in drawn]
     for style, name, one in zip(styles(names, tasks or names), names, drawn, strict=True):
         forecast = one.forecast
         lines.append(Line(name, [(place(moment), share) for moment, share in one.left], style))
-        if forecast.per_day:
+        if forecast.per_day and last > now:
             until = min(forecast.runs_out or last, last)
             then = forecast.left - forecast.per_day * ((until - now) / timedelta(days=1))
             foretold = [
@@ -91,11 +90,6 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime, tas
                 (place(until), max(0.0, then) / forecast.answers),
             ]
             lines.append(Line(f"{name}, at this rate", foretold, style, foretold=True))
-    axis, shares = calendar("", first.date(), last.date()), Axis("share of the answers", 0, 1, words=percent)
-    if now - first < timedelta(days=1):
-        axis = clock("time (UTC)", first, now + max(now - first, timedelta(minutes=1)))
-        lowest = min(share for one in drawn for _, share in one.left)
-        shares = ending_at(shares.label, 1, lowest, lambda share: f"{100 * share:.5g} %") if lowest < 1 else shares
     summary = "; ".join(
         f"{one.forecast.task}: {one.forecast.left:,} of {one.forecast.answers:,} answers left" for one in drawn
     )
@@ -103,7 +97,7 @@ def burn_down(knowledge_base: str, courses: Sequence[Course], now: datetime, tas
         "Answers left, by task",
         summary,
         lines,
-        axis,
-        shares,
-        [Mark("now", x=place(now))],
+        timeline(first, max(last, first + known)),
+        Axis("share of the answers", 0, 1, words=percent),
+        [Mark("now", x=place(now))] if last > now else [],
     )

@@ -49,7 +49,7 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     assert heights == sorted(heights)
     assert (heights[0], heights[-1]) == (0, pytest.approx(400 * (1 - 0.6)))  # from the top: all of them
     assert foretold.foretold
-    assert chart.path(foretold).endswith(" 400.0")
+    assert chart.path(foretold).startswith(f"M{points[-1][0]} ")
     assert chart.summary == "toys.colour@1: 60 of 100 answers left"
     assert burn_down("toys", [], NOW) is None
 
@@ -59,11 +59,26 @@ def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     today = [Minute(NOW - timedelta(hours=1), TASK, 10)]
     chart = burn_down("toys", [course(one, NOW - timedelta(hours=2), days(10), today, NOW)], NOW)
     assert chart is not None
-    assert chart.x.labels() == ["10:00", "12:00", "14:00"]
+    assert list(map(words, chart.x.labels())) == ["10:00", "11:00", "12:00"]
     (known,) = chart.lines
-    assert chart.path(known) == "M0.0 0.0L250.0 0.0L250.0 400.0L500.0 400.0"
-    assert chart.rows == [["colour@1", "10:00", "100 %"], ["colour@1", "11:00", "90 %"], ["colour@1", "12:00", "90 %"]]
-    assert chart.y.labels() == ["90 %", "92.5 %", "95 %", "97.5 %", "100 %"]  # what 10 answers of 100 fill
+    assert chart.path(known) == "M0.0 0.0L500.0 0.0L500.0 40.0L1000.0 40.0"
+    rows = [["colour@1", "10:00", "100 %"], ["colour@1", "11:00", "90 %"], ["colour@1", "12:00", "90 %"]]
+    assert [list(map(words, row)) for row in chart.rows] == rows
+    assert list(map(words, chart.header)) == ["Series", "time ( UTC )", "share of the answers"]
+    assert (chart.y.labels()[0], chart.marks) == ("0 %", [])
+
+
+@pytest.mark.parametrize(("past", "left"), [(2, 80), (3, 20), (40, 30), (400, 90)])
+def test_the_past_fills_the_chart(past: int, left: int) -> None:
+    """From its left edge to at least three quarters of its width, however far away the end is."""
+    spent = days(*[(100 - left) / past] * past)
+    one = forecast(TASK, 100, left, spent, NOW)
+    chart = burn_down("toys", [course(one, NOW - timedelta(days=past), spent, [], NOW)], NOW)
+    known = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(chart.lines[0]))[1:]]
+    assert known[0][0] == 0
+    assert known[-1][0] >= 749.9
+    assert float(re.findall(r"([\d.]+) [\d.]+$", chart.path(chart.lines[-1]))[0]) == 1000
+    assert chart.y.low == 0
 
 
 def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
@@ -278,4 +293,4 @@ def test_a_chart_of_use_begins_with_the_first_answers() -> None:
         len(charged_by_day(charged([Use(TODAY - timedelta(days=ago), TASK, "k", 3)], str, TODAY)).names)
         for ago in (0, 6, 7, 20, 29)
     ]
-    assert shown == [7, 7, 8, 21, 30]
+    assert shown == [1, 7, 8, 21, 30]
