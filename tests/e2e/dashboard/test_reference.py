@@ -24,6 +24,14 @@ def test_an_admin_reads_and_tries_requests(service: Service, browser: Browser) -
     for tag in page.locator("#reference .opblock-tag").all():
         tag.click()
     expect(page.locator("#reference .opblock")).to_have_count(sum(map(len, document["paths"].values())))
+    for width in (1280, 768, 320):
+        page.set_viewport_size({"width": width, "height": 860})
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            page.evaluate("dark => document.documentElement.classList.toggle('dark-mode', dark)", theme == "dark")
+            window.check()
+    page.emulate_media(color_scheme="light")
+    page.evaluate("document.documentElement.classList.remove('dark-mode')")
 
     page.get_by_role("button", name="Authorize").first.click()
     page.get_by_label("auth-bearer-value").fill(service.admin)
@@ -32,6 +40,7 @@ def test_an_admin_reads_and_tries_requests(service: Service, browser: Browser) -
     operation = page.locator("#operations-budgets-get_budgets")
     operation.locator(".opblock-summary-control").click()
     operation.get_by_role("button", name="Try it out").click()
+    window.check()
     operation.get_by_role("button", name="Execute").click()
     expect(operation.locator(".live-responses-table .response-col_status").last).to_contain_text("200")
     assert window.complaints == []
