@@ -3,6 +3,7 @@
 Everything here is public: it shows nothing of queries, and the ledger knows nothing of exemplars.
 """
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -14,7 +15,8 @@ from accounting.ledger.charges import RELEASES, Release, release_of
 from accounting.ledger.dialects import reading
 from accounting.ledger.entries import SEPARATOR
 from accounting.ledger.errors import LedgerError
-from accounting.ledger.tables import charges_by_day, charges_by_minute, plans, releases, tasks
+from accounting.ledger.events import AnswerCharged
+from accounting.ledger.tables import audit_events, charges, charges_by_day, charges_by_minute, plans, releases, tasks
 
 
 class UnknownCursorError(LedgerError):
@@ -56,6 +58,25 @@ class Fallbacks:
     task: str
     releases: int
     fallbacks: int
+
+
+@dataclass(frozen=True)
+class OwnCharge:
+    """A charge of a key, with its release.
+
+    Attributes:
+        number: sequence number of its event, larger for later charges.
+        at: time of the charge.
+        task: address that was charged, with its version.
+        state: ``charged``, ``released``, ``voided`` or ``lost``.
+        release: the release; None: there is none.
+    """
+
+    number: int
+    at: datetime
+    task: str
+    state: str
+    release: Release | None
 
 
 class History:
@@ -104,6 +125,33 @@ class History:
             ids = [this for at, this in found if at >= found[:limit][-1][0]]
             chosen = RELEASES.where(name.in_(ids)).order_by(when.desc(), name.desc()).limit(limit)
             return [release_of(row) for row in connection.execute(chosen)]
+
+    def charges_of(self, key_id: str, *, before: int | None = None, limit: int = 50) -> list[OwnCharge]:
+        """Charges of a key, the newest first. Answers that were free are not recorded, so they are not among them.
+
+        Args:
+            key_id: id of the key.
+            before: number of the charge to go on behind; None: from the newest on.
+            limit: greatest number of charges.
+        """
+        events, charged = audit_events.c, AnswerCharged.kind
+        theirs = sa.select(events.sequence, events.at, events.body).where(
+            events.key_id == key_id, events.kind == charged
+        )
+        if before is not None:
+            theirs = theirs.where(events.sequence < before)
+        with reading(self._database) as connection:
+            found = connection.execute(theirs.order_by(events.sequence.desc()).limit(limit)).all()
+            bodies = [json.loads(row.body) for row in found]
+            ids = [body["charge"] for body in bodies]
+            standing = connection.execute(sa.select(charges.c.id, charges.c.state).where(charges.c.id.in_(ids)))
+            states = {row.id: row.state for row in standing}
+            rows = connection.execute(RELEASES.where(releases.c.charge_id.in_(ids)))
+            released = {row.charge_id: release_of(row) for row in rows}
+        return [
+            OwnCharge(row.sequence, row.at, body["task"], states.get(id_, "lost"), released.get(id_))
+            for row, body, id_ in zip(found, bodies, ids, strict=True)
+        ]
 
     def charges_per_day(self, *, knowledge_base: str | None = None, since: date = date.min) -> list[Day]:
         """Answers spent per day and task, by day and then by task.

@@ -31,8 +31,19 @@ def admit(records: Records, token: str) -> Admitted | None:
     The request may come too soon, which :attr:`Admitted.rate` shows.
     """
     key = records.keys.authenticate(token)
-    if key is None:
-        return None
+    return None if key is None else _counted(records, key)
+
+
+def admit_session(records: Records, actor: Actor) -> Admitted:
+    """Count a request of an actor who is signed in with a key, as one with its token.
+
+    Raises:
+        service.records.api_keys.UnknownKeyError: the actor has no key.
+    """
+    return _counted(records, records.keys.get(actor.id))
+
+
+def _counted(records: Records, key: StoredKey) -> Admitted:
     limit = key.rate_per_minute
     rate = None if limit is None else records.rates.take(f"key {key.id}", limit)
     return Admitted(Actor.with_key(key), key, rate)

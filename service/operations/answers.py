@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from accounting.ledger.budgets import address, parsed
 from accounting.ledger.charges import Release
 from accounting.ledger.entries import parts
-from accounting.ledger.history import History
+from accounting.ledger.history import History, OwnCharge
 from service.answering.answering import Answer
 from service.answering.answering import Query as Query
 from service.answering.conversations import ContextNotSupportedError as ContextNotSupportedError
@@ -168,6 +168,15 @@ def _shown(answer: Answer, engine: EngineView) -> AnswerView:
         cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left, source=answer.source),
         engine=engine,
     )
+
+
+@command(Right.ASK)
+def list_own(actor: Actor, records: Records, *, before: int | None = None, limit: int) -> list[OwnCharge]:
+    """The actor's own charges with their answers, the newest first, starting behind the charge numbered ``before``.
+
+    Questions are not stored, nor who asked one that was free: there is nothing of them to list.
+    """
+    return History(records.database).charges_of(actor.id, before=before, limit=limit)
 
 
 @command(Right.AUDIT)

@@ -16,16 +16,17 @@ class Right(Enum):
     ASK = "ask questions"
     TRY = "try tasks"
     SEE = "see budgets, plans and cohorts"
-    BROWSE = "sign in to the dashboard"
+    SIGN_IN = "sign in to the dashboard"
+    BROWSE = "see the pages of knowledge bases"
     AUDIT = "read the audit trail and the list of releases"
     DECIDE = "change knowledge bases, budgets or keys"
 
 
 MAY: Mapping[Role, frozenset[Right]] = {
-    "analyst": frozenset({Right.ASK, Right.TRY, Right.SEE}),
-    "viewer": frozenset({Right.SEE, Right.BROWSE}),
-    "auditor": frozenset({Right.SEE, Right.BROWSE, Right.AUDIT}),
-    "admin": frozenset({Right.TRY, Right.SEE, Right.BROWSE, Right.AUDIT, Right.DECIDE}),
+    "analyst": frozenset({Right.ASK, Right.TRY, Right.SEE, Right.SIGN_IN}),
+    "viewer": frozenset({Right.SEE, Right.SIGN_IN, Right.BROWSE}),
+    "auditor": frozenset({Right.SEE, Right.SIGN_IN, Right.BROWSE, Right.AUDIT}),
+    "admin": frozenset({Right.TRY, Right.SEE, Right.SIGN_IN, Right.BROWSE, Right.AUDIT, Right.DECIDE}),
 }
 """Rights by role. All that they show is public by the privacy guarantee, except names of keys, and actors of events."""
 

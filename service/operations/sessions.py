@@ -25,7 +25,7 @@ from service.records.tables import admin_sessions, api_keys
 
 LASTS = timedelta(hours=8)
 _CLOCKS_DIFFER = timedelta(seconds=CLOCKS_DIFFER_S)
-_BROWSE = [role for role in MAY if may(role, Right.BROWSE)]
+_MAY_SIGN_IN = [role for role in MAY if may(role, Right.SIGN_IN)]
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Sessions:
         Raises:
             ValueError: the role may not use the dashboard.
         """
-        if whose.role not in _BROWSE:
-            raise ValueError(f"{whose.name!r}: {why_not(whose.role, Right.BROWSE)}")
+        if whose.role not in _MAY_SIGN_IN:
+            raise ValueError(f"{whose.name!r}: {why_not(whose.role, Right.SIGN_IN)}")
         token, now = secrets.token_urlsafe(32), self.clock()
         values: dict[str, Any] = {"token_sha256": token_digest(token), "csrf": secrets.token_urlsafe(32)}
         signed_in: Particulars
@@ -110,15 +110,15 @@ class Sessions:
         now = self.clock()
         held = admin_sessions.c
         query = (
-            sa.select(admin_sessions, api_keys.c.name.label("key_name"), api_keys.c.role.label("key_role"))
+            sa.select(admin_sessions, *(api_keys.c[name].label(f"key_{name}") for name in ("name", "role", "scope")))
             .outerjoin(api_keys, api_keys.c.id == held.key_id)
             .where(
                 held.token_sha256 == token_digest(token),
                 held.expires_at > now,
                 held.created_at <= now + _CLOCKS_DIFFER,  # else a clock was wrong, and it would last for long
                 sa.or_(
-                    sa.and_(standing(now), api_keys.c.role.in_(_BROWSE)),
-                    sa.and_(held.issuer == self.issuer, held.role.in_(_BROWSE)),
+                    sa.and_(standing(now), api_keys.c.role.in_(_MAY_SIGN_IN)),
+                    sa.and_(held.issuer == self.issuer, held.role.in_(_MAY_SIGN_IN)),
                 ),
             )
         )
@@ -127,7 +127,8 @@ class Sessions:
         if row is None:
             return None
         if row.issuer is None:
-            actor = Actor(row.key_id, row.key_name, "key", row.key_role)
+            scope = tuple(row.key_scope.split(",")) if row.key_scope else ()
+            actor = Actor(row.key_id, row.key_name, "key", row.key_role, scope)
         else:
             person = Person(row.issuer, row.subject, row.name, row.role)
             actor = Actor(person.by, person.name or person.subject, "person", person.role)

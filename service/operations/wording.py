@@ -63,6 +63,12 @@ def percent(share: float) -> str:
     return f"{rounded} %"
 
 
+def chance(probability: float) -> str:
+    """The probability that an answer is right in words, with its figure: ``Probably right (87 %)``."""
+    words = ((0.95, "Almost certainly right"), (0.75, "Probably right"), (0.5, "More likely right than wrong"))
+    return f"{next((word for least, word in words if probability >= least), 'Doubtful')} ({percent(probability)})"
+
+
 def right_in(accuracy: float, standard_error: float, units: float) -> str:
     """The accuracy of a one-time release by its own count, ``right in 86.1 % ± 1.1 of about 1,090 people left out``.
 
@@ -115,6 +121,7 @@ _ALL: tuple[Callable[..., Any], ...] = (
     odds,
     digits,
     percent,
+    chance,
     accuracy,
     day,
     lasting,

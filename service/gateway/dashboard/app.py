@@ -9,6 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.gateway.dashboard import (
+    ask,
     audit,
     budgets,
     bundles,
@@ -30,7 +31,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.gateway.dashboard.provider import Provider
 
-PAGES = (overview, knowledge_base, budgets, sign_in, keys, audit, plan_studio, sanitising, bundles, reference)
+PAGES = (overview, ask, knowledge_base, budgets, sign_in, keys, audit, plan_studio, sanitising, bundles, reference)
 
 
 def dashboard(services: Services) -> ASGIApp:

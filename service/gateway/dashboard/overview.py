@@ -23,9 +23,14 @@ _STEPS = {
 }
 
 
-@pages.get("/", needs=Right.BROWSE)
+@pages.get("/", needs=Right.SIGN_IN)
 async def overview(visit: Visit) -> Response:
-    """The start page, with matters that need attention first; for htmx the part of it that changes."""
+    """The start page: for those who ask their own page, for others what needs attention, then every knowledge base.
+
+    For htmx it is the part that changes.
+    """
+    if visit.asks:
+        return visit.redirect("/ask")
     shown = await visit.do(commands.read)
     summaries = shown.summaries
     pages = max(1, -(-len(summaries) // _PER_PAGE))

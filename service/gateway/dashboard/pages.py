@@ -122,6 +122,11 @@ class Visit:
         return self._may(Right.DECIDE)
 
     @property
+    def asks(self) -> bool:
+        """Whether the signed-in person asks questions; others see budgets."""
+        return self._may(Right.ASK)
+
+    @property
     def audits(self) -> bool:
         """Whether the signed-in person may read the audit trail and the releases."""
         return self._may(Right.AUDIT)

@@ -18,7 +18,7 @@ from service.gateway.dashboard import attempt
 from service.gateway.dashboard.attempt import SignInRefusedError
 from service.gateway.dashboard.forms import check_ours, read_form
 from service.gateway.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
-from service.operations.roles import Right, may
+from service.operations.roles import Right
 from service.operations.wording import lasting
 
 if TYPE_CHECKING:
@@ -77,11 +77,6 @@ async def sign_in(visit: Visit) -> Response:
     key = await asyncio.to_thread(records.keys.authenticate, visit.field("key"))
     if key is None:
         raise SignInRefusedError("This key is unknown, was revoked or has expired.", 401)
-    if not may(key.role, Right.BROWSE):
-        raise SignInRefusedError(
-            f"“{key.name}” is an analyst’s key: it asks questions over the API. The dashboard is for the keys of "
-            "admins, auditors and viewers, which cannot ask."
-        )
     token = await asyncio.to_thread(visit.request.app.state.sessions.start, key)
     await asyncio.to_thread(records.rates.forget_idle)
     response = visit.redirect(visit.inside(visit.root + visit.field("next")) or "/")
@@ -135,7 +130,7 @@ async def theme(visit: Visit) -> Response:
     return response
 
 
-@pages.post(SIGN_OUT, needs=Right.BROWSE)
+@pages.post(SIGN_OUT, needs=Right.SIGN_IN)
 async def sign_out(visit: Visit) -> Response:
     """End the session; a person who signed in at the provider is signed out there, too, if it offers that."""
     cookies = visit.request.cookies

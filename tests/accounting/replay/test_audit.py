@@ -261,7 +261,7 @@ def less_noise(events: Events) -> None:
         (without("exemplars.ingested"), "never announced"),
         (later("exemplars.ingested"), "(exemplars.ingested): kb was archived"),
         (later("cohort.opened", cohort=3), "(cohort.opened): kb was archived"),
-        (changed("key.signed_in", key="ana"), "may not sign in"),
+        (changed("key.signed_in", key="zoe"), "may not sign in"),
         (changed("key.rotated", key="ghost"), "key ghost is not"),
         (later("key.rotated"), "key bo is not"),
         (later("key.rotated", key="ana"), "key ana got a token"),

@@ -39,7 +39,8 @@ _KB, _HOME = "/v1/knowledge-bases/{knowledge_base}", "/knowledge-bases/{name}"
 _COHORTS, _PLANS = f"{_KB}/cohorts", f"{_KB}/plans"
 _FILES = No("it reads or writes files of the service's machine")
 _MEASURES = No("it measures on files, with an engine of its own")
-_ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and look")
+_ASKS = No("programs ask it over HTTP")
+_HAS_ID = No("an answer comes with its release's id, and a repeat is free")
 
 _CHOOSES = No("callers name what they want")
 _LEADS = No("it leads through pages")
@@ -54,7 +55,8 @@ _AS_BUDGETS = No("`budgets.read` has the figures")
 
 CAPABILITIES = {
     "accuracies.record": Faces(_MEASURES, "eval", _MEASURES),
-    "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", _ASKS),
+    "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", "POST /ask"),
+    "answers.list_own": Faces(_HAS_ID, _HAS_ID, "GET /ask"),
     "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
     "audit.export": Faces("GET /v1/audit/export", "audit export", "GET /audit/export"),
     "audit.replay": Faces(
@@ -137,7 +139,7 @@ CAPABILITIES = {
 }
 
 FOR_OTHERS = {
-    **dict.fromkeys(("answers.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
+    **dict.fromkeys(("answers.ask", "answers.list_own", "restoring.answer", "sanitising.sanitize"), Right.ASK),
     **dict.fromkeys(("plan_drafts.try_", "trials.try_", "trials.try_signed"), Right.TRY),
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),

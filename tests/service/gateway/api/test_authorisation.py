@@ -158,12 +158,12 @@ _KB = "/admin/knowledge-bases/{name}"
 _BROWSED = ("", "/plans", "/plans/{version:number}", "/usage", "/settings", "/cohorts")
 BROWSE = [
     *(Entry("GET", _KB + tab, 200) for tab in _BROWSED),
-    Entry("GET", "/admin/", 200),
     Entry("GET", "/admin/groups", 200),
     Entry("GET", "/admin/bundles", 200),
     Entry("GET", "/admin/bundles/{bundle}", 404),
-    Entry("POST", "/admin/sign-out", 303),
 ]
+SIGNED_IN = [Entry("GET", "/admin/", 200), Entry("POST", "/admin/sign-out", 303)]
+ASK_PAGES = [Entry("GET", "/admin/ask", 200), Entry("POST", "/admin/ask", 422)]
 AUDIT_PAGES = [
     *(Entry("GET", f"{_KB}/{tab}", 200) for tab in ("releases", "exemplars", "statement")),
     Entry("GET", "/admin/audit", 200),
@@ -200,6 +200,8 @@ DECIDE_PAGES = [
     Entry("GET", "/admin/knowledge-bases/{name}/plan", 200),
 ]
 PAGES = [
+    *((entry, {"analyst", "viewer", "auditor", "admin"}) for entry in SIGNED_IN),
+    *((entry, {"analyst"}) for entry in ASK_PAGES),
     *((entry, {"viewer", "auditor", "admin"}) for entry in BROWSE),
     *((entry, {"auditor", "admin"}) for entry in AUDIT_PAGES),
     *((entry, {"admin"}) for entry in DECIDE_PAGES),
@@ -220,9 +222,9 @@ class World:
         admin, self.admin = keys.create("root", "admin")
         viewer, viewing = keys.create("vera", "viewer")
         auditor, auditing = keys.create("otto", "auditor")
-        _, self.analyst = keys.create("ana", "analyst")
+        analyst, self.analyst = keys.create("ana", "analyst")
         self.tokens = {"admin": self.admin, "analyst": self.analyst, "viewer": viewing, "auditor": auditing}
-        self.signing_in = {"admin": admin, "viewer": viewer, "auditor": auditor}
+        self.signing_in = {"admin": admin, "viewer": viewer, "auditor": auditor, "analyst": analyst}
         self.another_admin, _ = keys.create("root too", "admin")
         gone, self.gone_admin = keys.create("gone", "admin")
         gone_analyst, self.gone_analyst = keys.create("gone too", "analyst")
@@ -387,13 +389,16 @@ def test_the_dashboard_answers_the_right_sessions_alone(world: World, entry: Ent
     for role, (cookies, of_theirs) in others.items():
         response = world.send(entry, OURS | cookies, **({"data": {"csrf": of_theirs}} if form else {}))
         assert response.status_code == 403, role
-        assert re.search(rf"An? {role} may not [a-z, ]+; an (auditor|admin)", response.text), role
+        assert re.search(rf"An? {role} may not [a-z, ]+; an? (viewer|auditor|admin|analyst)", response.text), role
         # The choice of colours in the footer leads back to this page.
         assert "toys" not in response.text.partition("<footer")[0]
     assert world.state() == before
     for role in roles:
         held, csrf = (held, csrf) if role == "admin" else world.session(role)
         response = world.send(entry, OURS | held, **({"data": {"csrf": csrf}} if form else {}))
+        if (role, entry.path) == ("analyst", "/admin/"):
+            assert (response.status_code, response.headers["location"]) == (303, "/admin/ask")
+            continue
         assert response.status_code == entry.status, role
         assert not response.headers.get("location", "").startswith("/admin/sign-in") or entry.path == "/admin/sign-out"
 
