@@ -134,10 +134,10 @@ class History:
             before: number of the charge to go on behind; None: from the newest on.
             limit: greatest number of charges.
         """
-        events, charged = audit_events.c, AnswerCharged.kind
-        theirs = sa.select(events.sequence, events.at, events.body).where(
-            events.key_id == key_id, events.kind == charged
-        )
+        events = audit_events.c
+        # Not compared as it is: SQLite would look through all charges, by the index of kinds, instead of this key's.
+        is_charge = sa.func.coalesce(events.kind, "") == AnswerCharged.kind
+        theirs = sa.select(events.sequence, events.at, events.body).where(events.key_id == key_id, is_charge)
         if before is not None:
             theirs = theirs.where(events.sequence < before)
         with reading(self._database) as connection:

@@ -100,3 +100,31 @@ def test_every_page_in_any_light_and_size(lived: Service, browser: Browser) -> N
     assert {"/admin/", "/admin/new-knowledge-base", "/admin/knowledge-bases/support", "/admin/groups"} <= seen
     assert {"/admin/plans", "/admin/keys", "/admin/audit"} <= seen
     assert "/admin/knowledge-bases/support/cohorts" in seen
+
+
+def test_an_analyst_asks_and_reads_the_answer_again(lived: Service, browser: Browser) -> None:
+    _, token = lived.records.keys.create("eve", "analyst")
+    window = Window(browser, viewport=DESK, reduced_motion="reduce")
+    page = window.page
+    page.goto(f"{lived.url}/admin/")
+    page.get_by_label("Key", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Ask")).to_be_visible()
+    assert page.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts() == ["Ask"]
+    window.check()
+    page.get_by_role("link", name="support.team", exact=True).click()
+    page.get_by_label("Text", exact=True).fill("Where is my parcel?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    answer = page.get_by_role("status")
+    expect(answer.get_by_role("term")).to_have_text(["How sure", "Cost", "Task"])
+    label = answer.locator(".answer").inner_text()
+    page.locator("#more summary").click()
+    for width in (1280, 768, NARROWEST["width"]):
+        page.set_viewport_size({"width": width, "height": 800})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            window.check()
+    page.goto(f"{lived.url}/admin/ask")
+    rows = page.get_by_role("table", name="Your answers").get_by_role("row")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text(label)

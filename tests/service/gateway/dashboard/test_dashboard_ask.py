@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import sqlalchemy as sa
 
 from accounting.ledger.history import History
 from service.operations.services import Services
@@ -125,3 +126,13 @@ def test_a_calibrated_probability_is_shown_in_words(ana: Browser) -> None:
     charge = ledger.charge(task, b"3", key_id=ana.key.id)
     ledger.release(charge.id, {"label": "red", "measured": measured})
     assert "right in 86.1 % ± 1.1 of about 1,090 people left out" in listed(ana)[0]
+
+
+def test_own_answers_are_found_by_the_key_however_many_others_there_are(services: Services) -> None:
+    database, asked = services.records.database, []
+    with database.connect() as connection:
+        sa.event.listen(database, "before_cursor_execute", lambda *call: asked.append(call[2:4]))
+        History(database).charges_of("k", before=9)
+        statement, values = next(call for call in asked if "audit_events" in call[0])
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+    assert "ix_audit_events_key_id_sequence (key_id=?" in str(plan)
