@@ -34,8 +34,9 @@ def test_an_admin_reads_and_tries_requests(service: Service, browser: Browser) -
     page.evaluate("document.documentElement.classList.remove('dark-mode')")
 
     page.get_by_role("button", name="Authorize").first.click()
+    window.check()
     page.get_by_label("auth-bearer-value").fill(service.admin)
-    page.locator(".auth-container").get_by_role("button", name="Apply credentials").click()
+    page.locator(".auth-container").get_by_role("button", name="Authorize").click()
     page.get_by_role("button", name="Close", exact=True).click()
     operation = page.locator("#operations-budgets-get_budgets")
     operation.locator(".opblock-summary-control").click()
