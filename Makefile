@@ -44,6 +44,12 @@ $(BIN)/promtool: | $(VENV)/.browser
 	@folder=$$(mktemp -d) && cd $$folder && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x prometheus_*.deb . \
 	  && install -D usr/bin/promtool $(CURDIR)/$@ && rm -r $$folder
 
+# A reverse proxy, in the same way.
+$(BIN)/nginx: | $(BIN)/promtool
+	@command -v apt-get > /dev/null || { echo 'the tests need nginx: put it at $(BIN)/nginx' >&2; exit 1; }
+	@folder=$$(mktemp -d) && cd $$folder && apt-get -qq -o APT::Sandbox::User=root download nginx && dpkg-deb -x nginx_*.deb . \
+	  && install -D usr/sbin/nginx $(CURDIR)/$@ && rm -r $$folder
+
 # The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
 demo:  ## Start the service with the example, ask it over HTTP, stop it; KEEP=1 leaves it running until Ctrl-C
 	@engine=$(or $(ENGINE),$(if $(MODEL),vllm)); $(MAKE) --no-print-directory STARTED=$$(date +%s) \
@@ -62,7 +68,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -p no:langsmith_plugin
 # First what starts programs of several processes, two at a time: with three, two cores carry a load of 15, and what people wait a
 # minute for takes longer. pytest exits with 5 where no test was chosen.
-test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run the tests; with ALL=1 the lengthy ones, too
+test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool $(BIN)/nginx  ## Run the tests; with ALL=1 the lengthy ones, too
 	@first=0; $(PYTEST) -n 2 -m "(service or vllm or browser)$(if $(ALL),, and not lengthy)" $(ARGS) || first=$$?; \
 	second=0; $(PYTEST) -n 3 -m "not service and not vllm and not browser$(if $(ALL),, and not lengthy)" $(ARGS) || second=$$?; \
 	case $$first$$second in 00 | 05 | 50) ;; *) echo "tests failed: pytest exited with $$first and $$second" >&2; exit 1 ;; esac

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -83,9 +84,15 @@ class Settings(EmbeddingSettings):
     """They also warn when a task's answers will run out within this number of days; 0: never."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
-    problem_base: str = "/problems/"
-    """Beginning of the `type` of a problem; the problem's name follows. The service explains problems at `/problems/`.
-    Set another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
+    root_path: str = Field(default="", examples=["/dp-icl"])
+    """The path at which a reverse proxy serves all this, such as `/dp-icl`, whether the proxy takes the path away or
+    leaves it. None unless set. `X-Forwarded-Prefix` of a trusted proxy counts more."""
+    trusted_proxies: list[str] = Field(default=["127.0.0.1", "::1"])
+    """Addresses and networks of reverse proxies, as JSON: `["10.1.0.0/16"]`. Only their `X-Forwarded-Prefix` and
+    `X-Forwarded-For` count; let each proxy set or remove both itself, since callers can send them, too."""
+    problem_base: str = ""
+    """Beginning of the `type` of a problem; the problem's name follows. `/problems/` below the root path unless set,
+    where the service explains problems. Set it to lead to documentation that you publish, up to its `#`."""
     mcp_hosts: list[str] = Field(default=["127.0.0.1:*", "localhost:*", "[::1]:*"])
     """Host names by which agents reach `/mcp`, as JSON; `:*` stands for any port: `["dp-icl.example.org"]`."""
     sanitizer_words: int = Field(default=0, ge=0, le=21_000)
@@ -174,11 +181,28 @@ class Settings(EmbeddingSettings):
     @field_validator("problem_base")
     @classmethod
     def _base_is_a_path_or_an_address(cls, base: str) -> str:
-        if not re.fullmatch(r"(https?:/)?/([!-.0-~][!-~]*)?", base):
+        if base and not re.fullmatch(r"(https?:/)?/([!-.0-~][!-~]*)?", base):
             raise ValueError(
                 "write a path such as /problems/, or an address such as https://docs.example.org/problems#"
             )
         return base
+
+    @field_validator("root_path")
+    @classmethod
+    def _root_is_a_path(cls, path: str) -> str:
+        return read_root_path(path)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_addresses(cls, proxies: list[str]) -> list[str]:
+        for proxy in proxies:
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(
+                    f"{proxy!r} is neither an address nor a network: write 10.1.2.3 or 10.1.0.0/16"
+                ) from None
+        return proxies
 
     @field_validator("mcp_hosts")
     @classmethod
@@ -205,6 +229,39 @@ class Settings(EmbeddingSettings):
         return grain
 
 
+_OWN = ("admin", "docs", "healthz", "mcp", "metrics", "openapi.json", "problems", "readyz", "v1", "version")
+"""First parts of the service's own paths: below one of them, no request would show what a proxy has taken away."""
+
+
+def read_root_path(written: str) -> str:
+    """A path at which the service is served, without a slash at the end; empty: the site's own root.
+
+    Raises:
+        ValueError: it is not such a path.
+    """
+    path = written.rstrip("/")
+    if path and not re.fullmatch(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+", path):
+        raise ValueError("write a path such as /dp-icl, of letters, digits, hyphens, dots, tildes and underscores")
+    if path.split("/")[1:2] and path.split("/")[1] in _OWN:
+        raise ValueError("the service has this path itself: write another, such as /dp-icl")
+    return path
+
+
+class ListenSettings(FromEnvironment):
+    """Where `dpicl serve` listens; its options count more. No other command reads them."""
+
+    host: str | None = None
+    """Address on which `dpicl serve` listens, instead of its config's; its option `--host` counts more."""
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """Port on which `dpicl serve` listens, instead of its config's; its option `--port` counts more."""
+
+    @field_validator("port", mode="before")
+    @classmethod
+    def _no_service_link(cls, written: object) -> object:
+        # Kubernetes' name for the address of a Service that is named dpicl.
+        return None if isinstance(written, str) and "://" in written else written
+
+
 _CLIENT = ("DPICL_URL", "DPICL_API_KEY", "DPICL_SOURCE_URL")
 """Variables of options of commands."""
 _SERVICE_LINK = re.compile(r"DPICL_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
@@ -219,7 +276,7 @@ class UnknownSettingError(ValueError):
 
 def setting_names() -> tuple[str, ...]:
     """The environment variables of the service and of its clients."""
-    models = (Settings, RemoteSecrets, ConnectionSettings)
+    models = (Settings, ListenSettings, RemoteSecrets, ConnectionSettings)
     return (*(f"DPICL_{name.upper()}" for model in models for name in model.model_fields), *_CLIENT)
 
 

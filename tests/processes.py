@@ -47,9 +47,9 @@ def answers(url: str, timeout: float = 20) -> bool:
 
 
 @contextmanager
-def listening(app: Any) -> Iterator[str]:
+def listening(app: Any, **options: Any) -> Iterator[str]:
     """Run an application on a port of this machine, in a thread, until the block ends, and yield its address."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

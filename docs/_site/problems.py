@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from service.gateway.api.problems import MEDIA_TYPE, Problem
+from service.gateway.api.problems import MEDIA_TYPE, ROUTE, Problem
 from service.problem_kinds import ProblemKind
-from service.settings import Settings
 
 _HEAD = """# Problems
 
@@ -50,8 +49,7 @@ _MORE = {
 
 def page() -> str:
     """Every kind of problem."""
-    base = Settings.model_fields["problem_base"].default
-    example = json.dumps(_EXAMPLE.document(base), indent=2)
+    example = json.dumps(_EXAMPLE.document(f"{ROUTE}/"), indent=2)
     return _HEAD.format(media_type=MEDIA_TYPE, example=example) + "\n".join(map(_section, ProblemKind))
 
 

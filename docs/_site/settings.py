@@ -5,7 +5,7 @@ from __future__ import annotations
 from _site.tables import default, fields, kind, section, table
 from service.connections import ConnectionSettings
 from service.serving.application import ApplicationArgs
-from service.settings import RemoteSecrets, Settings
+from service.settings import ListenSettings, RemoteSecrets, Settings
 
 _HEAD = """# Settings
 
@@ -29,7 +29,7 @@ def page() -> str:
     """Every environment variable and every key of ``args``."""
     rows = [
         [f"`DPICL_{name.upper()}`", kind(of), default(of), of["description"]]
-        for model in (Settings, RemoteSecrets, ConnectionSettings)
+        for model in (Settings, ListenSettings, RemoteSecrets, ConnectionSettings)
         for name, of in model.model_json_schema()["properties"].items()
     ]
     schema = ApplicationArgs.model_json_schema()

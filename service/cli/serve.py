@@ -23,7 +23,7 @@ from service.records.telemetry.logs import configure_logs, relay, relay_logging
 from service.records.witness import check_witness, witness_url
 from service.serving import local_ray, ray_private
 from service.serving.synthetic.setup import PLANS, QUESTIONS, SMALL_PLANS, Synthetic, synthetic_database
-from service.settings import Settings
+from service.settings import ListenSettings, Settings
 
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
@@ -77,8 +77,8 @@ def serve(
 
     Args:
         config: A Ray Serve config, as for `serve run` and KubeRay.
-        host: Address to listen on, instead of the config's.
-        port: Port, instead of the config's.
+        host: Address to listen on, instead of DPICL_HOST's or the config's.
+        port: Port, instead of DPICL_PORT's or the config's.
         model: Use vLLM, not the config's engine: smollm2, a folder, a GGUF file or a Hugging Face id.
         synthetic: Run on made-up tickets in a temporary database, with keys to paste.
     """
@@ -92,9 +92,10 @@ def serve(
 
     check_tracing()
     schema = load_serve_config(config)
-    if host:
+    listen = ListenSettings()
+    if host := host or listen.host:
         schema.http_options.host = host.removeprefix("[").removesuffix("]")
-    if port:
+    if port := port or listen.port:
         schema.http_options.port = port
     if model:
         for application in schema.applications:

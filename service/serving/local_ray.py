@@ -39,6 +39,8 @@ SETTINGS: Mapping[str, str] = {
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
     # No proxy for them, whatever http_proxy names.
     "grpc_proxy": "",
+    # Serve's web server would take the address that a header names for the peer's; DPICL_TRUSTED_PROXIES decides.
+    "FORWARDED_ALLOW_IPS": "",
 }
 """Environment variables that a process of Ray should have before it imports Ray; the images set the same."""
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from operator import attrgetter
 
 import structlog
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import RedirectResponse
 from starlette.routing import Route
 
@@ -31,6 +31,8 @@ from service.gateway.api.gate import Doors, Gate
 from service.gateway.dashboard.app import dashboard
 from service.gateway.mcp import PATH, mcp_app, mcp_server
 from service.gateway.openai import responses, surface
+from service.gateway.paths import outer_path
+from service.gateway.reverse_proxy import ReverseProxied
 from service.gateway.telemetry.responses import Counted
 from service.gateway.telemetry.tracing import Traced, open_tracing
 from service.operations.services import Services
@@ -115,19 +117,21 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     app.add_middleware(Gate, doors=doors or Doors(), proxy_answers_name=proxy_answers_name)
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
-        app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too
+        app.add_middleware(Traced, tracing=tracing)  # around both: what the gate refuses has a span, too
+    settings = services.records.settings
+    app.add_middleware(ReverseProxied, root_path=settings.root_path, trusted=settings.trusted_proxies)
     document.install(app)
 
     @app.get("/", include_in_schema=False)
-    def home() -> RedirectResponse:
-        return RedirectResponse("admin/")  # relative: a proxy may serve all this below a path
+    def home(request: Request) -> RedirectResponse:
+        return RedirectResponse(f"{outer_path(request.scope)}/admin/")
 
     @app.get("/docs", include_in_schema=False)
-    def reference() -> RedirectResponse:
-        return RedirectResponse("admin/docs")
+    def reference(request: Request) -> RedirectResponse:
+        return RedirectResponse(f"{outer_path(request.scope)}/admin/docs")
 
     # Without sessions a GET would open a stream on which nothing is ever sent, and keep a place inside.
-    app.router.routes.append(Route(PATH, mcp_app(agents, services.records.settings.mcp_hosts), methods=["POST"]))
+    app.router.routes.append(Route(PATH, mcp_app(agents, settings.mcp_hosts), methods=["POST"]))
     app.mount("/admin", dashboard(services))
     return app
 

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.gateway.api.problems import Problem
 from service.gateway.bodies import streamed
+from service.gateway.paths import inner_path
 from service.gateway.telemetry.routes import route_pattern
 from service.problem_kinds import ProblemKind
 
@@ -131,10 +132,11 @@ class Gate:
                     raise Problem(
                         ProblemKind.HEADERS_TOO_LARGE, f"headers are at most {MAX_HEADER_BYTES} bytes together"
                     )
-                self._doors.check(scope["path"])  # before waiting for its body, which under a flood comes late
+                path = inner_path(scope)
+                self._doors.check(path)  # before waiting for its body, which under a flood comes late
                 if not streamed(scope["app"].routes, scope):
                     receive = await _bounded(receive)
-                with self._doors.enter(scope["path"]):
+                with self._doors.enter(path):
                     await self._app(scope, receive, named_send)
             except Problem as problem:
                 await problem.response(scope)(scope, receive, named_send)

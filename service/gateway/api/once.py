@@ -15,6 +15,7 @@ from fastapi import Depends, Header, Request, Response
 from service.gateway.api.dependencies import TheServices, authenticate
 from service.gateway.api.problems import Problem, may_meet
 from service.gateway.bodies import ExactRoute, reads_body_itself
+from service.gateway.paths import inner_path
 from service.operations.named_requests import KEPT_DAYS, NamedRequest
 from service.operations.roles import Actor
 from service.problem_kinds import ProblemKind
@@ -77,7 +78,7 @@ async def once(request: Request, body: bytes) -> None:
         return
     query = sorted(request.query_params.multi_items())
     media_type = request.headers.get("content-type", "")
-    head = json.dumps([request.method, request.url.path, query, media_type]).encode()
+    head = json.dumps([request.method, inner_path(request.scope), query, media_type]).encode()
     if (answered := await named.begin(head + b"\n" + body)) is None:
         return
     if hasattr(request.scope["endpoint"], _SHOWN_ONCE):

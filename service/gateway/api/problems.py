@@ -18,13 +18,15 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
+from service.gateway.paths import inner_path, outer_path
 from service.gateway.telemetry.routes import route_pattern
 from service.operations.fields import advice_on
 from service.operations.refusals import OUTAGES, REFUSALS, kind_of, members_of
 from service.problem_kinds import ProblemKind
 
 log = structlog.get_logger()
-router = APIRouter(prefix="/problems", tags=["problems"])
+ROUTE = "/problems"
+router = APIRouter(prefix=ROUTE, tags=["problems"])
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -82,7 +84,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         """The problem document.
 
         Args:
-            base: beginning of ``type`` (:attr:`service.settings.Settings.problem_base`).
+            base: beginning of ``type``.
         """
         code = self.kind.slug.replace("-", "_")
         openai_type = "server_error" if self.status >= 500 else _OPENAI_TYPES.get(self.status, "invalid_request_error")
@@ -98,7 +100,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     def response(self, scope: Scope) -> JSONResponse:
         """The problem as an HTTP response to this request; sets ``problem`` of the request's state to its slug."""
         scope.setdefault("state", {})["problem"] = self.kind.slug
-        base = scope["app"].state.services.records.settings.problem_base
+        base = scope["app"].state.services.records.settings.problem_base or f"{outer_path(scope)}{ROUTE}/"
         headers = dict(self.headers or {})
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_s))
@@ -194,22 +196,26 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _nowhere(request: Request) -> str:
     """Advice about an address that does not exist."""
-    path = request.url.path
+    path, root = inner_path(request.scope), outer_path(request.scope)
     if _routes(request, f"/v1{path}"):
-        return f"there is no {path}, but there is /v1{path}: let the base URL end in /v1"
+        return f"there is no {root}{path}, but there is {root}/v1{path}: let the base URL end in /v1"
     if path.startswith("/v1/") and _routes(request, path.removeprefix("/v1")):
-        return f"there is no {path}, but there is {path.removeprefix('/v1')}: leave /v1 out of the base URL"
-    return f"there is no {path}; /openapi.json lists the addresses of the API, and the dashboard is at /admin/"
+        without = path.removeprefix("/v1")
+        return f"there is no {root}{path}, but there is {root}{without}: leave /v1 out of the base URL"
+    return (
+        f"there is no {root}{path}; {root}/openapi.json lists the addresses of the API, and the dashboard is at "
+        f"{root}/admin/"
+    )
 
 
 def _routes(request: Request, path: str) -> list[BaseRoute]:
-    scope = {**request.scope, "path": path}
+    scope = {**request.scope, "path": outer_path(request.scope) + path}
     return [route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE]
 
 
 def _allowed(request: Request) -> str:
     """The methods of all routes at this address: the framework names only those of the first."""
-    here = _routes(request, request.url.path)
+    here = _routes(request, inner_path(request.scope))
     return ", ".join(sorted({method for route in here for method in getattr(route, "methods", None) or ()}))
 
 

@@ -10,6 +10,7 @@ from threading import Lock
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.gateway.paths import inner_path
 from service.gateway.telemetry.routes import concerns_exemplars, route_pattern
 from service.problem_kinds import ProblemKind
 
@@ -67,9 +68,9 @@ class Counted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        path = scope.get("path", "")
+        path = inner_path(scope) if scope["type"] == "http" else ""
         surface = next((name for prefix, name in _SURFACES.items() if path.startswith(prefix)), None)
-        if scope["type"] != "http" or surface is None:
+        if surface is None:
             await self._app(scope, receive, send)
             return
 

@@ -2,6 +2,8 @@
 
 from starlette.types import Scope
 
+from service.gateway.paths import outer_path
+
 _OF_EXEMPLARS = {"exemplars", "units"}
 """Parts of patterns whose requests read or change exemplars."""
 
@@ -9,7 +11,10 @@ _OF_EXEMPLARS = {"exemplars", "units"}
 def route_pattern(scope: Scope) -> str | None:
     """The pattern of a routed request, such as ``/v1/keys/{key_id}``; None: no route matched."""
     path = getattr(scope.get("route"), "path", None)
-    return None if path is None else f"{scope.get('root_path', '')}{path}"
+    if path is None:
+        return None
+    mounted = str(scope.get("root_path", "")).removeprefix(outer_path(scope))
+    return f"{mounted}{path}"
 
 
 def concerns_exemplars(pattern: str | None) -> bool:

@@ -158,8 +158,8 @@ def test_every_setting_is_an_operators_or_is_about_answering(monkeypatch: pytest
         monkeypatch.setenv(name, "")
     answering = """
         latency_grain_ms latency_unpadded query_timeout_s lease_s max_queries_in_flight
-        attention_percent attention_days max_upload_bytes problem_base embedding_model mcp_hosts
-        sanitizer_words public_texts restore_bundles text_epsilon_cap metrics_open
+        attention_percent attention_days max_upload_bytes root_path trusted_proxies problem_base embedding_model
+        mcp_hosts sanitizer_words public_texts restore_bundles text_epsilon_cap metrics_open
     """
     others = names - set_operators_aside().keys()
     assert {name.removeprefix("DPICL_").lower() for name in others} == set(answering.split())
