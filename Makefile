@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench mutants chaos cluster images alerts lock reference docs clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench mutants chaos cluster images alerts lock wheel reference docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -136,6 +136,9 @@ lock:  ## Pin all requirements again
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
 	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
 
+wheel:  ## Build the wheel into dist/, to install as client or service with pip
+	$(PYTHON) .ci/make_wheel.py dist
+
 reference: $(VENV)/.installed  ## Write docs/reference and docs/modules.md from the code
 	$(BIN)/python docs/_site/modules.py
 	PYTHONPATH=docs $(BIN)/python -m _site.reference
@@ -144,4 +147,4 @@ docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) var mutants .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) var dist mutants .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

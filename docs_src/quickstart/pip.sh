@@ -1,2 +1,3 @@
-pip install 'dp-icl[server]'
+make wheel
+pip install "$(echo dist/dp_icl-*.whl)[server]"
 dpicl serve --synthetic

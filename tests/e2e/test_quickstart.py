@@ -29,8 +29,12 @@ def shown(name: str) -> str:
 @pytest.mark.service
 async def test_every_way_to_ask_gets_an_answer(tmp_path: Path) -> None:
     """The questions follow the order of the page, which shows the numbers of answers left."""
-    install, serve = shown("pip.sh").splitlines()
-    assert re.fullmatch(r"pip install 'dp-icl\[(.+)]'", install)[1] in PROJECT["optional-dependencies"]
+    build, install, serve = shown("pip.sh").splitlines()  # tests/service/cli/test_extras.py installs it for real
+    assert build == "make wheel"
+    assert (
+        re.fullmatch(r'pip install "\$\(echo dist/dp_icl-\*\.whl\)\[(.+)]"', install)[1]
+        in PROJECT["optional-dependencies"]
+    )
     assert serve == "dpicl serve --synthetic"
     (port,) = free_ports(1)
     with made_up(tmp_path, "--port", str(port)) as printed:

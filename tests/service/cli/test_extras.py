@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 import venv
 from dataclasses import dataclass
 from operator import ne
@@ -17,16 +15,14 @@ import pytest
 from service.operations.services import Services
 from service.serving.synthetic.setup import QUESTIONS
 from service.serving.web import create_app
-from tests.deploy.overlays import ROOT
 from tests.deploy.test_images import pins
 from tests.documented import run
 from tests.e2e.serving import made_up
 from tests.processes import free_ports, listening
+from tests.service.cli.test_wheel import build
 from tests.service.conftest import PLAN
 
 pytestmark = pytest.mark.lengthy
-
-PACKAGES = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service", "spelling")
 
 
 @dataclass
@@ -36,14 +32,7 @@ class Plain:
     folder: Path
 
     def __post_init__(self) -> None:
-        source = self.folder / "source"
-        for package in PACKAGES:
-            shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-        for file in ("pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(ROOT / file, source)
-        pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-        subprocess.run([*pip, source, "-w", self.folder], check=True)
-        (self.wheel,) = self.folder.glob("*.whl")
+        self.wheel = build(self.folder)
         self.versions = self.folder / "constraints.txt"
         self.versions.write_text("".join(f"{name}=={version}\n" for name, version in pins("requirements.lock").items()))
         venv.create(self.folder / "venv", with_pip=True)
