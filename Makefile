@@ -50,6 +50,12 @@ $(BIN)/nginx: | $(BIN)/promtool
 	@folder=$$(mktemp -d) && cd $$folder && apt-get -qq -o APT::Sandbox::User=root download nginx && dpkg-deb -x nginx_*.deb . \
 	  && install -D usr/sbin/nginx $(CURDIR)/$@ && rm -r $$folder
 
+# Checks the unit of deploy/systemd; nothing is started.
+$(VENV)/.systemd: | $(BIN)/nginx
+	@command -v systemd-analyze > /dev/null || { [ $$(id -u) = 0 ] && apt-get install -y -qq --no-install-recommends systemd; } \
+	  || { echo 'the tests need systemd-analyze: apt-get install systemd' >&2; exit 1; }
+	@touch $@
+
 # The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
 demo:  ## Start the service with the example, ask it over HTTP, stop it; KEEP=1 leaves it running until Ctrl-C
 	@engine=$(or $(ENGINE),$(if $(MODEL),vllm)); $(MAKE) --no-print-directory STARTED=$$(date +%s) \
@@ -68,7 +74,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -p no:langsmith_plugin
 # First what starts programs of several processes, two at a time: with three, two cores carry a load of 15, and what people wait a
 # minute for takes longer. pytest exits with 5 where no test was chosen.
-test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool $(BIN)/nginx  ## Run the tests; with ALL=1 the lengthy ones, too
+test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool $(BIN)/nginx $(VENV)/.systemd  ## Run the tests; with ALL=1 the lengthy ones, too
 	@first=0; $(PYTEST) -n 2 -m "(service or vllm or browser)$(if $(ALL),, and not lengthy)" $(ARGS) || first=$$?; \
 	second=0; $(PYTEST) -n 3 -m "not service and not vllm and not browser$(if $(ALL),, and not lengthy)" $(ARGS) || second=$$?; \
 	case $$first$$second in 00 | 05 | 50) ;; *) echo "tests failed: pytest exited with $$first and $$second" >&2; exit 1 ;; esac
