@@ -238,7 +238,6 @@ def publish(
     try:
         for name, content in {**files, MANIFEST: said, SIGNATURE: signature.model_dump_json().encode()}.items():
             (folder / name).write_bytes(content)
-        folder.chmod(0o755)
         os.rename(folder, parent / str(version))  # refused if another process published this version first
     except OSError:
         shutil.rmtree(folder)

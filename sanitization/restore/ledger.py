@@ -42,7 +42,7 @@ class RestoreLedger:
 
     def __init__(self, path: Path):
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
         with self._open() as database:
             database.executescript(_SCHEMA)

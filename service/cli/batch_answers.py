@@ -56,7 +56,9 @@ class BatchAnswers:
         self._places: list[int] = []
         self._lines: dict[int, bytes] = {}
         written = file.read_bytes() if file.exists() else b""
-        file.open("ab").close()  # before anything is asked
+        with file.open("ab") as stream:  # before anything is asked
+            if file.is_file():  # not a pipe
+                os.fchmod(stream.fileno(), 0o600)  # the one that was there may be open to others
         *whole, half = written.split(b"\n")
         cut = bool(half) and _object(half) is None
         if cut and not half.startswith(b"{"):

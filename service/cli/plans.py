@@ -259,9 +259,9 @@ def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) ->
         file: File for the exemplars, as lines of JSON.
     """
     lines, certificate = output.do(plans.export, task)
-    file.write_bytes(lines)
     beside = certificate_of(file)
-    beside.write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    output.write([lines.decode()], file)
+    output.write([certificate.model_dump_json(indent=2), "\n"], beside)
     typer.echo(f"{file}: the exemplars of {certificate.task}; their certificate: {beside}")
 
 

@@ -247,7 +247,7 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
     else:
         folder = Path(url.database).parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise ValueError(
                 f"the database's folder {folder} cannot be made ({error.strerror}): correct the database's URL"

@@ -61,10 +61,13 @@ def test_the_budget_command_shows_why_the_service_refuses(dpicl: Shell, services
 def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
     questions.write_bytes(b'\xef\xbb\xbfn,text\r\n1,"a toy, ""red"""\r\n2,another toy\r\n')
+    answers.touch()
+    answers.chmod(0o644)
     dpicl.ok("ask", "toys.colour", "another toy")
     said = dpicl.ok("batch", "toys.colour", questions, "--out", answers)
     assert said.splitlines()[-1] == f"2 answers in {answers}: 1 charged, 1 free; 18 left"
     assert dpicl.ok("batch", "toys.colour", questions, "--out", answers) == f"2 answers in {answers}\n"
+    assert answers.stat().st_mode & 0o777 == 0o600
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
     questions.write_text("n,text\n1,a toy, red\n")

@@ -1,5 +1,6 @@
 """Files that commands make: their owner alone can read them, whatever the umask."""
 
+import ast
 import base64
 import os
 import resource
@@ -11,7 +12,56 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.overlays import ROOT
 from tests.service.shell import Shell, create
+
+WRITERS = {
+    "exemplar_store/spool.py": "temporary",
+    "research/evaluation/dataset.py": "temporary",
+    "research/evaluation/replies.py": "mode",
+    "research/evaluation/tables.py": "command",
+    "research/restore/job.py": "command",
+    "research/restore/orpo.py": "command",
+    "sanitization/cache.py": "public: vectors of public words",
+    "sanitization/restore/bundle.py": "mode",
+    "sanitization/restore/ledger.py": "mode",
+    "sanitization/table.py": "public: laws of a mechanism",
+    "service/cli/ask.py": "command",
+    "service/cli/batch_answers.py": "mode",
+    "service/cli/database.py": "mode",
+    "service/cli/output.py": "command",
+    "service/engines/vllm/model_folder.py": "public: a model's weights",
+    "service/engines/vllm/steered.py": "temporary",
+    "service/records/database.py": "mode",
+    "service/records/text_ledger.py": "mode",
+    "service/serving/local_ray.py": "temporary",
+    "service/serving/synthetic/setup.py": "temporary",
+    "service/sources/cursor.py": "command",
+}
+"""Modules that make files or folders, and what keeps others out: the `mode` that the module itself gives, a `command`'s
+umask, a `temporary` file or folder of its owner's, or nothing, since what it writes is `public`."""
+_MAKERS = {"write_text", "write_bytes", "mkdir", "makedirs", "mkdtemp", "mkstemp", "TemporaryDirectory",
+           "TemporaryFile", "NamedTemporaryFile", "savez", "save_file", "open_memmap", "symlink_to"}  # fmt: skip
+
+
+def makes_files(source: str) -> bool:
+    """Whether a module calls something that makes a file or a folder."""
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        given = [*call.args[:2], *(keyword.value for keyword in call.keywords)]
+        modes = {str(one.value) for one in given if isinstance(one, ast.Constant)}
+        if name in _MAKERS or ast.unparse(call.func) == "torch.save" or (name == "touch" and not call.args):
+            return True
+        if name == "open" and modes & {"w", "a", "x", "wb", "ab", "xb", "r+b"}:
+            return True
+    return False
+
+
+def test_every_module_that_makes_files_is_known() -> None:
+    packages = ("accounting", "aggregation", "exemplar_store", "research", "sanitization", "service", "spelling")
+    modules = [file for package in packages for file in (ROOT / package).rglob("*.py") if "studies" not in file.parts]
+    found = {str(file.relative_to(ROOT)) for file in modules if makes_files(file.read_text())}
+    assert found == WRITERS.keys()
 
 
 @pytest.fixture(autouse=True)

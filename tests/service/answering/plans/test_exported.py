@@ -34,12 +34,16 @@ def dpicl(dpicl: Shell, made: Path) -> Shell:
 @pytest.fixture
 def exported(dpicl: Shell, tmp_path: Path) -> Path:
     file = tmp_path / "exemplars.jsonl"
+    for before in (file, certificate_of(file)):  # which others can read
+        before.write_text("before")
+        before.chmod(0o644)
     dpicl.ok("plan", "export", "toys.for-ever@1", file)
     return file
 
 
 @pytest.mark.slow
 def test_they_are_what_was_chosen(exported: Path, made: Path, dpicl: Shell) -> None:
+    assert {one.stat().st_mode & 0o777 for one in (exported, certificate_of(exported))} == {0o600}
     rows = [json.loads(line) for line in exported.read_text().splitlines()]
     assert rows == [{"text": "a red brick", "label": "red"}, {"text": "a blue brick", "label": "blue"}]
     certificate = json.loads(certificate_of(exported).read_text())
