@@ -34,6 +34,7 @@ WRITERS = {
     "service/engines/vllm/steered.py": "temporary",
     "service/records/database.py": "mode",
     "service/records/text_ledger.py": "mode",
+    "service/serving/departure.py": "mode",
     "service/serving/local_ray.py": "temporary",
     "service/serving/synthetic/setup.py": "temporary",
     "service/sources/cursor.py": "command",
