@@ -260,6 +260,11 @@ class ProblemKind(Enum):
         "The ledger was restored and lacks later charges. Nothing was charged. The operator must run `dpicl "
         "ledger status` and `dpicl ledger acknowledge`.",
     )
+    TRAIL_NOT_SIGNED = (
+        409,
+        "The audit trail is not signed here, or no longer continues what was signed. Nothing was charged or changed. "
+        "The detail names what the operator can do.",
+    )
     WITNESS_UNAVAILABLE = 503, "The database that notices a restored ledger does not answer. Nothing was charged."
 
 

@@ -18,7 +18,7 @@ from service.environment import PREFIX, FromEnvironment
 PersonRole = Literal["viewer", "auditor", "admin"]
 """Roles of people who sign in at a provider."""
 
-_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_")
+_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_", "AUDIT_")
 
 
 def set_operators_aside() -> dict[str, str]:
@@ -63,6 +63,12 @@ class Settings(EmbeddingSettings):
     """32 random bytes in base64, which encrypt exemplars at rest. Without a key the service refuses to start."""
     encryption_key_file: Path | None = None
     """A file that holds the key instead, such as a mounted secret."""
+    audit_key_file: Path | None = None
+    """A file with the Ed25519 key, in PEM, that signs checkpoints of the audit trail: `dpicl audit key` makes one. Only
+    its owner may read it. Nothing is signed unless set."""
+    audit_origin: str | None = None
+    """The name that the audit trail's checkpoints are signed by, such as `dp-icl.example.org/audit`; never that of
+    another trail."""
     development: bool = False
     """Allow a published key, for trials on made-up data, never for real exemplars."""
 
@@ -152,6 +158,13 @@ class Settings(EmbeddingSettings):
             raise ValueError(
                 "DPICL_LATENCY_UNPADDED=true and DPICL_LATENCY_GRAIN_MS exclude each other: unset one of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _signs_by_a_key_and_a_name(self) -> Settings:
+        if (self.audit_key_file is None) != (self.audit_origin is None):
+            missing = "DPICL_AUDIT_ORIGIN" if self.audit_origin is None else "DPICL_AUDIT_KEY_FILE"
+            raise ValueError(f"signing the audit trail needs {missing}, too")
         return self
 
     @model_validator(mode="after")

@@ -300,6 +300,23 @@ audit_events = sa.Table(
     comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
 )
 
+audit_blocks = sa.Table(
+    "audit_blocks",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False, comment="from 0"),
+    sa.Column("root", sa.LargeBinary, nullable=False, comment="RFC 6962 root over the block's events"),
+    comment="Whole blocks of the audit trail, so that its root is computed without reading all events.",
+)
+
+audit_checkpoints = sa.Table(
+    "audit_checkpoints",
+    metadata,
+    sa.Column("origin", sa.String(200), primary_key=True, comment="name of the key that signed"),
+    sa.Column("size", sa.BigInteger, primary_key=True, autoincrement=False, comment="number of events"),
+    sa.Column("note", sa.Text, nullable=False, comment="the signed checkpoint"),
+    comment="Signed checkpoints of the audit trail.",
+)
+
 _HAS_PLANS = "EXISTS (SELECT 1 FROM plans WHERE plans.knowledge_base = OLD.knowledge_base)"
 
 GUARDS = (
@@ -361,6 +378,10 @@ GUARDS = (
     Guard("releases_no_delete", "releases", "DELETE", "a release cannot be deleted"),
     Guard("audit_events_no_update", "audit_events", "UPDATE", "the audit trail cannot be changed"),
     Guard("audit_events_no_delete", "audit_events", "DELETE", "the audit trail cannot be shortened"),
+    Guard("audit_blocks_no_update", "audit_blocks", "UPDATE", "the audit trail cannot be changed"),
+    Guard("audit_blocks_no_delete", "audit_blocks", "DELETE", "the audit trail cannot be shortened"),
+    Guard("audit_checkpoints_no_update", "audit_checkpoints", "UPDATE", "a signed checkpoint cannot be changed"),
+    Guard("audit_checkpoints_no_delete", "audit_checkpoints", "DELETE", "a signed checkpoint cannot be deleted"),
 )
 
 COUNTS = (

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import ExemplarsIngested, LedgerRestored, Mark, Particulars, read
+from accounting.ledger.notes import Checkpoint
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
@@ -284,20 +285,25 @@ class AuditTrail:
             events = [AuditEvent(*row) for row in connection.execute(_FOLLOWING, which)]
         return None if again and (not events or events[0].mark != last) else events[again:]
 
-    def export(self) -> Iterator[str]:
+    def export(self, checkpoint: Checkpoint | None = None) -> Iterator[str]:
         """Every event as a line of JSON, and a last line with the place where the trail ended.
 
         It reads in batches, each in a transaction of its own: events are only ever added at the end.
+
+        Args:
+            checkpoint: a checkpoint of the trail: the export ends where it does, and the last line holds it.
         """
         last = START
-        for event in every(self.events):
+        for event in every(self.events, before=None if checkpoint is None else checkpoint.size + 1):
             yield event.line() + "\n"
             last = event.mark
-        yield canonical({"end": vars(last)}) + "\n"
+        signed = {} if checkpoint is None else {"checkpoint": str(checkpoint)}
+        yield canonical({"end": vars(last), **signed}) + "\n"
 
 
-def every(read: Callable[..., list[AuditEvent]], after: int = 0) -> Iterator[AuditEvent]:
-    """All events of a higher sequence number, in batches: by :meth:`AuditTrail.events`, or the witness's."""
-    while batch := read(after=after, limit=BATCH):
+def every(read: Callable[..., list[AuditEvent]], after: int = 0, before: int | None = None) -> Iterator[AuditEvent]:
+    """All events between two sequence numbers, in batches: by :meth:`AuditTrail.events`, or the witness's."""
+    bounded = {} if before is None else {"before": before}
+    while batch := read(after=after, limit=BATCH, **bounded):
         yield from batch
         after = batch[-1].sequence

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from accounting.ledger import checkpoints
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import Mark
-from accounting.ledger.tables import UtcDateTime, audit_events
+from accounting.ledger.notes import Checkpoint
+from accounting.ledger.tables import UtcDateTime, audit_checkpoints, audit_events
 from accounting.ledger.trail import BATCH, START, AuditEvent, AuditTrail
 from accounting.ledger.triggers import Guard, create_with
 
@@ -49,6 +51,11 @@ witnessed = sa.Table(
     comment="A copy of the ledger's audit trail. Keep it out of the ledger's backups, and never restore it with them.",
 )
 
+witnessed_checkpoints = audit_checkpoints.to_metadata(metadata, name="witnessed_checkpoints")
+"""The checkpoints that the ledger's service signed, which a restored ledger may have forgotten."""
+cosigned_checkpoints = audit_checkpoints.to_metadata(metadata, name="cosigned_checkpoints")
+"""The checkpoints that the witness's own key cosigned (:mod:`accounting.ledger.cosigning`)."""
+
 _GUARDS = (
     Guard("witnessed_no_delete", "witnessed_events", "DELETE", "what was witnessed cannot be deleted"),
     Guard(
@@ -57,6 +64,11 @@ _GUARDS = (
         "UPDATE",
         "what was witnessed cannot be changed",
         "OLD.lost_in IS NOT NULL OR NEW.lost_in IS NULL OR OLD.sequence <> NEW.sequence OR OLD.hash <> NEW.hash",
+    ),
+    *(
+        Guard(f"{table.name}_no_{change.lower()}", table.name, change, "a signed checkpoint stays as it is")
+        for table in (witnessed_checkpoints, cosigned_checkpoints)
+        for change in ("UPDATE", "DELETE")
     ),
 )
 create_with(metadata, _GUARDS)
@@ -175,10 +187,27 @@ class Witness:
             after: sequence number that only later events are returned for.
             limit: greatest number of events.
         """
-        query = _STANDING.where(witnessed.c.sequence > after).order_by(witnessed.c.sequence).limit(limit)
         with self._wrapped(), reading(self._database) as connection:
-            rows = connection.execute(query).mappings().all()
-        return [AuditEvent(**{name: row[name] for name in AuditEvent.__dataclass_fields__}) for row in rows]
+            return standing(connection, after, limit)
+
+    def newest_checkpoint(self, origin: str) -> Checkpoint | None:
+        """The newest checkpoint of this origin that :meth:`keep_checkpoint` was given.
+
+        Raises:
+            WitnessUnavailableError: the witness does not answer.
+        """
+        with self._wrapped(), reading(self._database) as connection:
+            return checkpoints.newest(connection, witnessed_checkpoints, origin)
+
+    def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Store a signed checkpoint.
+
+        Raises:
+            accounting.ledger.checkpoints.CheckpointError: another of the same size is stored.
+            WitnessUnavailableError: the witness does not answer.
+        """
+        with self._wrapped(), self._locked() as connection:
+            checkpoints.keep(connection, witnessed_checkpoints, checkpoint)
 
     def _newest(self, connection: sa.Connection) -> Mark:
         """The newest event witnessed."""
@@ -240,3 +269,10 @@ def head(connection: sa.Connection) -> Mark | None:
     """The newest event witnessed."""
     row = connection.execute(_HEAD).first()
     return Mark(row.sequence, row.hash) if row else None
+
+
+def standing(connection: sa.Connection, after: int, limit: int) -> list[AuditEvent]:
+    """Events witnessed that no acknowledged restore lost, in their order; arguments as of :meth:`Witness.events`."""
+    query = _STANDING.where(witnessed.c.sequence > after).order_by(witnessed.c.sequence).limit(limit)
+    rows = connection.execute(query).mappings().all()
+    return [AuditEvent(**{name: row[name] for name in AuditEvent.__dataclass_fields__}) for row in rows]

@@ -5,7 +5,7 @@ left out or moved, since each is bound by its hash to all before it. It then fol
 through its states, and computes what each plan promised by accountants other than the one that calibrated it.
 
 A chain cannot vouch for its own end: an attacker who rewrites or cuts it from some event on makes another valid one.
-So keep the hash of the newest event somewhere else now and then, and give it to :func:`verify`.
+So keep the hash of the newest event somewhere else now and then, or a signed checkpoint, and give it to :func:`verify`.
 """
 
 import json
@@ -19,10 +19,12 @@ from accounting.ledger.budgets import address
 from accounting.ledger.entries import parts
 from accounting.ledger.events import Particulars, PlanSigned, read
 from accounting.ledger.events.replayed import Replayed
+from accounting.ledger.notes import Checkpoint, VerifierKey
 from accounting.ledger.trail import FIRST, canonical, digest
 from accounting.plans.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, compare
 from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError
+from accounting.replay.signed_heads import SignedHead, SignedHeads
 
 MOST_PROBLEMS = 100
 _CALIBRATION_SLACK = 1e-9  # a plan's ε is a decimal, its accountant's bound a float
@@ -41,6 +43,8 @@ class Report:
         plans: ε that each accountant finds in a plan, by plan (``support@1``).
         charged: number of charges that were not voided, by task address.
         released: number of answers released, by task address.
+        signatures: genuine signatures of checkpoints that these events fit.
+        unchecked: whether there is a signed checkpoint, and no key was given to check it by.
     """
 
     events: int = 0
@@ -49,12 +53,16 @@ class Report:
     plans: dict[str, dict[str, EpsilonBounds]] = field(default_factory=dict)
     charged: Counter[str] = field(default_factory=Counter)
     released: Counter[str] = field(default_factory=Counter)
+    signatures: list[SignedHead] = field(default_factory=list)
+    unchecked: bool = False
 
 
 def verify(
     lines: Iterable[str],
     *,
     heads: Iterable[str] = (),
+    keys: Iterable[VerifierKey] = (),
+    checkpoints: Iterable[Checkpoint] = (),
     recompute: bool = True,
     progress: Progress = lambda _text: None,
 ) -> Report:
@@ -63,10 +71,14 @@ def verify(
     Args:
         lines: lines of :meth:`accounting.ledger.trail.AuditTrail.export`: one JSON object each; the last marks the end.
         heads: hashes noted from earlier exports; each must be the hash of one of these events.
+        keys: verifier keys of the log and its witnesses, as :class:`accounting.replay.signed_heads.SignedHeads` takes
+            them.
+        checkpoints: signed checkpoints kept elsewhere; each must fit these events.
         recompute: whether to compute plans again, which takes seconds each.
         progress: called with what takes long.
     """
     replay = _Replay()
+    signed = SignedHeads(keys, checkpoints)
     ended = False
     unseen = set(heads)
     for number, line in enumerate(lines, 1):
@@ -80,7 +92,10 @@ def verify(
             if "end" in parsed:
                 ended = True
                 replay.end(parsed["end"])
+                if "checkpoint" in parsed:
+                    signed.end(parsed["checkpoint"])
             else:
+                signed.add(line.removesuffix("\n"))
                 replay.link(parsed)
                 unseen.discard(str(parsed["hash"]))
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -90,6 +105,10 @@ def verify(
         replay.wrong("the export is cut off: its last line must name the trail's end")
     for head in sorted(unseen):
         replay.wrong(f"no event has the hash {head}, noted earlier: the trail was rewritten or cut")
+    replay.report.signatures, problems = signed.compare()
+    replay.report.unchecked = signed.unchecked
+    for problem in problems:
+        replay.wrong(problem)
     if recompute:
         for plan in replay.plans:
             progress(plan)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from accounting.ledger import events as kinds
+from accounting.ledger.checkpoints import CheckpointError
+from accounting.ledger.notes import Checkpoint, VerifierKey
 from accounting.ledger.trail import AuditEvent
 from accounting.replay.trail import Progress, Report
 from service.operations.command import command
@@ -22,8 +24,25 @@ def events(_actor: Actor, /, records: Records, **wanted: Any) -> list[AuditEvent
 
 @command(Right.AUDIT)
 def export(_actor: Actor, records: Records) -> Iterator[str]:
-    """Every event as a line of JSON, and a last line that shows where the trail ended."""
-    return records.audit.export()
+    """Every event as a line of JSON, and a last line that shows where the trail ended, with a checkpoint if signed.
+
+    Raises:
+        accounting.ledger.checkpoints.CheckpointError: the trail does not continue what was signed before.
+        accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
+    """
+    return records.audit.export(records.log.sign() if records.log else None)
+
+
+@command(Right.AUDIT)
+def checkpoint(_actor: Actor, records: Records) -> Checkpoint:
+    """A signed checkpoint of the trail as it is now; raises as :func:`export`, and where nothing is signed."""
+    if records.log is None:
+        raise CheckpointError(
+            "the audit trail is not signed here: the operator makes a key with `dpicl audit key`, and names it in "
+            "DPICL_AUDIT_KEY_FILE and DPICL_AUDIT_ORIGIN"
+        )
+    return records.log.sign()
 
 
 @command(Right.AUDIT)
@@ -32,11 +51,15 @@ def replay(
     records: Records,
     heads: Collection[str] = (),
     *,
+    keys: Collection[VerifierKey] = (),
+    checkpoints: Collection[Checkpoint] = (),
     recompute: bool = True,
     progress: Progress = lambda _plan: None,
 ) -> Report:
     """Replay the whole trail; arguments and errors as of :func:`service.records.replaying.replay`."""
-    return replaying.replay(records, heads=heads, recompute=recompute, progress=progress)
+    return replaying.replay(
+        records, heads=heads, keys=keys, checkpoints=checkpoints, recompute=recompute, progress=progress
+    )
 
 
 CHANGES = tuple(

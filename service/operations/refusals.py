@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import exemplar_store
-from accounting.ledger import charges, errors, history, quotas, witness
+from accounting.ledger import charges, checkpoints, errors, history, quotas, witness
 from accounting.plans import plan
 from accounting.privacy import accountants
 from sanitization import text
@@ -46,6 +46,7 @@ _OF_PACKAGES: dict[type[Exception], ProblemKind] = {
     errors.PlansChangedError: ProblemKind.PLANS_CHANGED,
     errors.SignedAlreadyError: ProblemKind.PLAN_SIGNED_ALREADY,
     accountants.AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
+    checkpoints.CheckpointError: ProblemKind.TRAIL_NOT_SIGNED,
     witness.LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     exemplar_store.EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
     exemplar_store.OtherEmbeddingModelError: ProblemKind.OTHER_EMBEDDING_MODEL,

@@ -15,6 +15,7 @@ from accounting.ledger.charges import Ledger
 from accounting.ledger.errors import CohortError
 from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngineChanged, UnitForgotten, UploadEnded
 from accounting.ledger.trail import AuditTrail
+from accounting.ledger.transparency_log import TransparencyLog
 from accounting.ledger.witness import Witness
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
 from exemplar_store.cohorts import note_lost_arrivals
@@ -23,6 +24,7 @@ from service.engines.embedding.embedder import Embed
 from service.engines.embedding.model import identity
 from service.records.apart import Apart
 from service.records.api_keys import ApiKeys
+from service.records.audit_key import signer_of
 from service.records.database import nothing_at, open_database, require_there, sqlite_file
 from service.records.rate_limits import RateLimits
 from service.records.requests_once import RequestsOnce
@@ -52,6 +54,8 @@ class Records:
     texts: TextLedger
     requests: RequestsOnce
     digest_key: bytes
+    log: TransparencyLog | None
+    """Signs checkpoints of the audit trail; None where the settings name no key."""
     synthetic: bool
     """Whether the data are made up (:mod:`service.serving.synthetic`)."""
     apart: Apart | None = None
@@ -236,7 +240,10 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
         exemplar_store.OtherEmbeddingModelError: another model embedded the exemplars.
         service.engines.embedding.model.EmbeddingModelError: the embedding model cannot be loaded.
+        service.records.audit_key.AuditKeyError: the audit trail's key cannot be used.
+        accounting.ledger.notes.NoteError: the audit trail's name cannot name a key.
     """
+    signer = signer_of(settings)
     if not create:
         require_there(settings.database_url)
     master = load_key(
@@ -272,5 +279,6 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
         texts=TextLedger(database, store.keyring.queries, cap=settings.text_epsilon_cap),
         requests=RequestsOnce(database, store.keyring.queries),
         digest_key=store.keyring.queries,
+        log=TransparencyLog(database, signer, witness) if signer else None,
         synthetic=synthetic,
     )

@@ -55,9 +55,28 @@ def open_witness(settings: Settings, ledger: sa.Engine, *, create: bool = True) 
     url = witness_url(settings)
     if url is None:
         return None
-    parsed = parse_url(url, "DPICL_WITNESS_URL")
-    if parsed == parse_url(settings.database_url):
+    if parse_url(url, "DPICL_WITNESS_URL") == parse_url(settings.database_url):
         raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
+    witness = Witness(ledger, _open(url, create=create))
+    witness.create()
+    return witness
+
+
+def open_witness_alone(settings: Settings) -> sa.Engine:
+    """The witness's database, for a keeper who has no access to the ledger.
+
+    Raises:
+        accounting.ledger.witness.WitnessUnavailableError: the witness is missing.
+        ValueError: the settings name no witness, or ``witness_url`` is not the URL of a database.
+    """
+    url = witness_url(settings)
+    if url is None:
+        raise ValueError("DPICL_WITNESS_URL: name the witness's database")
+    return _open(url, create=False)
+
+
+def _open(url: str, *, create: bool) -> sa.Engine:
+    parsed = parse_url(url, "DPICL_WITNESS_URL")
     file = sqlite_file(url, "DPICL_WITNESS_URL")
     if not create and file is not None and not file.is_file():
         raise WitnessUnavailableError(
@@ -67,10 +86,7 @@ def open_witness(settings: Settings, ledger: sa.Engine, *, create: bool = True) 
     # Charges wait for it, but not indefinitely.
     if parsed.get_backend_name() == "postgresql" and "connect_timeout" not in parsed.query:
         parsed = parsed.update_query_dict({"connect_timeout": _CONNECT_S})
-    opened = open_database(parsed.render_as_string(hide_password=False), statement_timeout_s=_STATEMENT_S)
-    witness = Witness(ledger, opened)
-    witness.create()
-    return witness
+    return open_database(parsed.render_as_string(hide_password=False), statement_timeout_s=_STATEMENT_S)
 
 
 def witness_url(settings: Settings) -> str | None:

@@ -36,6 +36,7 @@ from service.gateway.reverse_proxy import ReverseProxied
 from service.gateway.telemetry.responses import Counted
 from service.gateway.telemetry.tracing import Traced, open_tracing
 from service.operations.services import Services
+from service.records.checkpointing import keep_signed
 from service.records.database import UNAVAILABLE
 from service.records.engine_record import note_engine
 from service.records.witness import keep_witnessed
@@ -90,6 +91,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
             work.append(_prepare_sanitizers(services))
         if services.records.witness is not None:
             work.append(keep_witnessed(services.records.witness))
+        if services.records.log is not None:
+            work.append(keep_signed(services.records.log))
         background = [asyncio.create_task(part) for part in work]
         async with agents.session_manager.run():
             yield

@@ -4,16 +4,17 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from service.gateway.api.dependencies import AuditKey
 from service.gateway.api.paging import Page, Paging
-from service.gateway.api.problems import Problem
+from service.gateway.api.problems import Problem, may_meet
 from service.operations import audit
 from service.problem_kinds import ProblemKind
 
 NDJSON = "application/x-ndjson"
+_UNSIGNED = may_meet(ProblemKind.TRAIL_NOT_SIGNED, ProblemKind.LEDGER_RESTORED, ProblemKind.WITNESS_UNAVAILABLE)
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
@@ -58,13 +59,28 @@ async def list_events(
         200: {
             "description": "One event a line; the last line shows where the trail ended.",
             "content": {NDJSON: {"schema": {"type": "string"}}},
-        }
+        },
+        **_UNSIGNED,
     },
 )
 async def export_events(caller: AuditKey) -> StreamingResponse:
-    """Replay it anywhere with `dpicl audit verify FILE`."""
+    """Replay it anywhere with `dpicl audit verify FILE`. Where the trail is signed, its last line has a checkpoint."""
     return StreamingResponse(
-        audit.export(caller.actor, caller.services.records),
+        await caller.do(audit.export),
         media_type=NDJSON,
         headers={"Content-Disposition": 'attachment; filename="dpicl-audit.ndjson"'},
     )
+
+
+@router.get(
+    "/checkpoint",
+    summary="Sign a checkpoint of the audit trail",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "A note: name, number of events, root, an empty line, signatures."}, **_UNSIGNED},
+)
+async def read_checkpoint(caller: AuditKey) -> PlainTextResponse:
+    """Keep it elsewhere: `dpicl audit verify` shows by it whether an export was rewritten, cut or forked since.
+
+    It is in the format of https://c2sp.org/tlog-checkpoint.
+    """
+    return PlainTextResponse(str(await caller.do(audit.checkpoint)))

@@ -5,7 +5,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from service.gateway.dashboard.computing import Computations
 from service.gateway.dashboard.pages import Pages, Visit, whole
@@ -61,10 +61,18 @@ async def export(visit: Visit) -> Response:
     """The whole trail, an event of JSON per line: `dpicl audit verify` replays it anywhere."""
     named = f'attachment; filename="dpicl-audit-{datetime.now(UTC):%Y-%m-%d}.ndjson"'
     return StreamingResponse(
-        commands.export(visit.actor, visit.services.records),
+        await visit.do(commands.export),
         media_type="application/x-ndjson",
         headers={"Content-Disposition": named},
     )
+
+
+@pages.get("/audit/checkpoint", needs=Right.AUDIT)
+async def checkpoint(visit: Visit) -> Response:
+    """A signed checkpoint of the trail, to be kept elsewhere."""
+    signed = await visit.do(commands.checkpoint)
+    named = f'attachment; filename="dpicl-checkpoint-{signed.size}.txt"'
+    return PlainTextResponse(str(signed), headers={"Content-Disposition": named})
 
 
 @pages.get("/audit/verify", needs=Right.AUDIT)
@@ -99,5 +107,7 @@ async def replay(visit: Visit) -> Response:
 async def _replayed(visit: Visit, **context: Any) -> Response:
     template = "audit_replay.html" if visit.is_htmx and context else "audit_verify.html"
     shown = {"job": None, "report": None, "recompute": True} | context
-    head = await asyncio.to_thread(visit.services.records.audit.head)
+    records = visit.services.records
+    head = await asyncio.to_thread(records.audit.head)
+    shown["verifier"] = records.log and str(records.log.verifier)
     return visit.page(template, here="audit", heads=visit.field("heads"), head=head, **shown)

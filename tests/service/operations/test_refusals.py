@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[3]
 BELOW_THE_FACES = ("answering", "engines", "operations", "records", "sources")
 NEVER_THERE = {
     # The service does not start, or the command line ends.
+    "AuditKeyError",
     "EmbeddingModelError",
     "MissingDatabaseError",
     "NotHereError",

@@ -143,6 +143,7 @@ AUDIT = [
     Entry("GET", "/v1/audit", 200),
     Entry("GET", "/v1/audit/export", 200),
     Entry("GET", "/v1/knowledge-bases/{knowledge_base}/statement", 200),
+    Entry("GET", "/v1/audit/checkpoint", 409),  # no key is set
 ]
 KEYS = [
     *((entry, {"analyst", "viewer", "auditor", "admin"}) for entry in SEE),
@@ -168,6 +169,7 @@ AUDIT_PAGES = [
     *(Entry("GET", f"{_KB}/{tab}", 200) for tab in ("releases", "exemplars", "statement")),
     Entry("GET", "/admin/audit", 200),
     Entry("GET", "/admin/audit/export", 200),
+    Entry("GET", "/admin/audit/checkpoint", 409),  # no key is set
     *(Entry(method, "/admin/audit/verify", 200) for method in ("GET", "POST")),
 ]
 _DECIDED = ("exemplars", "exemplars/look", "cohorts", "forget", "archive", "plan")
