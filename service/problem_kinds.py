@@ -145,6 +145,12 @@ class ProblemKind(Enum):
         "This very plan is signed, as the version in the problem's member `again`. Nothing was promised. To take its "
         "budget once more, repeat the request with `?again=` and that version.",
     )
+    PLAN_NOT_APPROVED = (
+        403,
+        "A second person must approve each plan, by a signature over its file, and this one has no such approval; or "
+        "an approval was given where none is demanded. Nothing was promised. The detail names the persons and how they "
+        "sign.",
+    )
     INVALID_PLAN = (
         422,
         "The plan cannot be read, calibrated or signed; `problems` lists the reasons. Nothing was promised. Check "

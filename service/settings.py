@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
+from contextlib import suppress
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
@@ -18,7 +20,7 @@ from service.environment import PREFIX, FromEnvironment
 PersonRole = Literal["viewer", "auditor", "admin"]
 """Roles of people who sign in at a provider."""
 
-_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_", "AUDIT_")
+_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "OIDC_", "AUDIT_", "PLAN_")
 
 
 def set_operators_aside() -> dict[str, str]:
@@ -69,6 +71,9 @@ class Settings(EmbeddingSettings):
     audit_origin: str | None = None
     """The name that the audit trail's checkpoints are signed by, such as `dp-icl.example.org/audit`; never that of
     another trail."""
+    plan_approvers: dict[str, str] = Field(default={}, examples=[{"ann": "MCowBQYDK2VwAyEA..."}])
+    """Persons of whom one must approve each plan before it is signed, as JSON: names with Ed25519 public keys, the line
+    of base64 that `openssl pkey -in KEY.pem -pubout` prints. No plan needs an approval unless set."""
     development: bool = False
     """Allow a published key, for trials on made-up data, never for real exemplars."""
 
@@ -190,6 +195,26 @@ class Settings(EmbeddingSettings):
         if isinstance(written, str) and not written.strip():  # neither another ledger nor no cap by oversight
             raise ValueError("it is empty: give it a value, or unset it")
         return written
+
+    @field_validator("plan_approvers")
+    @classmethod
+    def _approvers_have_keys(cls, approvers: dict[str, str]) -> dict[str, str]:
+        if not approvers:
+            return approvers
+        from cryptography.exceptions import UnsupportedAlgorithm  # which takes time to import
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+        for name, written in approvers.items():
+            key = None
+            with suppress(ValueError, UnsupportedAlgorithm):
+                key = load_der_public_key(base64.b64decode(written, validate=True))
+            if not isinstance(key, Ed25519PublicKey) or not name.strip() or not name.isprintable():
+                raise ValueError(
+                    f"{name!r} needs a name and an Ed25519 public key, the line of base64 that `openssl pkey -in "
+                    "KEY.pem -pubout` prints"
+                )
+        return approvers
 
     @field_validator("problem_base")
     @classmethod

@@ -29,7 +29,7 @@ from accounting.ledger.cohorts import (
 )
 from accounting.ledger.dialects import reading
 from accounting.ledger.entries import SEPARATOR, entry, parts
-from accounting.ledger.events import BudgetOpened, KnowledgeBaseDeleted, PlanRetired, PlanSigned
+from accounting.ledger.events import Approval, BudgetOpened, KnowledgeBaseDeleted, PlanRetired, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import LOST, OPEN, budgets, charges, cohorts, plans, retirements, tasks
 
@@ -304,6 +304,7 @@ class Budgets:
         after_version: int | None = None,
         again: int | None = None,
         alike: Alike | None = None,
+        approval: Approval | None = None,
         first: Callable[[sa.Connection], None] = lambda _connection: None,
         last: Callable[[sa.Connection, int], None] = lambda _connection, _version: None,
     ) -> SignedPlan:
@@ -324,6 +325,7 @@ class Budgets:
                 is for one signature, and not for those that follow it.
             alike: function of a document; two plans are alike if it gives the same for both and some cohort pays for
                 both. By default, only the same document is alike.
+            approval: a second person's approval, for the audit trail.
             first: a function to call in the same transaction, before anything is locked here.
             last: a function to call in the same transaction, with the plan's version, once the plan is written.
 
@@ -364,6 +366,7 @@ class Budgets:
                 delta=str(asked[1]),
                 answers=dict(tasks),
                 cohorts=drawn_on,
+                approval=approval,
             )
             plan_id = add_plan(connection, granted, now)
             last(connection, version)

@@ -173,6 +173,11 @@ class CalibratedPlan(Strict):
     """The embeddings of topics, in their order, for each task whose topics are found by similarity: made of public
     texts, as whole numbers of 8 bits (:func:`exemplar_store.nearness.rounded`), in base64."""
 
+    def is_of(self, written: Plan) -> bool:
+        """Whether this is a plan as written, where that leaves open which cohorts it draws on."""
+        named, settled = ({"cohorts", "retain"}, self.plan) if written.cohorts is None else ({"retain"}, self.plan)
+        return written.model_dump(exclude=named) == settled.model_dump(exclude=named)
+
     def events(self, counts: Mapping[str, int] | None = None) -> list[Event]:
         """The events that happen to a unit when every task gives its planned number of answers, or the given numbers.
 

@@ -21,7 +21,7 @@ from accounting.ledger.events import Particulars, PlanSigned, read
 from accounting.ledger.events.replayed import Replayed
 from accounting.ledger.notes import Checkpoint, VerifierKey
 from accounting.ledger.trail import FIRST, canonical, digest
-from accounting.plans.plan import CalibratedPlan
+from accounting.plans.plan import CalibratedPlan, load_plan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, compare
 from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError
 from accounting.replay.signed_heads import SignedHead, SignedHeads
@@ -172,6 +172,8 @@ class _Replay:
             yield "the cohorts charged are not those of the plan's document"
         if (exact(budget.epsilon), exact(budget.delta)) != (exact(signed.epsilon), exact(signed.delta)):
             yield "the (ε, δ) granted is not that of the plan's document"
+        if signed.approval is not None and not plan.is_of(load_plan(signed.approval.text)):
+            yield f"the plan that {signed.approval.by} approved is another one"
         self.plans[f"{name}@{version}"] = plan, signed
 
     def recompute(self, name: str) -> None:

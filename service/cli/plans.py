@@ -1,6 +1,7 @@
 """``dpicl plan``: preview a plan, then sign it."""
 
 import math
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -166,6 +167,7 @@ def sign(
     signed_by: SignedBy = None,
     engine_config: WriterConfigFile = None,
     again: Annotated[int | None, typer.Option(metavar="VERSION", min=1, max=2**31 - 1)] = None,
+    approval: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
     json: Json = False,
 ) -> None:
     """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good.
@@ -174,8 +176,11 @@ def sign(
 
     Args:
         again: Version of the newest signed plan that is the same, to sign it once more and take its (ε, δ) once more.
+        approval: File with a second person's signature over FILE, where the service demands one.
     """
-    me, opened, plan = output.actor(signed_by), output.records(), load_plan(read_text(file))
+    me, opened, text = output.actor(signed_by), output.records(), read_text(file)
+    plan = load_plan(text)
+    approved = plans.approve(opened, text, b64encode(approval.read_bytes()).decode() if approval else None)
     check_free(opened, plan)
     with output.waiting("Calibrating the noise, and comparing accountants"):
         calibrated = prepare(opened, plan)
@@ -186,8 +191,9 @@ def sign(
     output.agreed(f"Take {budget} from {plan.knowledge_base} for good?", yes=yes)
 
     def signed(stages: Stages | None) -> PlanResult:
+        make = _make(opened, stages)
         return output.confirmed(
-            lambda given: plans.sign(me, opened, calibrated, given, again=again, make=_make(opened, stages)), yes=yes
+            lambda given: plans.sign(me, opened, calibrated, given, again=again, approval=approved, make=make), yes=yes
         )
 
     result = beside_engine(engine_config, signed)

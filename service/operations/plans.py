@@ -13,9 +13,11 @@ from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.entries import parts
 from accounting.ledger.errors import PlansChangedError
+from accounting.ledger.events import Approval
 from accounting.plans.plan import CalibratedPlan, Plan, PlanError, load_plan
 from service.answering.latency import Grains
 from service.answering.plans import alternatives, exported, proposals, signing
+from service.answering.plans.approving import check_approval
 from service.answering.plans.expected_latency import LatencyEstimate, expected_latency
 from service.answering.plans.preview import PlanPreview, TaskPreview
 from service.answering.plans.preview import preview as describe
@@ -120,6 +122,20 @@ def read(text: str, knowledge_base: str) -> Plan:
     return plan
 
 
+def approve(records: Records, text: str, signature: str | None) -> Approval | None:
+    """A second person's approval of a plan as written; None where no plan needs one.
+
+    Args:
+        records: opened records.
+        text: the plan as written.
+        signature: the person's signature over its bytes, in base64; None: there is none.
+
+    Raises:
+        service.answering.plans.approving.NotApprovedError: there is no valid approval where one is demanded.
+    """
+    return check_approval(records.settings.plan_approvers, text, signature)
+
+
 def prepare(records: Records, text: str, knowledge_base: str, embed: Embed) -> CalibratedPlan:
     """A plan for a knowledge base, as written, checked against it and calibrated. Takes seconds; spends nothing.
 
@@ -189,6 +205,7 @@ def sign(
     *,
     after_version: int | None = None,
     again: int | None = None,
+    approval: Approval | None = None,
     make: signing.Make | None = None,
 ) -> PlanResult:
     """Sign a plan. Repeating the call has no further effect.
@@ -200,11 +217,13 @@ def sign(
         confirmed: confirmations of the actor.
         after_version: version that the newest plan must have; None: any.
         again: version of the newest signed plan that is equal to this one, if its budget is to be taken once more.
+        approval: result of :func:`approve`.
         make: function that makes one-time releases, as :func:`service.answering.plans.signing.sign` takes it.
 
     Raises:
         UnconfirmedError: the plan's answers are not expected to be worth their price.
         PlanError: the plan is not finished.
+        service.answering.plans.approving.NotApprovedError: the plan has not the approval that it needs.
         accounting.ledger.errors.PlansChangedError: another plan was signed since.
         accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
@@ -216,7 +235,9 @@ def sign(
     check_confirmed(Confirmation.WORSE_THAN_FREE, described.warnings, confirmed)
     result = PlanResult(engine=last_engine(records.database), preview=described, signed=None)
     try:
-        signed = signing.sign(records, calibrated, actor.id, after_version=after_version, again=again, make=make)
+        signed = signing.sign(
+            records, calibrated, actor.id, after_version=after_version, again=again, approval=approval, make=make
+        )
     except PlansChangedError:
         listed = records.ledger.budgets.plans(calibrated.plan.knowledge_base)
         twins = [plan for plan in listed if plan.version - 1 == after_version and plan.digest == calibrated.digest]

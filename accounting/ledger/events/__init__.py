@@ -6,6 +6,7 @@ wrote it: a kind keeps its name and its fields forever, and a field that it gain
 
 # In the order in which people choose from them.
 from accounting.ledger.events.budgets import (
+    Approval,
     BudgetOpened,
     CohortClosed,
     CohortOpened,

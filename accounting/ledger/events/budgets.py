@@ -3,9 +3,15 @@
 # ruff: noqa: D102 - Particulars documents these methods
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.ledger.amounts import exact, figure, rest
 from accounting.ledger.entries import parts
@@ -161,6 +167,36 @@ class KnowledgeBaseDeleted(Particulars, kind="knowledge_base.deleted", words="Kn
         past.archived.discard(name)
 
 
+class Approval(BaseModel):
+    """A second person's signature over a plan's file.
+
+    Attributes:
+        by: name of the person.
+        public_key: the person's Ed25519 key, SubjectPublicKeyInfo in base64: the line of a PEM file.
+        signature: signature over the bytes of the text in UTF-8, in base64.
+        text: the plan's file.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    by: str
+    public_key: str
+    signature: str
+    text: str
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether the signature is of this text, by this key."""
+        try:
+            key = load_der_public_key(base64.b64decode(self.public_key, validate=True))
+            if not isinstance(key, Ed25519PublicKey):
+                return False
+            key.verify(base64.b64decode(self.signature, validate=True), self.text.encode())
+        except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+            return False
+        return True
+
+
 class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     """Part of cohorts' lifetime budgets was granted.
 
@@ -170,6 +206,7 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
         answers: number of answers by task; of a task with topics, by each entry
             (:func:`accounting.ledger.entries.entry`).
         cohorts: cohorts that the plan is charged to, and draws on.
+        approval: a second person's approval, where the service demanded one.
     """
 
     knowledge_base: str
@@ -181,6 +218,7 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     delta: str
     answers: dict[str, int]
     cohorts: tuple[int, ...] = (1,)
+    approval: Approval | None = Field(default=None, exclude_if=lambda approval: approval is None)
 
     lost = "plan {version} of {knowledge_base} was signed: will be signed again"
 
@@ -193,9 +231,10 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
             f"{words} on each of {topics[t]} topics" if t in topics else words for t, words in each.items()
         )
         drawn_on = "" if self.cohorts == (1,) else f" from cohorts {', '.join(map(str, self.cohorts))}"
+        approved = "" if self.approval is None else f", approved by “{self.approval.by}”"
         return (
             f"{named(self.signed_by)} signed plan {self.version} of {self.knowledge_base}: {_budget(self)} for "
-            f"{answers}{drawn_on}."
+            f"{answers}{drawn_on}{approved}."
         )
 
     def replay(self, past: Replayed) -> Iterable[str]:
@@ -219,6 +258,12 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
                 which = name if len(past.budgets[name]) == 1 else f"cohort {cohort} of {name}"
                 yield f"the plans of {which} promise more than its lifetime budget"
         yield from past.shared(name)
+        if self.approval is not None:
+            if not self.approval.is_genuine:
+                yield f"the approval by {self.approval.by} is not a signature of the plan's file"
+            if (name, self.approval.text) in past.approved:
+                yield f"the approval by {self.approval.by} was used for an earlier plan"
+            past.approved.add((name, self.approval.text))
 
 
 class PlanRetired(Particulars, kind="plan.retired", words="Plan retired"):

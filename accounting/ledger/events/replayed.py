@@ -24,6 +24,7 @@ class Replayed:
         closed: closed cohorts.
         archived: archived knowledge bases.
         granted: cohorts and (ε, δ) of each plan, by knowledge base.
+        approved: knowledge base and file of each plan that a second person approved.
         retired: retired plans, by knowledge base and version.
         groups: budgets of groups.
         group_of: group that a knowledge base has joined.
@@ -48,6 +49,7 @@ class Replayed:
     closed: set[tuple[str, int]] = field(default_factory=set)
     archived: set[str] = field(default_factory=set)
     granted: dict[str, list[tuple[tuple[int, ...], Pair]]] = field(default_factory=dict)
+    approved: set[tuple[str, str]] = field(default_factory=set)
     retired: set[tuple[str, int]] = field(default_factory=set)
     groups: dict[str, Pair] = field(default_factory=dict)
     group_of: dict[str, str] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from accounting.ledger.amounts import checked
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError, SignedAlreadyError
+from accounting.ledger.events import Approval
 from accounting.plans.mechanisms import TokenEnsembleMechanism
 from accounting.plans.plan import CalibratedPlan, Plan, PlanError
 from accounting.plans.tasks import ClassifyTask, GenerateTask, placeholders
@@ -23,6 +24,7 @@ from exemplar_store import ExemplarStoreError, KnowledgeBase, TopicList
 from service.answering.mechanisms.adapter import NO_CANDIDATES, needs_written_texts
 from service.answering.once.making import NAME_AN_ENGINE, NotMadeError, check_readable, grain_s
 from service.answering.once.making import make as make_here
+from service.answering.plans.approving import check_approved
 from service.answering.plans.calibrating import calibrate
 from service.answering.plans.centres import centres
 from service.answering.queries import public_tokens
@@ -294,6 +296,7 @@ def sign(
     *,
     after_version: int | None = None,
     again: int | None = None,
+    approval: Approval | None = None,
     embed: Embed = embed_here,
     make: Make | None = None,
 ) -> SignedPlan:
@@ -307,11 +310,13 @@ def sign(
         signed_by: name of the signing person in the audit trail.
         after_version: see :meth:`accounting.ledger.budgets.Budgets.sign`.
         again: see :meth:`accounting.ledger.budgets.Budgets.sign`.
+        approval: a second person's approval (:func:`service.answering.plans.approving.check_approval`).
         embed: embeds the plan's public texts, if a release is made with some.
         make: makes the releases, in another process or with an engine; they are made here unless given.
 
     Raises:
         PlanError: it is not finished.
+        service.answering.plans.approving.NotApprovedError: it has not the approval that it needs.
         accounting.ledger.errors.PlansChangedError: it is not.
         accounting.ledger.errors.SignedAlreadyError: this very plan is signed, and ``again`` does not name it.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
@@ -321,6 +326,7 @@ def sign(
     """
     plan = calibrated.plan
     check_finished(plan)
+    approval = check_approved(records, calibrated, approval)
     once = plan.once
     if once:  # what can be found to stand in their way now
         check_readable(records.store, plan.knowledge_base)
@@ -328,7 +334,7 @@ def sign(
             raise NotMadeError(f"an engine writes the texts of this plan: {NAME_AN_ENGINE}; nothing is signed")
         if records.witness is not None:
             records.witness.catch_up()
-    signed = promise(records, calibrated, signed_by, after_version=after_version, again=again)
+    signed = promise(records, calibrated, signed_by, after_version=after_version, again=again, approval=approval)
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):
         try:
             make(task) if make else release(records, task, embed)
@@ -347,6 +353,7 @@ def promise(
     *,
     after_version: int | None = None,
     again: int | None = None,
+    approval: Approval | None = None,
 ) -> SignedPlan:
     """Write the promise alone; arguments and errors as of :func:`sign`, which has checked more."""
     plan, topics = calibrated.plan, UnitTopics(records, calibrated)
@@ -362,6 +369,7 @@ def promise(
         after_version=after_version,
         again=again,
         alike=as_written,
+        approval=approval,
         first=topics.lock,
         last=topics.keep,
     )

@@ -4,7 +4,7 @@ import asyncio
 from json import JSONDecodeError
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
@@ -48,6 +48,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         ProblemKind.INVALID_PLAN,
         ProblemKind.UNCONFIRMED,
         ProblemKind.PLAN_SIGNED_ALREADY,
+        ProblemKind.PLAN_NOT_APPROVED,
     ),
 }
 
@@ -71,6 +72,15 @@ async def sign_plan(
             description="Version of the newest signed plan that equals this one, to take its budget once more.",
         ),
     ] = None,
+    approval: Annotated[
+        str | None,
+        Header(
+            alias="x-dpicl-approval",
+            max_length=200,
+            description="A second person's Ed25519 signature over the body's bytes, in base64, where the service "
+            "demands one.",
+        ),
+    ] = None,
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
 
@@ -80,7 +90,9 @@ async def sign_plan(
     """
     records = caller.services.records
     text = await _text(request)
+    approved = None
     if not dry_run:
+        approved = plans.approve(records, text, approval)
         await once(request, text.encode())
     embed = caller.services.embedder.embed
     calibrated = await asyncio.to_thread(plans.prepare, records, text, knowledge_base, embed)
@@ -88,7 +100,7 @@ async def sign_plan(
         response.status_code = 200
         grains = caller.services.grains
         return await caller.do(plans.preview, calibrated, grains=grains, better=True, otherwise=True, embed=embed)
-    return await caller.do(plans.sign, calibrated, confirmed, again=again, make=caller.services.make)
+    return await caller.do(plans.sign, calibrated, confirmed, again=again, approval=approved, make=caller.services.make)
 
 
 _LABELLED = [{"unit_id": f"customer-{number}", "text": "I was charged twice.", "label": "Billing"} for number in (1, 2)]
