@@ -8,6 +8,7 @@ removed or reordered (:mod:`accounting.replay.trail`). Events hold public quanti
 import hashlib
 import itertools
 import json
+import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class AuditEvent:
         sequence: 1, 2, 3, ... without a gap.
         at: the time it happened, in UTC.
         kind: name of the kind, such as ``charge`` (:data:`accounting.ledger.events.KINDS`).
-        body: the event's particulars, as canonical JSON.
+        body: the event's particulars and a random number, as canonical JSON.
         previous: hash of the event before, in hexadecimal.
         hash: SHA-256 over this event and ``previous``, in hexadecimal.
     """
@@ -128,7 +129,8 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
     new = []
     for sequence, particulars in enumerate(happened, last.sequence + 1):
         fields = particulars.model_dump()
-        kind, body = particulars.kind, canonical(fields)
+        # Receipts have hashes of other events, which must not be found by trying all that they may be of.
+        kind, body = particulars.kind, canonical({**fields, "nonce": secrets.token_hex(16)})
         written = digest(sequence, timestamp(at), kind, body, last.hash)
         new.append(vars(AuditEvent(sequence, at, kind, body, last.hash, written)) | found_by(at, fields))
         last = Mark(sequence, written)

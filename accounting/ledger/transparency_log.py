@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from accounting.ledger import checkpoints
 from accounting.ledger.checkpoints import CheckpointError, fork
 from accounting.ledger.dialects import insert, reading
+from accounting.ledger.inclusion import InclusionProof
 from accounting.ledger.merkle import RootOf, audit_path, leaf_hash
 from accounting.ledger.notes import Checkpoint, NoteError, Signer, VerifierKey
 from accounting.ledger.tables import audit_blocks, audit_checkpoints
@@ -150,6 +151,25 @@ class TransparencyLog:
         """A signed checkpoint, if the trail has grown since the last; raises as :meth:`sign`."""
         last = self._newest()
         return None if last is not None and last.size == self._trail.end().sequence else self.sign()
+
+    def prove(self, event: AuditEvent) -> InclusionProof:
+        """The proof that an event is in the signed trail, by the newest checkpoint that has it, or by a new one.
+
+        Raises:
+            accounting.ledger.checkpoints.CheckpointError: the trail does not continue what was signed before.
+            accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed.
+            accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
+        """
+        newest, index = self._newest(), event.sequence - 1
+        if newest is None or newest.size <= index:
+            newest = self.sign()
+        path = tuple(self.tree.path(index, newest.size))
+        proof = InclusionProof(leaf_of(event), index, path, newest)
+        try:
+            proof.check([self.verifier])
+        except NoteError:
+            raise fork(self.origin, newest.size) from None
+        return proof
 
     def _newest(self) -> Checkpoint | None:
         with reading(self._database) as connection:

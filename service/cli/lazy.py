@@ -115,6 +115,7 @@ class EveryCommand(LazyGroup):
         "budget": Place("budget:budget", "", "Show every knowledge base's budget and the answers left to each task."),
         "keys": Place("keys:app", "server", "Create, list, rotate and revoke API keys."),
         "audit": Place("audit:app", "server", "Export the audit trail, and replay an export."),
+        "receipt": Place("receipts:app", "", "Fetch and verify receipts of answers."),
         "ledger": Place("database:ledger", "server", "Back up the database, and continue after a restore."),
         "encryption": Place("database:encryption", "server", "Change the encryption key."),
         "sanitize": Place("sanitize:app", "", "Replace the words of a text at random, before it leaves your machine."),

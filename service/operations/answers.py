@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import address, parsed
 from accounting.ledger.charges import Release
+from accounting.ledger.checkpoints import CheckpointError
 from accounting.ledger.entries import parts
+from accounting.ledger.events import AnswerReleased
 from accounting.ledger.history import History, OwnCharge
+from accounting.ledger.inclusion import InclusionProof
+from accounting.ledger.trail import every
 from service.answering.answering import Answer
 from service.answering.answering import Query as Query
 from service.answering.conversations import ContextNotSupportedError as ContextNotSupportedError
@@ -205,3 +210,26 @@ def read_release(actor: Actor, records: Records, release: str) -> Release:
     found = records.ledger.get_release(release)
     actor.require_task(found.task)
     return found
+
+
+@command(Right.SEE)
+def receipt(actor: Actor, records: Records, release: str) -> InclusionProof:
+    """The proof that a release, by its id, and its charge are in the signed audit trail.
+
+    Raises:
+        accounting.ledger.charges.UnknownReleaseError: no release has this id.
+        accounting.ledger.checkpoints.CheckpointError: the trail is not signed, or does not continue what was signed.
+        service.operations.roles.OutOfScopeError: the release's task is not in the actor's scope.
+        accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
+    """
+    left = records.ledger.get_release(release)
+    actor.require_task(left.task)
+    if records.log is None:
+        raise CheckpointError("there are no receipts, as the audit trail is not signed here: ask the operator")
+    knowledge_base, day = left.task.partition(".")[0], left.created_at.date()
+    of = partial(records.audit.events, kinds=[AnswerReleased.kind], knowledge_base=knowledge_base, day=day)
+    for event in every(of):
+        if f'"release":"{left.id}"' in event.body:
+            return records.log.prove(event)
+    raise CheckpointError(f"release {left.id} is not in the audit trail: see `dpicl audit verify`")

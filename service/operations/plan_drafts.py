@@ -343,9 +343,11 @@ def sign(
         raise FieldError("digest", "the plan is not the one that was shown. This is it now")
     if name != wanted:
         raise FieldError("name", f"to sign, write the knowledge base’s name, {wanted}, exactly")
-    calibrated, how = outcome.calibrated, {"after_version": after_version, "again": again}
+    calibrated = outcome.calibrated
     try:
-        signed = plans.sign(actor, records, calibrated, confirmed, **how, make=make).signed
+        signed = plans.sign(
+            actor, records, calibrated, confirmed, after_version=after_version, again=again, make=make
+        ).signed
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error
     assert signed is not None  # noqa: S101  (not a dry run)

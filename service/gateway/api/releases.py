@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from fastapi.responses import PlainTextResponse
 
 from service.gateway.api.dependencies import AnyKey, AuditKey
 from service.gateway.api.paging import Page, Paging
@@ -50,3 +51,25 @@ async def list_releases(
 async def get_release(release_id: Annotated[str, Path(examples=[RELEASE_ID])], caller: AnyKey) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""
     return ReleaseView.of(await caller.do(answers.read_release, release_id))
+
+
+@router.get(
+    "/{release_id}/receipt",
+    summary="Fetch the receipt of a release",
+    response_class=PlainTextResponse,
+    responses={
+        200: {"description": "The event of the release, hashes that lead to the root, and a signed checkpoint."},
+        **may_meet(
+            ProblemKind.UNKNOWN_RELEASE,
+            ProblemKind.TRAIL_NOT_SIGNED,
+            ProblemKind.LEDGER_RESTORED,
+            ProblemKind.WITNESS_UNAVAILABLE,
+        ),
+    },
+)
+async def get_receipt(release_id: Annotated[str, Path(examples=[RELEASE_ID])], caller: AnyKey) -> PlainTextResponse:
+    """What was charged for a release, proved by the signed audit trail: `dpicl receipt verify` checks it offline.
+
+    It is in the format of https://c2sp.org/tlog-proof, and costs nothing.
+    """
+    return PlainTextResponse(str(await caller.do(answers.receipt, release_id)))

@@ -57,6 +57,9 @@ CAPABILITIES = {
     "accuracies.record": Faces(_MEASURES, "eval", _MEASURES),
     "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", "POST /ask"),
     "answers.list_own": Faces(_HAS_ID, _HAS_ID, "GET /ask"),
+    "answers.receipt": Faces(
+        "GET /v1/releases/{release_id}/receipt", "receipt get", No("an export proves all releases")
+    ),
     "audit.checkpoint": Faces("GET /v1/audit/checkpoint", "audit checkpoint", "GET /audit/checkpoint"),
     "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
     "audit.export": Faces("GET /v1/audit/export", "audit export", "GET /audit/export"),
@@ -143,6 +146,7 @@ FOR_OTHERS = {
     **dict.fromkeys(("answers.ask", "answers.list_own", "restoring.answer", "sanitising.sanitize"), Right.ASK),
     **dict.fromkeys(("plan_drafts.try_", "trials.try_", "trials.try_signed"), Right.TRY),
     **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
+    "answers.receipt": Right.SEE,
     "audit.checkpoint": Right.AUDIT,
     **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_"), Right.SEE),
@@ -187,6 +191,7 @@ ALSO = {
         "sanitize audit",
         "sanitize attack",
         "restore train",
+        "receipt verify",
         "plan candidates",
     },
     "signing in, and how pages look": {

@@ -96,6 +96,7 @@ SEE = [
     Entry("GET", "/v1/tasks", 200),
     Entry("GET", "/v1/tasks/{task}", 200),
     Entry("GET", "/v1/releases/{release_id}", 404),
+    Entry("GET", "/v1/releases/{release_id}/receipt", 404),
     Entry("GET", "/v1/models", 200),
     Entry("GET", "/v1/restore/bundles", 200),
     Entry("GET", "/v1/restore/bundles/{bundle}", 404),
