@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -168,6 +169,9 @@ def test_the_dashboard_signs_no_plan_that_needs_an_approval(demanding: Services)
     home = "/knowledge-bases/toys/plan"
     digest = prepare(demanding.records, load_plan(SMALL)).digest
     shown = {"text": SMALL, "digest": digest, "after": "0", "name": "toys", "confirm": "worse_than_free"}
+    page = browser.post(f"{home}/confirm", shown)
+    assert "A second person must approve each plan: ann." in page.text
+    assert re.search(r'<button class="danger" disabled>', page.text)
     page = browser.post(f"{home}/sign", shown)
     assert page.status_code == 403
     assert "Nothing was signed. a second person must approve the plan, one of ann" in page.text
