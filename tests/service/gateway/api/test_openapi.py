@@ -24,6 +24,7 @@ from service.engines.embedding.embedder import Embedder
 from service.gateway.api.problems import MEDIA_TYPE
 from service.operations.services import Services, open_services
 from service.operations.written_plans import CLASSIFY
+from service.records.audit_key import make_signer
 from service.records.records import Records, open_records
 from service.serving.web import create_app
 from tests.sanitization.restore.made_up import published
@@ -47,6 +48,7 @@ All others must succeed once, so that no operation passes only because it fails 
 
 UNGUESSABLE = {
     "GET /v1/releases/{release_id}",
+    "GET /v1/releases/{release_id}/receipt",
     "POST /v1/knowledge-bases/{knowledge_base}/archive",
     "POST /v1/restore/answers",
 }
@@ -59,8 +61,18 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     folder = tmp_path_factory.mktemp("openapi")
     texts, bundles = folder / "public.txt", folder / "bundles"
     published(bundles)
+    make_signer(folder / "audit.pem", "a.example")
     texts.write_text("one\ntwo\nthree\nfour\n")
-    records = open_records(development(folder, sanitizer_words=60, public_texts=texts, restore_bundles=bundles))
+    records = open_records(
+        development(
+            folder,
+            audit_key_file=folder / "audit.pem",
+            audit_origin="a.example",
+            sanitizer_words=60,
+            public_texts=texts,
+            restore_bundles=bundles,
+        )
+    )
     records.create_knowledge_base(
         "support", epsilon=800, delta=0.5, public_size=600, fields=["text", "label"], embedded_field="text"
     )
