@@ -51,9 +51,16 @@ witnessed = sa.Table(
     comment="A copy of the ledger's audit trail. Keep it out of the ledger's backups, and never restore it with them.",
 )
 
-witnessed_checkpoints = audit_checkpoints.to_metadata(metadata, name="witnessed_checkpoints")
+
+def _checkpoints(name: str) -> sa.Table:
+    table = audit_checkpoints.to_metadata(metadata, name=name)
+    table.primary_key.name = f"pk_{name}"  # else the original's, which PostgreSQL takes once
+    return table
+
+
+witnessed_checkpoints = _checkpoints("witnessed_checkpoints")
 """The checkpoints that the ledger's service signed, which a restored ledger may have forgotten."""
-cosigned_checkpoints = audit_checkpoints.to_metadata(metadata, name="cosigned_checkpoints")
+cosigned_checkpoints = _checkpoints("cosigned_checkpoints")
 """The checkpoints that the witness's own key cosigned (:mod:`accounting.ledger.cosigning`)."""
 
 _GUARDS = (

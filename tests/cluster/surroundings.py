@@ -14,7 +14,8 @@ from tests.cluster.build import module_folder
 from tests.cluster.control_plane import DNS, Cluster
 
 SERVERS = "localhost/servers:1"
-PASSWORD = "made-for-this-cluster"
+PASSWORD = "password"
+"""Password of servers that no other machine can reach."""
 _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 _OPERATOR = [
     # A tenth of a processor is little where two run everything.
