@@ -23,11 +23,11 @@ _OPERATOR = [
     # The operator's own image has a user who is not root; this one has none.
     {"op": "add", "path": "/spec/template/spec/containers/0/securityContext/runAsUser", "value": 65532},
 ]
-_KINDS = {
-    "sigs.k8s.io/gateway-api": "config/crd/standard",
-    "github.com/external-secrets/external-secrets": "config/crds/bases",
-    "github.com/prometheus-operator/prometheus-operator": "example/prometheus-operator-crd",
-}
+_KINDS = (
+    ("sigs.k8s.io/gateway-api", "config/crd/standard"),
+    ("github.com/external-secrets/external-secrets", "config/crds/bases"),
+    ("github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd"),
+)
 
 
 def names_of_services(cluster: Cluster) -> None:
@@ -139,7 +139,7 @@ exec setpriv --reuid=postgres --regid=postgres --init-groups postgres -D /data -
 
 def kinds(cluster: Cluster) -> None:
     """Kinds that the overlays use and whose controllers are not here."""
-    for package, folder in _KINDS.items():
+    for package, folder in _KINDS:
         manifests = module_folder("kinds", package) / folder
         for file in sorted(manifests.glob("*.yaml")):
             if file.name != "kustomization.yaml":
