@@ -362,9 +362,8 @@ def _under_load(service: Deployed, name: str, inflict: Callable[[], None], *, ca
     began = time.monotonic()
     try:
         inflict()
-        service.cluster.wait(
-            "a question is answered", lambda: load.answered_after(time.monotonic() - 5) is not None, 300
-        )
+        moment = time.monotonic()
+        service.cluster.wait("a question is answered", lambda: load.answered_after(moment) is not None, 300)
         time.sleep(20)
     finally:
         load.stop()

@@ -53,6 +53,7 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
 def test_the_budget_command_shows_why_the_service_refuses(dpicl: Shell, services: Services, monkeypatch) -> None:
     wrong = {"Authorization": "Bearer wrong"}
     monkeypatch.setattr(budget, "connect", lambda _service: TestClient(create_app(services), headers=wrong))
+    monkeypatch.setenv("DPICL_API_KEY", "wrong")
     assert "Invalid key" in dpicl.fails("budget", "--url", "http://service")
     monkeypatch.setenv("DPICL_URL", "http://service")
     assert "Invalid key" in dpicl.fails("budget")

@@ -397,8 +397,8 @@ def test_the_dashboard_answers_the_right_sessions_alone(world: World, entry: Ent
         assert "toys" not in response.text.partition("<footer")[0]
     assert world.state() == before
     for role in roles:
-        held, csrf = (held, csrf) if role == "admin" else world.session(role)
-        response = world.send(entry, OURS | held, **({"data": {"csrf": csrf}} if form else {}))
+        theirs, token = (held, csrf) if role == "admin" else world.session(role)
+        response = world.send(entry, OURS | theirs, **({"data": {"csrf": token}} if form else {}))
         if (role, entry.path) == ("analyst", "/admin/"):
             assert (response.status_code, response.headers["location"]) == (303, "/admin/ask")
             continue
