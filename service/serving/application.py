@@ -32,11 +32,10 @@ from service.engines.passing_on import METHODS, Method, PassesOn
 from service.engines.private_threads import privately
 from service.engines.protocol import Engine, EngineInfo
 from service.records.telemetry.logs import configure_logs
-from service.serving.departure import WorkInHand
+from service.serving.departure import work_in_hand
 from service.serving.deployments import call, calling, deployment, or_refusal
 from service.serving.local_ray import begin_replica, require_whole_messages
 from service.serving.pauses import shorten_pauses
-from service.serving.ray_private import session_folder
 from service.serving.restore_engine import RemoteSteerer, RestoreEngine
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
@@ -64,7 +63,6 @@ class AnswersSlots:
     """A deployment's replica with an engine."""
 
     _engine: Engine
-    _in_hand: WorkInHand
 
     async def ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call a method of the engine. One call carries all slots of a query.
@@ -76,7 +74,7 @@ class AnswersSlots:
         method = METHODS[name]
         if (slots := method.slots) is not None:
             try:
-                with self._in_hand.piece():
+                with work_in_hand().piece():
                     return await method.ask(self._engine, {**arguments, slots: arguments[slots].slots()})
             except Exception:
                 return None
@@ -96,7 +94,6 @@ class EmbedderDeployment(AnswersSlots):
         begin_replica()
         self._embedder = Embedder(threads=threads)
         self._engine = open_engine(NearestExemplarConfig(), self._embedder)
-        self._in_hand = WorkInHand(session_folder())
         self._answered = False  # since Serve last asked how it does
         shorten_pauses()
 
@@ -170,7 +167,6 @@ class EngineDeployment(AnswersSlots):
         configure_logs()
         begin_replica()
         self._engine = open_engine(config, RemoteEmbedder(embedder))
-        self._in_hand = WorkInHand(session_folder())
         shorten_pauses()
 
     async def check_health(self) -> None:
@@ -327,14 +323,13 @@ class PrivateWork:
 
     def __init__(self, beside: Beside):
         self._services = _open(beside)
-        self._in_hand = WorkInHand(session_folder())
 
     async def make(self, task: str) -> str | None:
         """Make a task's one release; why it is not made, if it is not."""
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            with self._in_hand.piece():
+            with work_in_hand().piece():
                 await privately(lambda: self._services.make(task))
         except (LedgerError, ExemplarStoreError, SQLAlchemyError) as refusal:
             return str(refusal)
@@ -347,7 +342,7 @@ class PrivateWork:
         from service.answering.plans.signing import find_topics
 
         try:
-            with self._in_hand.piece():
+            with work_in_hand().piece():
                 return await privately(lambda: find_topics(self._services.records, calibrated))
         except ExemplarStoreError as refusal:
             return str(refusal)
@@ -404,7 +399,7 @@ class Ingress:
 
         self._services = _open(beside, restore=restore, apart=RemotePrivateWork(work))
         places = self._services.records.settings.max_queries_in_flight + _OTHER_PLACES
-        self._doors = NodesDoors(places, WorkInHand(session_folder()))
+        self._doors = NodesDoors(places, work_in_hand())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""

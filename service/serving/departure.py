@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -35,31 +36,38 @@ class WorkInHand:
     """Charged work of this process that a departure waits for. Belongs to one thread or event loop.
 
     Args:
-        folder: folder of the node, the same for all of its processes.
+        folder: folder of the node, the same for all of its processes; None: this process is not one of a Ray node,
+            and nothing waits for it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._mark = _mark(folder)
-        self._lock = os.open(_lock(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._lock = None if folder is None else os.open(_lock(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._pieces = 0
 
     @property
     def leaving(self) -> bool:
         """Whether the pod is about to go, and takes no further requests."""
-        return self._mark.exists()
+        return self._folder is not None and _mark(self._folder).exists()
 
     @contextmanager
     def piece(self) -> Iterator[None]:
         """Hold the departure up until the block ends."""
-        if not self._pieces:
+        if self._lock is not None and not self._pieces:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._pieces += 1
         try:
             yield
         finally:
             self._pieces -= 1
-            if not self._pieces:
+            if self._lock is not None and not self._pieces:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
+@cache
+def work_in_hand() -> WorkInHand:
+    """The charged work of this process."""
+    return WorkInHand(ray_private.session_folder())
 
 
 def depart(part: Part, folder: Path, others: ray_private.Departures, *, most_s: float = MOST_S) -> None:

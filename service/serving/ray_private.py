@@ -120,9 +120,10 @@ def statuses() -> dict[str, Any]:
     return {status.name: status for status in client.list_serve_statuses()}
 
 
-def session_folder() -> Path:
-    """Folder of this node's part of the Ray session."""
-    return Path(local_node().get_session_dir_path())
+def session_folder() -> Path | None:
+    """Folder of this node's part of the Ray session; None in a process that is not one of a node."""
+    node = local_node()
+    return None if node is None else Path(node.get_session_dir_path())
 
 
 class Departures:

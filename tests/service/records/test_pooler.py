@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.witness import witnessed
+from accounting.ledger import witness
 from accounting.plans.plan import calibrate_plan, load_plan
 from exemplar_store.errors import DatabaseInUseError
 from service.answering.plans.signing import sign
@@ -79,7 +79,7 @@ def test_every_charge_is_made_where_ledger_and_witness_are_behind_one(pooled, tm
             records.ledger.release(charged.id, {"label": "red"})
         records.database.dispose()
         with open_database(pooled[0]).begin() as connection:  # it is the ledger's next, which wants it empty
-            witnessed.drop(connection, checkfirst=True)
+            witness.metadata.drop_all(connection)
 
 
 def test_what_needs_the_database_for_itself_refuses_one(pooled, tmp_path) -> None:
