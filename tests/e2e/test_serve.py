@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +195,19 @@ def test_it_prints_when_answers_leave(running: Running) -> None:
     printed = running.log.read_text()
     for task in ("team@1", "page@2", "topics@2", "rules@2"):
         assert re.search(rf"support\.{task}: answers leave after \d+ ms or multiples", printed), printed
+
+
+def test_a_node_that_departs_takes_no_new_requests(running: Running) -> None:
+    temporary = running.environment["RAY_TMPDIR"]
+    subprocess.run(
+        [sys.executable, "-m", "service.serving.departure", "service"],
+        env={**running.environment, "TMPDIR": temporary},
+        check=True,
+        timeout=120,
+    )
+    assert running.get("/v1/tasks").status_code == 503
+    Path(temporary, "ray", "session_latest", "dpicl-leaving").unlink()
+    assert running.get("/v1/tasks").status_code == 200
 
 
 def test_it_ends_with_its_ray(running: Running) -> None:
