@@ -29,7 +29,8 @@ LEAVES_SERVICE_WITHIN_S = 5.0
 """Seconds in which a Service's proxies see that a pod is about to go; until then they send it requests."""
 _OTHERS_BEGIN_WITHIN_S = 10.0
 """Seconds in which the other pods of a cluster that goes as a whole begin their departures."""
-_POLL_S = 0.2
+_POLL_S = 5.0
+"""Seconds between two looks, as of a latency grain: when a pod goes must not show when private work in it ended."""
 
 
 class WorkInHand:
