@@ -12,6 +12,18 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 MARKS = (Path(__file__).parent / "marks.js").read_text()
+SETTLED = """async () => {
+    const frame = () => new Promise(requestAnimationFrame);
+    const ending = () => document.getAnimations().filter(one =>
+        one.playState === "running" && one.effect.getComputedTiming().endTime !== Infinity);
+    await frame();
+    await frame();
+    while (ending().length) {
+        await Promise.allSettled(ending().map(one => one.finished));
+        await frame();
+    }
+}"""
+"""Waits for the transitions and animations of a page that end."""
 PATIENCE_MS = 180_000
 """Time in which a right page appears, even on a busy machine."""
 
@@ -61,8 +73,10 @@ class Window:
         """Check the page as it is now: accessible by axe's rules, no wider than the window, and no complaint so far.
 
         Axe checks text. Other marks that must stand out, such as bars, lines and the edges of fields, are checked here.
+        Colours are looked at when the page has stopped fading from one to the next.
         """
         self.page.wait_for_load_state("networkidle")
+        self.page.evaluate(SETTLED)
         wide = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert wide[0] <= wide[1], f"{self.page.url} is {wide[0]} wide in a window of {wide[1]}"
         self.page.evaluate(AXE)  # not bound by the page's policy
