@@ -4,7 +4,7 @@
 
     charge() ── charged ── release() ──► released      the answer is stored in the same transaction
                    │ ├──── void() ─────► voided        the query failed before any private exemplar was read
-                   │ └──── lease ends ─► lost          its holder died: it stays spent ...
+                   │ └──── no holder ──► lost          it died, or its lease ended: the charge stays spent ...
                    └───────────────────────┴► released ... unless the holder was only slow, and comes back
 
 A task's counter rises in the transaction that writes the charge, and only a void lowers it. Since a plan's mechanisms
@@ -18,7 +18,8 @@ the database stand behind it: a CHECK on the counter, and a unique index over op
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,9 +35,10 @@ from accounting.ledger.entries import SEPARATOR, parts
 from accounting.ledger.errors import LedgerError, PlanRetiredError
 from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, ChargeVoided
 from accounting.ledger.groups import Groups
+from accounting.ledger.holders import Holder
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
-from accounting.ledger.tables import OPEN, charges, idempotency_keys, plans, releases, retirements, tasks
+from accounting.ledger.tables import OPEN, charges, holders, idempotency_keys, plans, releases, retirements, tasks
 from accounting.ledger.witness import Witness
 
 
@@ -81,11 +83,15 @@ class Charged:
 
 @dataclass(frozen=True)
 class InFlight:
-    """Another caller holds an open charge for the same query: wait and ask again. It is given up at ``until``."""
+    """Another caller holds an open charge for the same query: wait and ask again. It is given up at ``until``.
+
+    ``beats`` counts its holder's beats (:mod:`accounting.ledger.holders`); None: its holder has none.
+    """
 
     charge_id: str
     since: datetime
     until: datetime
+    beats: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ class Ledger:
             With several hosts their clocks must agree to well within it.
         clock: a function that returns the present as an aware datetime.
         witness: the witness, which gets every charge before it is spent; None leaves a restored ledger unnoticed.
+        holder: this process, which shows others that it is at work on what it charged; None does not.
 
     Attributes:
         budgets: lifetime budgets, signed plans and their tasks, which are charged.
@@ -117,7 +124,13 @@ class Ledger:
     """
 
     def __init__(
-        self, database: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
+        self,
+        database: sa.Engine,
+        *,
+        lease_s: float = 120,
+        clock: Clock = utc_now,
+        witness: Witness | None = None,
+        holder: Holder | None = None,
     ) -> None:
         self.budgets = Budgets(database, clock=clock)
         self.cohorts = Cohorts(database, clock=clock)
@@ -126,6 +139,7 @@ class Ledger:
         self._clock = clock
         self._lease = timedelta(seconds=lease_s)
         self._witness = witness
+        self._holder = holder
 
     def charge(
         self,
@@ -135,6 +149,7 @@ class Ledger:
         key_id: str,
         idempotency_key: str | None = None,
         lease_s: float = 0.0,
+        gone: str | None = None,
     ) -> Charged | Release | InFlight:
         """Spend one of the task's answers on a query, unless it is answered already or being answered.
 
@@ -147,6 +162,7 @@ class Ledger:
             key_id: id of the API key that asks.
             idempotency_key: the caller's own name for this request, bound to this query and task at first use.
             lease_s: seconds of this charge's lease, if longer than the ledger's: its holder is known to take long.
+            gone: id of an open charge whose holder is gone (:class:`accounting.ledger.holders.Watch`): it is lost.
 
         Returns:
             Charged: the caller now owes a :meth:`release` (or, had the query failed publicly, a :meth:`void`).
@@ -170,13 +186,15 @@ class Ledger:
         with reading(self._database) as connection:  # most repeats end here, without a lock
             bound = idempotency_key is None or _is_bound(connection, task, query_digest, key_id, idempotency_key)
             present = _present(connection, task, query_digest)
-        if bound and (found := self._settles(*present)):
+        if bound and (found := self._settles(*present, gone)):
             return found
 
         if self._witness is not None and self._witness.trouble is not None:
             self._witness.catch_up()
         lease = max(self._lease, timedelta(seconds=lease_s))
-        outcome = self._charge(task, query_digest, key_id, idempotency_key, lease)
+        outcome = self._charge(task, query_digest, key_id, idempotency_key, lease, gone)
+        if self._holder is not None and isinstance(outcome, Charged):
+            self._holder.hold(outcome.id, lease.total_seconds())
         if self._witness is not None and isinstance(outcome, Charged):
             try:
                 self._witness.catch_up()
@@ -186,22 +204,28 @@ class Ledger:
         return outcome
 
     def _charge(
-        self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None, lease: timedelta
+        self,
+        task: SignedTask,
+        query_digest: bytes,
+        key_id: str,
+        idempotency_key: str | None,
+        lease: timedelta,
+        gone: str | None,
     ) -> Charged | Release | InFlight:
         with self._database.begin() as connection:
             _lock(connection, task.id)
             if idempotency_key is not None:
                 self._bind(connection, task, query_digest, key_id, idempotency_key)
-            now, gone = self._clock(), list[ChargeLost]()
+            now, lost = self._clock(), list[ChargeLost]()
             spend = {"task": task.id, "digest": query_digest}
             left = connection.execute(_SPEND, spend).scalar_one_or_none()
             if left is None:  # seldom: the reasons are looked for only then
                 stored, twin = _present(connection, task, query_digest, lock=True)
-                if found := self._settles(stored, twin):
+                if found := self._settles(stored, twin, gone):
                     return found
                 if connection.execute(_IS_RETIRED, {"plan": task.plan.id}).first() is not None:
                     raise PlanRetiredError(task.knowledge_base, task.version)
-                gone = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
+                lost = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
                 left = connection.execute(_SPEND, spend).scalar_one_or_none()
                 if left is None:
                     raise AnswersExhaustedError(task)
@@ -215,16 +239,17 @@ class Ledger:
                 "state": "charged",
                 "created_at": now,
                 "lease_until": charged.lease_until,
+                "holder": None if self._holder is None else self._holder.id,
             }
             connection.execute(_ADD_CHARGE, row)
-            trail.append(connection, now, *gone, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
+            trail.append(connection, now, *lost, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
             return charged
 
-    def _settles(self, stored: Release | None, twin: InFlight | None) -> Release | InFlight | None:
+    def _settles(self, stored: Release | None, twin: InFlight | None, gone: str | None) -> Release | InFlight | None:
         """The result for a caller without a new charge, if any. A release stands even while a later charge is open."""
         if stored is not None:
             return stored
-        return twin if twin is not None and self._is_held(twin) else None
+        return twin if twin is not None and twin.charge_id != gone and self._is_held(twin) else None
 
     def _is_held(self, charge: InFlight) -> bool:
         """Whether its holder may still be at work. What was charged in the future, a clock that was wrong charged."""
@@ -260,7 +285,7 @@ class Ledger:
             ValueError: the answer is not JSON (NaN and infinities are not).
         """
         plain = json.loads(json.dumps(answer, allow_nan=False))
-        with self._database.begin() as connection:
+        with self._settling(charge_id), self._database.begin() as connection:
             now = self._clock()
             charge = _locked(connection, charge_id)  # two holders of one query take turns
             settle = {"charge": charge_id, "now": now, "task": charge.task_id, "digest": charge.query_digest}
@@ -298,12 +323,28 @@ class Ledger:
             ChargeStateError: it is released, voided or lost already: nothing is given back.
             UnknownChargeError: no such charge.
         """
-        with self._database.begin() as connection:
+        with self._settling(charge_id), self._database.begin() as connection:
             charge = _locked(connection, charge_id)
             now = self._clock()
             if not give_back(connection, charge_id, now):
                 raise _refusal(connection, charge_id, "voided")
             trail.append(connection, now, ChargeVoided(charge=charge_id, task=address_of(charge), reason=reason))
+
+    @contextmanager
+    def _settling(self, charge_id: str) -> Iterator[None]:
+        """Let a charge go once it is settled, or cannot be. One that the database did not take may be tried again."""
+        try:
+            yield
+        except sa.exc.SQLAlchemyError:
+            raise
+        except BaseException:
+            self._let_go(charge_id)
+            raise
+        self._let_go(charge_id)
+
+    def _let_go(self, charge_id: str) -> None:
+        if self._holder is not None:
+            self._holder.settled(charge_id)
 
     def answers_left(self, task: SignedTask) -> int:
         """The number of answers that a task may still give, now; for a task with topics, on all of them together."""
@@ -394,8 +435,12 @@ _OPEN_HERE = (
     charges.c.query_digest == sa.bindparam("digest"),
     OPEN,
 )
-_OPEN_CHARGE = sa.select(charges.c.id, charges.c.created_at, charges.c.lease_until).where(*_OPEN_HERE)
-_OPEN_CHARGE_LOCKED = _OPEN_CHARGE.with_for_update(key_share=True)
+_OPEN_CHARGE = (
+    sa.select(charges.c.id, charges.c.created_at, charges.c.lease_until, charges.c.holder, holders.c.beats)
+    .select_from(charges.outerjoin(holders, holders.c.id == charges.c.holder))
+    .where(*_OPEN_HERE)
+)
+_OPEN_CHARGE_LOCKED = _OPEN_CHARGE.with_for_update(key_share=True, of=charges)
 _LOCK = sa.select(tasks.c.id).where(tasks.c.id == sa.bindparam("task")).with_for_update(key_share=True)
 _IS_RETIRED = sa.select(retirements.c.plan_id).where(retirements.c.plan_id == sa.bindparam("plan"))
 _IS_RELEASED = sa.exists().where(
@@ -438,7 +483,10 @@ def _present(
     query = {"task": task.id, "digest": query_digest}
     twin = connection.execute(_OPEN_CHARGE_LOCKED if lock else _OPEN_CHARGE, query).first()
     stored = _released(connection, task.id, query_digest)
-    return stored, InFlight(twin.id, twin.created_at, twin.lease_until) if twin else None
+    if twin is None:
+        return stored, None
+    beats = None if twin.holder is None else twin.beats or 0
+    return stored, InFlight(twin.id, twin.created_at, twin.lease_until, beats)
 
 
 def _released(connection: sa.Connection, task_id: int | None, query_digest: bytes) -> Release | None:

@@ -182,6 +182,7 @@ charges = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("lease_until", UtcDateTime, nullable=False, comment="after this its holder is taken for dead"),
     sa.Column("settled_at", UtcDateTime, comment="when it left the state charged"),
+    sa.Column("holder", sa.String(36), comment="the process at work on it; NULL: none that shows that it is"),
     sa.CheckConstraint("state IN ('charged', 'released', 'voided', 'lost')", name="state_known"),
     sa.Index(
         "uq_charges_open_query",
@@ -199,6 +200,14 @@ charges = sa.Table(
         postgresql_where=sa.text("state = 'lost'"),
     ),
     comment="One answer's durable cost each; at most one open charge per task and query.",
+)
+
+holders = sa.Table(
+    "holders",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("beats", sa.BigInteger, nullable=False),
+    comment="Processes that have open charges, and a number of each that rises while it is at work.",
 )
 
 OPEN, LOST = (charges.c.state == sa.literal_column(f"'{state}'") for state in ("charged", "lost"))
@@ -363,7 +372,7 @@ GUARDS = (
     Guard(
         "charges_only_settled",
         "charges",
-        "UPDATE OF id, task_id, query_digest, key_id, created_at, lease_until",
+        "UPDATE OF id, task_id, query_digest, key_id, created_at, lease_until, holder",
         "a charge cannot be changed, only settled",
     ),
     Guard(

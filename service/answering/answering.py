@@ -34,6 +34,7 @@ from typing_extensions import override
 
 from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, Ledger, Release
+from accounting.ledger.holders import Watch
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plans.plan import TaskNoise
 from accounting.plans.releases import REFUSE
@@ -325,11 +326,12 @@ class Answering:
 
     async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
         deadline = time.monotonic() + self.stages.timeout_s
+        watch, gone = Watch(), None
         while True:
             # A caller who hangs up must not lose what was charged, nor the charge itself on its way back from the
             # database. So the work gets a task of its own, and a context of its own too: Ray Serve cancels the calls
             # made in the context of an abandoned request.
-            charging = self._charge_and_answer(question, key_id, idempotency_key)
+            charging = self._charge_and_answer(question, key_id, idempotency_key, gone)
             work = asyncio.create_task(charging, context=contextvars.Context())
             self._running.add(work)
             work.add_done_callback(self._done)
@@ -342,6 +344,7 @@ class Answering:
                 raise
             if isinstance(answer, Answer):
                 return answer
+            gone = answer.charge_id if watch.is_gone(answer) else None
             if time.monotonic() > deadline:
                 raise StillAnsweringError("the same query is still being answered; ask again in a moment")
             await asyncio.sleep(_POLL_S)
@@ -452,18 +455,20 @@ class Answering:
         )
 
     async def _charge_and_answer(
-        self, question: _Question, key_id: str, idempotency_key: str | None
+        self, question: _Question, key_id: str, idempotency_key: str | None, gone: str | None
     ) -> Answer | InFlight:
         try:
             async with self.blocks.held(question.signed, question.measured) as held:
                 if held.kept:
                     spec = replace(question.spec, kept=held.kept)
                     question = replace(question, spec=spec, arrived=held.arrived)
-                return await self._charge(question, key_id, idempotency_key)
+                return await self._charge(question, key_id, idempotency_key, gone)
         except EngineBusyError as error:
             raise BusyError(str(error), error.retry_after_s) from error
 
-    async def _charge(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer | InFlight:
+    async def _charge(
+        self, question: _Question, key_id: str, idempotency_key: str | None, gone: str | None
+    ) -> Answer | InFlight:
         signed = question.signed
         try:
             outcome = await asyncio.to_thread(
@@ -475,6 +480,7 @@ class Answering:
                 # The probe, two turns, the sample, the slots, perhaps each alone, and what they write together; then
                 # the grains, and the database.
                 lease_s=7 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
+                gone=gone,
             )
         except AnswersExhaustedError:
             if (answer := await self._instead(question, key_id)) is not None:

@@ -14,6 +14,7 @@ from accounting.ledger import trail
 from accounting.ledger.charges import Ledger
 from accounting.ledger.errors import CohortError
 from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngineChanged, UnitForgotten, UploadEnded
+from accounting.ledger.holders import Holder
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.transparency_log import TransparencyLog
 from accounting.ledger.witness import Witness
@@ -271,7 +272,7 @@ def open_records(settings: Settings, *, restored: bool = False, create: bool = T
         settings=settings,
         database=database,
         store=store,
-        ledger=Ledger(database, lease_s=settings.lease_s, witness=witness),
+        ledger=Ledger(database, lease_s=settings.lease_s, witness=witness, holder=Holder(database)),
         keys=ApiKeys(database),
         audit=AuditTrail(database),
         witness=witness,

@@ -18,9 +18,11 @@ import httpx
 from chaos import toys
 from chaos.invariants import collect, problems
 from chaos.load import Load, Received
+from exemplar_store import EncryptionKeyError
 from tests.cluster.build import ROOT
 from tests.cluster.control_plane import Cluster
 from tests.cluster.surroundings import PASSWORD, SERVERS
+from tests.documented import DOCS, blocks, run
 from tests.e2e.serving import opened
 
 OVERLAYS = Path(__file__).parent / "overlays"
@@ -184,7 +186,7 @@ def production(cluster: Cluster) -> list[Result]:
     """The overlay ``production``: what breaks under load, and what is lost."""
     with _deployed(cluster) as (service, seconds):
         results = [Result("production", "ready", f"{seconds:.0f} s", True)]
-        for case in (worker_killed, head_killed, database_killed, policies, departures, upgraded):
+        for case in (worker_killed, head_killed, database_killed, policies, departures, key_rotated, upgraded):
             try:
                 results += case(service)
             except (TimeoutError, RuntimeError) as error:
@@ -266,6 +268,33 @@ def departures(service: Deployed) -> list[Result]:
         seconds[part] = round(time.monotonic() - began)
         service.cluster.wait("another pod is ready", lambda s=selector, n=number: service.ready(s, n), _READY_WITHIN_S)
     return [Result("departures", "a service pod at rest is gone within 20 s", f"{seconds}", seconds["service"] <= 20)]
+
+
+def key_rotated(service: Deployed) -> list[Result]:
+    """The encryption key is changed by the commands of docs/kubernetes.md, under load."""
+
+    def key() -> str:
+        return str(service.cluster.get("-n", NAMESPACE, "secret", "dp-icl-encryption-key")["data"]["key"])
+
+    def rotate() -> None:
+        shown = blocks(DOCS / "kubernetes.md", "sh")
+        (pod,) = [line for one in shown for line in one.splitlines() if line.startswith("POD=")]
+        (change,) = [one for one in shown if "rewrap" in one]
+        run(f"{pod}\n{change}", service.folder, service.cluster.operator())
+        _kill(service, _SERVICE_POD)  # the pod that comes in its place has the new key alone
+
+    before = key()
+    kept = _under_load(service, "the encryption key is changed", rotate)
+    try:
+        with opened(service.environment):
+            old = "opens the database"
+    except EncryptionKeyError:
+        old = "is refused"
+    service.environment["DPICL_ENCRYPTION_KEY"] = base64.b64decode(key()).decode()
+    with opened(service.environment) as records:
+        new = f"{records.store.list()[0].name} is read"
+    changed = key() != before and old == "is refused"
+    return [kept, Result("the encryption key is changed", "the old one is refused", f"old: {old}; new: {new}", changed)]
 
 
 def policies(service: Deployed) -> list[Result]:

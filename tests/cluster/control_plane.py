@@ -66,6 +66,12 @@ class Cluster:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout if check else done.stdout + done.stderr
 
+    def operator(self) -> dict[str, str]:
+        """The environment of an operator whose kubectl reaches the cluster."""
+        environment = _environment()
+        path = f"{self.bin}:{environment['PATH']}"
+        return {**environment, "PATH": path, "KUBECONFIG": str(self.folder / "kubeconfig")}
+
     def get(self, *arguments: str) -> Any:
         """What ``kubectl get ... -o json`` returns."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
