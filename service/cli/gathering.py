@@ -26,6 +26,9 @@ class Options(Described):
     """Options that belong together; the docstring below each is its help."""
 
 
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+
+
 class _Command(TyperCommand):
     """A command that reads numbers as :func:`accounting.plans.written_numbers.read_number` does.
 
@@ -37,6 +40,16 @@ class _Command(TyperCommand):
         for parameter in self.params:
             if number_in(parameter.type_descriptor.annotation):  # type: ignore[attr-defined]
                 parameter.process_value = partial(_read, parameter, parameter.process_value)  # type: ignore[method-assign]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; an error about a text that begins with a dash names the way to write it."""
+        try:
+            return super().parse_args(ctx, args)
+        except _USAGE_ERROR as error:
+            option = getattr(error, "option_name", "")
+            if re.fullmatch("-[^-]", option) or " " in option:
+                error.message += ". Write -- before a text that begins with -"  # type: ignore[attr-defined]
+            raise
 
 
 def _read(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:

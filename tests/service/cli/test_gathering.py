@@ -6,7 +6,7 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from service.cli.gathering import Options, gathered
+from service.cli.gathering import Commands, Options, gathered
 
 
 class Toy(Options):
@@ -42,3 +42,20 @@ def test_a_command_takes_a_model_that_leaves_out_options_not_given() -> None:
     shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
     assert all(said in shown for said in ("Make a toy.", "What it weighs.", "Repeat it.", "Today, not tomorrow."))
     assert "Args" not in shown
+
+
+def test_a_text_that_begins_with_a_dash_needs_two_more() -> None:
+    said: list[str] = []
+    app = Commands()
+
+    @app.command()
+    def ask(text: Annotated[str, typer.Argument()], quick: bool = False) -> None:
+        said.append(text)
+
+    for text in ("-5 degrees", "-Ü", "--quick answers, please"):
+        refused = CliRunner().invoke(app, [text])
+        assert refused.exit_code == 2
+        assert "Write -- before a text" in refused.output
+        assert CliRunner().invoke(app, ["--", text]).exit_code == 0
+    assert said == ["-5 degrees", "-Ü", "--quick answers, please"]
+    assert "Write --" not in CliRunner().invoke(app, ["--quik"]).output
