@@ -330,7 +330,8 @@ def check_setting_names() -> None:
         upper = name.upper()
         if upper in known and (twice := spellings.setdefault(upper, name)) != name:
             raise UnknownSettingError(f"{twice} and {name} are the same setting: unset one of them")
-        if upper in known or _SERVICE_LINK.fullmatch(upper):
+        address = upper.endswith("_PORT") and "://" in os.environ[name]  # of a Service that is named dp-icl, say
+        if upper in known or address or _SERVICE_LINK.fullmatch(upper):
             continue
         begins = upper.startswith(PREFIX)
         meant = get_close_matches(upper, known, n=1, cutoff=0.6 if begins else _ALMOST)

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
         ("DPICL_APIKEY", "DPICL_API_KEY"),
         ("DPIC_DATABASE_URL", "DPICL_DATABASE_URL"),
         ("DP_ICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY"),
+        ("DP_ICL_PORT", "DPICL_PORT"),
         ("DPICL-LATENCY-UNPADDED", "DPICL_LATENCY_UNPADDED"),
         ("DPICL_XYZZY", None),
         ("DPICL_", None),
@@ -55,6 +56,18 @@ def test_a_mistyped_setting_is_refused(name: str, meant: str | None, dpicl: Shel
 )  # fmt: skip
 def test_variables_of_kubernetes_and_other_programs_are_left_alone(name: str, monkeypatch) -> None:
     monkeypatch.setenv(name, "0")
+    check_setting_names()
+
+
+@pytest.mark.parametrize("service", ["DPICL", "DP_ICL", "DPICL2", "DPICL_HEAD_SVC", "DP_ICL_HEAD_SVC"])
+def test_every_variable_of_a_service_of_almost_this_name_is_left_alone(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "tcp://10.96.12.34:80"
+    values = {"SERVICE_HOST": "10.96.12.34", "SERVICE_PORT": "80", "SERVICE_PORT_HTTP": "80", "PORT": address}
+    parts = {"": address, "_PROTO": "tcp", "_PORT": "80", "_ADDR": "10.96.12.34"}
+    for name, value in (values | {f"PORT_80_TCP{part}": value for part, value in parts.items()}).items():
+        monkeypatch.setenv(f"{service}_{name}", value)
     check_setting_names()
 
 
