@@ -30,7 +30,8 @@ def main() -> None:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     if os.geteuid() != 0:
         parser.error("network namespaces, mounts and chroot need root")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is stopped
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, _end)
     if options.inside:
         sys.exit(run(options.cases or list(CASES)))
     build.install()
@@ -38,9 +39,26 @@ def main() -> None:
     build.Images(FOLDER).build()
     try:
         inside = enter_namespace(sys.executable, "-m", "tests.cluster", "--inside", *options.cases)
-        sys.exit(subprocess.run(inside, check=False).returncode)
+        sys.exit(_wait_for(subprocess.Popen(inside)))
     finally:
         leave_namespace()
+
+
+def _end(number: int, _frame: object) -> None:
+    """Stop everything that was started, which nothing else may interrupt."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of the process in the namespace, which stops its cluster whatever ends this one."""
+    try:
+        return process.wait()
+    except SystemExit:
+        process.terminate()
+        process.wait()
+        raise
 
 
 def run(names: list[str]) -> int:
