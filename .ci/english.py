@@ -2,8 +2,9 @@
 
     python .ci/english.py [PATH ...]
 
-Prints one line per finding, and exits with 1 if there are any. A description of an argument, attribute or error begins
-with a noun phrase, not with a pronoun or a preposition. Some phrases are refused wherever they stand.
+Prints one line per finding, and exits with 1 if there are any. Paths that are not below :data:`PATHS` are skipped.
+A description of an argument, attribute or error begins with a noun phrase, not with a pronoun or a preposition. Some
+phrases are refused wherever they stand.
 """
 
 import ast
@@ -51,7 +52,11 @@ CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|\"[^\"]*\"|(?<!\*)\*[^*\n]+\*
 
 def main() -> int:
     """Print what is found in the paths of the command line, or in all of them."""
-    found = [line for path in sys.argv[1:] or PATHS for file in files(Path(path)) for line in findings(file)]
+    read = [file for path in PATHS for file in files(Path(path))]
+    if paths := sys.argv[1:]:
+        chosen = {file for path in paths for file in files(Path(path))}
+        read = [file for file in read if file in chosen]
+    found = [line for file in read for line in findings(file)]
     print(*found, sep="\n", end="\n" if found else "")
     return bool(found)
 

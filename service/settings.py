@@ -330,7 +330,7 @@ def check_setting_names() -> None:
         upper = name.upper()
         if upper in known and (twice := spellings.setdefault(upper, name)) != name:
             raise UnknownSettingError(f"{twice} and {name} are the same setting: unset one of them")
-        address = upper.endswith("_PORT") and "://" in os.environ[name]  # of a Service that is named dp-icl, say
+        address = upper.endswith("_PORT") and "://" in os.environ[name]  # of a Service named dp-icl, for instance
         if upper in known or address or _SERVICE_LINK.fullmatch(upper):
             continue
         begins = upper.startswith(PREFIX)

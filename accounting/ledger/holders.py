@@ -1,8 +1,8 @@
 """Holders of charges: processes that show others that they are still at work on what they charged.
 
 A process that has had charges open for a second counts its beats in the database, once a second. A caller of the same
-query who watches that number stand still knows, whatever any clock says, that nobody is at work any more
-(:class:`Watch`), and need not wait for the charge's lease to end.
+query who watches that number stand still knows, whatever any clock shows, that the process is gone (:class:`Watch`),
+and need not wait for the charge's lease to end.
 
 A holder that is only slow, or cut off from the database, loses nothing: the first of two releases stands, and the query
 has cost one answer more (:meth:`accounting.ledger.charges.Ledger.release`).
@@ -35,7 +35,7 @@ class Holder:
         database: the ledger's database.
 
     Attributes:
-        id: its id, which its charges bear.
+        id: name of the process in its charges.
     """
 
     def __init__(self, database: sa.Engine) -> None:
@@ -102,7 +102,7 @@ class Watch:
         """
         now, seen = time.monotonic(), (twin.charge_id, twin.beats)
         if seen == self._seen:
-            # Where the database did not answer for long, nobody could beat: a look counts as one beat at most.
+            # Where the database did not answer for long, no holder could beat: a look counts as one beat at most.
             self._still_s += min(now - self._at, BEAT_S)
         else:
             self._seen, self._still_s = seen, 0.0

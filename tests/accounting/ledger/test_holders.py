@@ -1,4 +1,4 @@
-"""Whether a charge's holder is at work, as others see it: by its beats, whatever any clock says."""
+"""Whether a charge's holder is at work, as others see it: by its beats, whatever any clock shows."""
 
 import threading
 import time
@@ -105,7 +105,7 @@ def test_a_charge_without_a_holder_is_left_to_its_lease() -> None:
     assert not any(watch.is_gone(twin) for _ in range(10**4))
 
 
-def test_a_database_that_did_not_answer_is_no_sign_of_death(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_did_not_answer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 30.0, 31.0, 32.0, 33.0, 34.0])
     monkeypatch.setattr(holders, "time", SimpleNamespace(monotonic=lambda: next(times)))
     now = datetime.now(UTC)
