@@ -10,7 +10,7 @@ from accounting.ledger.inclusion import InclusionProof
 from accounting.ledger.notes import NoteError, VerifierKey
 from service.cli.ask import RefusedError, Service, connect
 from service.cli.gathering import Commands
-from service.cli.output import Json, print_json
+from service.cli.output import Json, print_json, write
 
 app = Commands()
 
@@ -32,10 +32,7 @@ def get(
         response = client.get(f"/v1/releases/{release}/receipt")
     if response.is_error:
         raise RefusedError(response.json())
-    if file is None:
-        typer.echo(response.text, nl=False)
-    else:
-        file.write_bytes(response.content)
+    write([response.text], file)
 
 
 @app.command()

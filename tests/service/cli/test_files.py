@@ -30,7 +30,6 @@ WRITERS = {
     "service/cli/batch_answers.py": "mode",
     "service/cli/database.py": "mode",
     "service/cli/output.py": "command",
-    "service/cli/receipts.py": "command",
     "service/engines/vllm/model_folder.py": "public: a model's weights",
     "service/engines/vllm/steered.py": "temporary",
     "service/records/database.py": "mode",

@@ -134,7 +134,9 @@ def test_the_commands_fetch_and_verify(
 ) -> None:
     monkeypatch.setattr(receipts, "connect", lambda _service: TestClient(create_app(signing), headers=analyst.headers))
     release, file, key = ask(analyst, "a toy")["id"], tmp_path / "receipt", str(signing.records.log.verifier)
+    file.touch(mode=0o644)  # for others to read
     dpicl.ok("receipt", "get", release, file)
+    assert file.stat().st_mode & 0o777 == 0o600
     assert dpicl.ok("receipt", "get", release) == file.read_text()
     assert "no release" in dpicl.fails("receipt", "get", UNKNOWN)
     shown = json.loads(dpicl.ok("receipt", "verify", file, "--key", key, "--json"))
