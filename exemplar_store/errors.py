@@ -86,6 +86,12 @@ class MissingColumnError(BadRowError):
         super().__init__(row, field, f"{problem}{advice}", remedy)
         self.needed = needed
 
+    def propose_column(self, field: str) -> None:
+        """Propose to take a field from another column, unless something else is proposed."""
+        if self.remedy is None:
+            self.args = (f"{self}; name the column to take it from",)
+            self.remedy = ("columns", f"{field}=COLUMN")
+
 
 class IncompleteRowError(BadRowError):
     """A row in which a needed column holds nothing.

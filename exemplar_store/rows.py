@@ -139,8 +139,41 @@ class Layout:
         Raises:
             BadRowError: a column is missing, or at the first row that is not valid.
         """
-        records.check(self.needed, self.unit_id)
-        return self._taken(self.row, records)
+        try:
+            records.check(self.needed, self.unit_id)
+        except MissingColumnError as error:
+            if error.field in self.fields and error.field not in self.columns:
+                error.propose_column(error.field)
+            raise
+        return self._taken(self._first_checked(), records)
+
+    def _first_checked(self) -> Callable[[int, Mapping[str, object]], Row]:
+        """:meth:`row`, which takes a column that the first record does not have for a wrong name."""
+        first = True
+
+        def take(number: int, record: Mapping[str, object]) -> Row:
+            nonlocal first
+            if first:
+                first = False
+                self._check_named(number, record)
+            return self.row(number, record)
+
+        return take
+
+    def _check_named(self, number: int, record: Mapping[str, object]) -> None:
+        """Check that a record has the unit's id, and each field that is not mapped to a column.
+
+        Raises:
+            MissingColumnError: it lacks one.
+        """
+        for name in self.needed:
+            if within(name, record) is None and (name == self.unit_id or name in self.fields):
+                named = ", ".join(repr(printed(one)) for one in islice(record, _NAMES))
+                more = ", …" if len(record) > _NAMES else ""
+                problem = f"is not in this row, which has {named or 'nothing'}{more}"
+                error = MissingColumnError(number, name, problem, self.needed, is_unit_id=name == self.unit_id)
+                error.propose_column(name)
+                raise error
 
     def texts(self, needed: Collection[str], records: SourceRecords) -> Iterator[tuple[int, dict[str, object]]]:
         """The records of a source with their numbers. Needed columns hold text; the others are as they were read.
@@ -193,6 +226,8 @@ class Layout:
 
 
 _MISSING = object()
+_NAMES = 20
+"""The most names that an error lists."""
 
 
 def within(name: str, names: Container[str]) -> str | None:

@@ -109,7 +109,8 @@ def _explain(error: Exception, proxies: Sequence[str]) -> str | None:
         return f"{error}: {error.hint}"
     if remedy := getattr(error, "remedy", None):
         name, value = remedy
-        return f"{error} (--{name.replace('_', '-')}{'' if value is True else f' {value}'})"
+        option = "map" if name == "columns" else name.replace("_", "-")
+        return f"{error} (--{option}{'' if value is True else f' {value}'})"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 

@@ -22,7 +22,7 @@ from service.cli.reading import read_whole
 from service.connections import http_options
 from service.engines.retry_after import retry_after_s
 from service.operations.wording import right_in
-from service.sources.reading import Reading
+from service.sources.reading import Reading, column_by_field
 
 AbstainBelow = Annotated[
     float | None,
@@ -146,6 +146,7 @@ def batch(
     file: Annotated[Path, typer.Argument(exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o")],
     *,
+    columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None,
     reading: Reading,
     service: Service,
     abstain_below: AbstainBelow = None,
@@ -161,10 +162,13 @@ def batch(
         file: File of rows with the query's fields, in any format of `dpicl kb ingest`.
         out: File for the answers, in the order of the input: CSV if its name ends in .csv, else JSON Lines. Beside CSV
             a file of JSON Lines is kept, by which an interrupted run goes on.
+        columns: Field of the question and the column of another name to take it from. Repeat it. A name with a dot
+            leads into JSON: text=message.body.
     """
     with connect(service) as client:
         wanted = checked(client.get(f"/v1/tasks/{task}"), "query_fields")["query_fields"]
-        numbered = read_whole(file, wanted, reading)
+        column = {name: name for name in wanted} | _mapped(columns or [], wanted)
+        numbered = _questions(file, column, reading)
         written = _names({name for _, row in numbered for name in row})
         rows, lost = _as_json([row for _, row in numbered])
         kept = out.with_name(f"{out.name}.jsonl") if out.suffix.lower() == ".csv" else out
@@ -180,7 +184,7 @@ def batch(
             shown = bar.add_task(task, total=len(answers.open_places), charged=0)
             for place in answers.open_places:
                 try:
-                    answer = _post(client, task, {name: rows[place][name] for name in wanted}, abstain_below)
+                    answer = _post(client, task, {name: rows[place][column[name]] for name in wanted}, abstain_below)
                 except RefusedError as error:
                     number = numbered[place][0]
                     raise ValueError(f"{file}: row {number}: {error} ({len(answers)} answered, in {kept})") from None
@@ -195,6 +199,33 @@ def batch(
     if lost:
         typer.echo(f"Not kept, since they cannot be read in each row: {', '.join(map(repr, sorted(lost)))}", err=True)
     typer.echo(f"{len(rows)} answers in {out}{_together(costs, topical)}")
+
+
+def _mapped(pairs: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """The columns that the user names, by field.
+
+    Raises:
+        ValueError: one of the pairs is not one, or names a field that the question does not have.
+    """
+    try:
+        named = column_by_field(pairs)
+    except ValueError as error:
+        raise ValueError(f"--map: {error}") from None
+    if unknown := sorted(set(named) - set(wanted)):
+        raise ValueError(f"--map: the question has no field {', '.join(unknown)}, but {', '.join(wanted)}")
+    return named
+
+
+def _questions(file: Path, column: Mapping[str, str], reading: Reading) -> list[tuple[int, dict[str, Any]]]:
+    """The rows of a file with their numbers; arguments and errors as of :func:`read_whole`, with columns by field."""
+    from exemplar_store.errors import MissingColumnError  # which takes a second, and `dpicl ask` does without
+
+    try:
+        return read_whole(file, list(column.values()), reading)
+    except MissingColumnError as error:
+        if column.get(str(error.field)) == error.field:
+            error.propose_column(str(error.field))
+        raise
 
 
 class _Charged(ProgressColumn):

@@ -13,6 +13,7 @@ from service.operations.fields import FieldError
 from service.operations.roles import Actor, Right
 from service.records.records import Records
 from service.sources.counts import RowCounts
+from service.sources.reading import column_by_field
 
 
 class Upload(BaseModel):
@@ -66,10 +67,10 @@ def columns_named(pairs: Iterable[str]) -> dict[str, str]:
     Raises:
         FieldError: one of them is not such a pair.
     """
-    columns = dict(pair.partition("=")[::2] for pair in pairs)
-    if not all(columns.values()):
-        raise FieldError("columns", "write FIELD=COLUMN")
-    return columns
+    try:
+        return column_by_field(pairs)
+    except ValueError as error:
+        raise FieldError("columns", str(error)) from None
 
 
 @command(Right.DECIDE, private=True)
@@ -116,7 +117,9 @@ def ingest(
         yield from counts.counting(read(layout))
         if layout.left_out and not counts.rows:
             ((column, reason), number), *_ = layout.left_out.most_common()
-            raise FieldError("skip_incomplete", f"no row is complete: in {number:,} rows {column!r} is {reason}")
+            wrong = "; is that the column's name?" if reason == "missing" else ""
+            why = f"no row is complete: in {number:,} rows {column!r} is {reason}{wrong}"
+            raise FieldError("skip_incomplete", why)
 
     report = records.ingest(name, rows(), embed, by=actor.id, progress=progress, **how)
     incomplete: dict[str, dict[str, int]] = {}

@@ -35,6 +35,7 @@ from service.operations.plan_curves import Agreement, Otherwise, agreement, othe
 from service.operations.plans import PlanResult, SignedPlanView
 from service.operations.roles import Actor, Right
 from service.operations.trials import Trying
+from service.operations.uploads import FormFile
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.sources.reading import SentRows
@@ -277,9 +278,9 @@ async def measure(
     draft: Draft,
     proposals: Sequence[Proposal],
     *,
-    file_name: str,
-    content: bytes,
+    file: FormFile,
     unit_id: str,
+    columns: Mapping[str, str],
     reading: SentRows,
 ) -> list[MeasuredTask]:
     """Measure a draft and proposals for it on a file of labelled rows, which is not kept.
@@ -291,9 +292,9 @@ async def measure(
         here: trials of this service.
         draft: the draft.
         proposals: changes of the plan.
-        file_name: name of the file.
-        content: bytes of the file.
+        file: the file.
         unit_id: name of the column with the unit's id.
+        columns: names of columns, by field, where the two differ.
         reading: options of reading the file.
 
     Raises:
@@ -302,8 +303,8 @@ async def measure(
     if draft.outcome is None:
         raise FieldError("plan", "it must be computed, without a problem, before it can be measured")
     calibrated, described = draft.outcome.calibrated, draft.described
-    layout = Layout(measuring.fields(calibrated.plan), unit_id)
-    rows = await asyncio.to_thread(uploads.read_file, file_name, content, layout, reading)
+    layout = Layout(measuring.fields(calibrated.plan), unit_id, columns)
+    rows = await asyncio.to_thread(uploads.read_file, file, layout, reading)
     held_out = here.held_out(rows, described.embedded_field, asker=actor.id)
     return await measuring.measure(actor, held_out, calibrated, proposals)
 
@@ -319,6 +320,7 @@ def sign(
     name: str,
     after_version: int | None,
     again: int | None,
+    approved: tuple[str, str | None],
     make: Make,
 ) -> SignedPlanView:
     """Sign the plan that a page showed; further arguments and errors as of :func:`service.operations.plans.sign`.
@@ -332,21 +334,30 @@ def sign(
         name: name of the knowledge base, as the admin wrote it.
         after_version: version of the newest plan when this one was shown; None: not known.
         again: version of an equal plan whose budget is to be taken once more.
+        approved: the plan as written, and a second person's signature over its bytes, in base64; None: there is none.
         make: function that makes one-time releases.
 
     Raises:
         FieldError: ``digest``: another plan was shown. ``name``: this is another name. ``made``: a one-time release is
             missing; the message includes whether the plan is signed.
+        service.answering.plans.approving.NotApprovedError: the plan has not the approval that it needs.
     """
     wanted = outcome.calibrated.plan.knowledge_base
     if digest != outcome.calibrated.digest or after_version is None:
         raise FieldError("digest", "the plan is not the one that was shown. This is it now")
     if name != wanted:
         raise FieldError("name", f"to sign, write the knowledge base’s name, {wanted}, exactly")
-    calibrated = outcome.calibrated
+    calibrated, approval = outcome.calibrated, plans.approve(records, *approved)
     try:
         signed = plans.sign(
-            actor, records, calibrated, confirmed, after_version=after_version, again=again, make=make
+            actor,
+            records,
+            calibrated,
+            confirmed,
+            after_version=after_version,
+            again=again,
+            approval=approval,
+            make=make,
         ).signed
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error

@@ -31,7 +31,7 @@ from service.sources.workbooks import WORKBOOKS
 _LOOKED_AT = 10
 _JSON = (".jsonl", ".ndjson")
 _ENDINGS = (".csv", ".tsv", *WORKBOOKS, *_JSON)
-_ADVICE = "save the file as UTF-8"
+_ADVICE = "write its encoding under “Encoding”, or save the file as UTF-8"
 _BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
 """Marks of encodings, and white space, which may stand before a file's first character."""
 
@@ -112,9 +112,24 @@ class SentFile:
             raise NotTextError(str(error)) from None
 
 
+@dataclass(frozen=True)
+class FormFile:
+    """A file as a form brings it.
+
+    Attributes:
+        name: name of the file, whose ending shows its format.
+        content: bytes of the file.
+        encoding: name of its encoding from the person; None: not named.
+    """
+
+    name: str
+    content: bytes
+    encoding: str | None = None
+
+
 @command(Right.DECIDE, private=True)
 def ingest_file(
-    actor: Actor, records: Records, name: str, file_name: str, content: bytes, upload: SentUpload, embed: Embed
+    actor: Actor, records: Records, name: str, file: FormFile, upload: SentUpload, embed: Embed
 ) -> Ingested:
     """Store all rows of a file, or none; arguments as of :func:`service.operations.exemplars.ingest`.
 
@@ -123,7 +138,7 @@ def ingest_file(
         accounting.ledger.errors.KnowledgeBaseArchivedError: the knowledge base is archived.
     """
     with _of_the_form():
-        return _ingest(actor, records, name, _sent(file_name, content), upload, embed)
+        return _ingest(actor, records, name, _sent(file), upload, embed)
 
 
 @dataclass(frozen=True)
@@ -140,9 +155,7 @@ class Look:
 
 
 @command(Right.DECIDE, private=True)
-def look(
-    actor: Actor, records: Records, name: str, file_name: str, content: bytes, upload: SentUpload, embed: Embed
-) -> Look:
+def look(actor: Actor, records: Records, name: str, file: FormFile, upload: SentUpload, embed: Embed) -> Look:
     """Read a whole file and store nothing; arguments and errors as of :func:`ingest_file`."""
     first: list[Row] = []
 
@@ -154,28 +167,28 @@ def look(
 
     how = upload.model_copy(update={"dry_run": True})
     with _of_the_form():
-        read = _sent(file_name, content).rows(how)
+        read = _sent(file).rows(how)
         report = exemplars.ingest(
             actor, records, name, lambda layout: noting(read(layout)), how, embed, columns=how.by_field
         )
     return Look(report, first)
 
 
-def read_file(file_name: str, content: bytes, layout: Layout, reading: SentRows) -> list[Row]:
+def read_file(file: FormFile, layout: Layout, reading: SentRows) -> list[Row]:
     """The rows of a file from a form, which are not stored.
 
     Raises:
         FieldError: the file cannot be read, or a row is not valid.
     """
     with _of_the_form():
-        return list(_sent(file_name, content).rows(reading)(layout))
+        return list(_sent(file).rows(reading)(layout))
 
 
-def _sent(file_name: str, content: bytes) -> SentFile:
-    ending = PurePath(file_name).suffix.lower()
+def _sent(file: FormFile) -> SentFile:
+    ending = PurePath(file.name).suffix.lower()
     if ending not in _ENDINGS:
         raise FieldError("file", f"the file’s name must end in {', '.join(_ENDINGS)}")
-    return SentFile(content, ending in _JSON, None, _ADVICE)
+    return SentFile(file.content, ending in _JSON, file.encoding, _ADVICE)
 
 
 _FORM = {
@@ -183,6 +196,7 @@ _FORM = {
     "numbers_as_text": "tick “Take numbers and dates as text”",
     "skip_lines": "write {} under “Rows before the header”",
     "unit_id": "write its name under “Column with the id”",
+    "columns": "write its name under “Column with {}”",
 }
 """The field of a form for each option that an error may propose."""
 
@@ -194,7 +208,8 @@ def _of_the_form() -> Iterator[None]:
         yield
     except (NotTextError, BadRowError) as error:
         option, value = getattr(error, "remedy", None) or ("", "")
-        said = f"{error}: {_FORM[option].format(value)}" if option in _FORM else str(error)
+        field = str(value).removesuffix("=COLUMN")
+        said = f"{error}: {_FORM[option].format(field)}" if option in _FORM else str(error)
         raise FieldError("file", said) from error
     except UnitTooLargeError:  # whose own words count units
         most, size = MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES

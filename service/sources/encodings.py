@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -125,6 +126,18 @@ def not_utf8(where: str, error: NotUtf8Error, sample: bytes, *, may_name: bool =
     said += "".join(f", or {encoding}: {line!r}" for encoding, line in others)
     add = "name the one that reads right with --encoding, or save it as UTF-8"
     return ValueError(f"{said}: {add if may_name else save}")
+
+
+def likely_encodings(sample: bytes, line: bytes) -> Sequence[str]:
+    """The encodings that a text may be in, of which a line is not UTF-8; none where most of it is UTF-8.
+
+    Args:
+        sample: the beginning of the text, which the guess is based on, too.
+        line: the line.
+    """
+    if mostly_utf8(sample + b"\n" + line):
+        return ()
+    return guess([*sample.split(b"\n")[:-1], line]).likely
 
 
 def read_text(file: Path) -> str:

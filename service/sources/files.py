@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePosixPath
+from statistics import median
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
@@ -324,8 +325,19 @@ def propose_header(error: MissingColumnError, rows: Iterable[Sequence[object]]) 
         error: the error of the row that was taken for the header.
         rows: cells of the first rows.
     """
-    named = {number: len({*error.needed} & {*row}) for number, row in enumerate(islice(rows, _PREAMBLE_ROWS), 1)}
+    looked_at = list(islice(rows, _PREAMBLE_ROWS))
+    named = {number: len({*error.needed} & {*row}) for number, row in enumerate(looked_at, 1)}
     best = max(named, key=lambda number: named[number], default=0)
     if best > error.row and named[best] > named[error.row]:
         error.args = (f"{error}; row {best} has {named[best]} of the columns: skip those before it",)
         error.remedy = ("skip_lines", best - 1)
+    elif not named.get(error.row) and (first := _first_wide(looked_at)) > error.row:
+        error.args = (f"{error}; if row {first} names them, which has more cells, skip those before it",)
+        error.remedy = ("skip_lines", first - 1)
+
+
+def _first_wide(rows: Sequence[Sequence[object]]) -> int:
+    """The first row with at least as many cells that hold something as most rows have; 0: there are no rows."""
+    filled = [sum(cell not in (None, "") for cell in row) for row in rows]
+    usual = int(median(filled)) if filled else 0
+    return next((number for number, cells in enumerate(filled, 1) if cells >= usual), 0)

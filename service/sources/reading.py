@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from accounting.plans.described import Described
 from accounting.plans.written_numbers import WrittenWhole
+
+
+def column_by_field(pairs: Iterable[str]) -> dict[str, str]:
+    """Names of columns, by field, from pairs of the form ``FIELD=COLUMN``.
+
+    Raises:
+        ValueError: one of them is not such a pair.
+    """
+    columns = dict(pair.partition("=")[::2] for pair in pairs)
+    if not all(columns.values()):
+        raise ValueError("write FIELD=COLUMN")
+    return columns
 
 
 class MeaninglessOptionError(ValueError):

@@ -9,7 +9,7 @@ from exemplar_store import BadRowError, Layout, Row
 from exemplar_store.errors import MissingColumnError, NotUtf8Error
 from exemplar_store.rows import SourceRecords, csv_records, json_records
 from service.sources.compressed import not_text
-from service.sources.encodings import UTF8, as_utf8, encoding_of, unmarked_utf
+from service.sources.encodings import UTF8, as_utf8, encoding_of, likely_encodings, unmarked_utf
 from service.sources.files import SAMPLE_BYTES, as_read, cells, delimiter_by, propose_header
 from service.sources.reading import AS_IT_IS, SentRows
 from service.sources.workbooks import BEGINNINGS, MOST_SENT_BYTES, read_sheet, sheet_records
@@ -57,7 +57,9 @@ def rows_of(
         try:
             yield from _rows(layout, reading, records, lambda: () if json_lines else cells(sample))
         except NotUtf8Error as error:
-            raise BadRowError(error.row, None, f"is not UTF-8 at byte {error.byte}: {advice}") from None
+            likely = likely_encodings(body[:SAMPLE_BYTES], error.line)
+            looks = f"; it looks like {' or '.join(likely)}" if likely else ""
+            raise BadRowError(error.row, None, f"is not UTF-8 at byte {error.byte}{looks}: {advice}") from None
 
     return read
 

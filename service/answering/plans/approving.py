@@ -21,9 +21,18 @@ HOW = (
 
 
 class NotApprovedError(RefusalError):
-    """A plan lacks the approval of a second person that the service demands; nothing is signed."""
+    """A plan lacks the approval of a second person that the service demands; nothing is signed.
+
+    Attributes:
+        why: the reason, a sentence without its end.
+    """
 
     kind = ProblemKind.PLAN_NOT_APPROVED
+    field = "approval"
+
+    def __init__(self, why: str, how: str = "") -> None:
+        super().__init__(f"{why}{f': {how}' if how else ''}. Nothing was signed")
+        self.why = why
 
 
 def check_approval(approvers: Mapping[str, str], text: str, signature: str | None) -> Approval | None:
@@ -42,19 +51,19 @@ def check_approval(approvers: Mapping[str, str], text: str, signature: str | Non
             return None
         raise NotApprovedError(
             "no plan needs an approval here, so this one would count for nothing: leave it out, or let the operator "
-            "name the person's key in DPICL_PLAN_APPROVERS. Nothing was signed"
+            "name the person's key in DPICL_PLAN_APPROVERS"
         )
     people = ", ".join(sorted(approvers))
     if signature is None:
-        raise NotApprovedError(f"a second person must approve the plan, one of {people}: {HOW}. Nothing was signed")
+        raise NotApprovedError(f"a second person must approve the plan, one of {people}", HOW)
     for name, public_key in approvers.items():
         approval = Approval(by=name, public_key=public_key, signature=signature, text=text)
         if approval.is_genuine:
             return approval
     raise NotApprovedError(
-        f"the approval is not a signature of this very file by one of {people}: {HOW}. A file that was changed "
-        "afterwards, even in its line ends, must be approved again; it must be UTF-8 without a mark at its beginning. "
-        "Nothing was signed"
+        f"the approval is not a signature of this very file by one of {people}. A file that was changed afterwards, "
+        "even in its line ends, must be approved again; it must be UTF-8 without a mark at its beginning",
+        HOW,
     )
 
 
@@ -69,13 +78,13 @@ def check_approved(records: Records, calibrated: CalibratedPlan, approval: Appro
     if approval is None:
         return None
     if not calibrated.is_of(load_plan(text)):
-        raise NotApprovedError("the plan that was approved is another one. Nothing was signed")
+        raise NotApprovedError("the plan that was approved is another one")
     signed = partial(records.audit.events, kinds=[PlanSigned.kind], knowledge_base=calibrated.plan.knowledge_base)
     for event in every(signed):
         before = event.particulars
         if isinstance(before, PlanSigned) and before.approval is not None and before.approval.text == text:
             raise NotApprovedError(
                 f"this approval was used for plan {before.version}: to sign the plan once more, let the person approve "
-                "a changed file, such as one with a comment that gives the reason. Nothing was signed"
+                "a changed file, such as one with a comment that gives the reason"
             )
     return approval

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal
 
-from starlette.datastructures import UploadFile
 from starlette.responses import HTMLResponse, Response
 
+from service.gateway.dashboard.files import named_columns, sent_file
 from service.gateway.dashboard.overview import over_time, task_names
 from service.gateway.dashboard.pages import Pages, Visit
 from service.gateway.dashboard.usage import charged_by_day
@@ -19,7 +19,7 @@ from service.operations.fields import FieldError
 from service.operations.forecast import RULE
 from service.operations.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
 from service.operations.roles import Right
-from service.operations.uploads import SentUpload
+from service.operations.uploads import FormFile, SentUpload
 
 pages = Pages()
 
@@ -116,7 +116,8 @@ async def _exemplars(visit: Visit, looked: uploads.Look | None = None) -> Respon
 async def upload(visit: Visit) -> Response:
     """Store a file of exemplars, all of it or nothing."""
     name = visit.path("name")
-    stored = await visit.do(uploads.ingest_file, name, *await _file(visit), visit.services.embedder.embed_many)
+    file, how = await _file(visit)
+    stored = await visit.do(uploads.ingest_file, name, file, how, visit.services.embedder.embed_many)
     incomplete = sum(sum(reasons.values()) for reasons in stored.incomplete.values())
     left_out, rows = stored.skipped_rows + incomplete, stored.rows + incomplete
     which = f"{rows - left_out:,} of {rows:,} rows" if left_out else "every row"
@@ -138,21 +139,20 @@ async def look(visit: Visit) -> Response:
     looked = None
     with visit.refusals("file"):
         embed = visit.services.embedder.embed_many
-        looked = await visit.do(uploads.look, visit.path("name"), *await _file(visit), embed)
+        file, how = await _file(visit)
+        looked = await visit.do(uploads.look, visit.path("name"), file, how, embed)
     if visit.is_htmx:
         described = await visit.do(knowledge_bases.describe, visit.path("name"))
         return visit.page("knowledge_base/looked.html", kb=described, looked=looked)
     return await _exemplars(visit, looked)
 
 
-async def _file(visit: Visit) -> tuple[str, bytes, SentUpload]:
-    """The file that a form brings: its name, its content, and how to read it."""
-    file = visit.form.get("file")
-    if not isinstance(file, UploadFile) or not file.filename:
-        raise FieldError("file", "choose a file first")
+async def _file(visit: Visit) -> tuple[FormFile, SentUpload]:
+    """The file that a form brings, and how to read it."""
+    file = await sent_file(visit, "choose a file first")
     fields = (await visit.do(knowledge_bases.describe, visit.path("name"))).fields
-    columns = [f"{field}={column}" for field in fields if (column := visit.field(f"column_{field}"))]
-    return file.filename, await file.read(), visit.read(SentUpload, columns=columns)
+    columns = [f"{field}={column}" for field, column in named_columns(visit, fields).items()]
+    return file, visit.read(SentUpload, columns=columns)
 
 
 @pages.post(HOME + "/forget", again=exemplars, about="unit")

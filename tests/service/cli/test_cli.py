@@ -234,6 +234,10 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
     assert "cp1252 with ';'" in err
     assert "would be 2 exemplars of 2" in out
     assert "Stored 2" in dpicl.ok(*plain[:-1], "--encoding", "cp1252")
+    mapped = ("kb", "ingest", "toys", file, "--encoding", "cp1252", "--unit-id", "owner")
+    assert "'owner', 'what', 'colour'; name the column to take it from (--map text=COLUMN)" in dpicl.fails(*mapped)
+    file.write_bytes("Toys of March\na;b;c\n1;2;3\n".encode("cp1252"))
+    assert "row 2 names them, which has more cells, skip those before it (--skip-lines 1)" in dpicl.fails(*mapped[:4])
     file.write_bytes("owner\nBär\n".encode("cp1252"))
     forget = ("kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes")
     assert "--encoding cp1252" in dpicl.fails(*forget)
@@ -514,3 +518,27 @@ def test_a_budget_without_a_key_or_a_database_names_both_ways(dpicl: Shell) -> N
     assert "no database at" in said
     assert "or set DPICL_URL and DPICL_API_KEY to ask a running service" in said
     assert "DPICL_URL" not in dpicl.fails("kb", "list")
+
+
+def test_errors_lead_through_nested_json(dpicl: Shell, tmp_path: Path) -> None:
+    create(dpicl)
+    file = tmp_path / "interviews.jsonl"
+    file.write_text(
+        '{"id": 1, "employee": {"id": "e1"}, "why": {"text": "pay"}, "tags": ["a"], "label": "red"}\n'
+        '{"id": 2, "employee": {"id": "e2"}, "why": {"text": null}, "tags": ["a"], "label": "blue"}\n'
+    )
+    ingest = ["kb", "ingest", "toys", file]
+    for option, said in (
+        ((), "which has 'id', 'employee', 'why', 'tags', 'label'; name the one with the person's id (--unit-id COLUMN"),
+        (("--unit-id", "employee.id"), "name the column to take it from (--map text=COLUMN)"),
+        (("--map", "text=tags"), "must be a string, not a list"),
+        (("--map", "text=why"), "as in why.member"),
+        (("--map", "text=why.words"), "'why.words': is missing"),
+        (("--map", "text=why.text"), "row 2, field 'why.text': is empty"),
+    ):
+        ingest += option
+        assert said in dpicl.fails(*ingest)
+    assert "'reason' is missing; is that the column's name?" in dpicl.fails(
+        *ingest, "--map", "text=reason", "--skip-incomplete"
+    )
+    assert "would be 1 exemplars" in dpicl.ok(*ingest, "--skip-incomplete", "--dry-run")

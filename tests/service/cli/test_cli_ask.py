@@ -122,6 +122,25 @@ def test_a_batch_names_its_encoding(dpicl: Shell, tmp_path: Path) -> None:
     assert json.loads(answers.read_text())["text"] == "ein Bär"
 
 
+def test_a_batch_maps_columns(dpicl: Shell, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.csv"
+    questions.write_text("Calls of March\nNo;Call\n1;a toy\n")
+    batch = ["batch", "toys.colour", questions, "--out", answers]
+    assert "(--skip-lines 1)" in dpicl.fails(*batch)
+    batch += ["--skip-lines", "1"]
+    assert "field 'text'" in dpicl.fails(*batch)
+    assert "write FIELD=COLUMN" in dpicl.fails(*batch, "--map", "Call")
+    assert "the question has no field what, but text" in dpicl.fails(*batch, "--map", "what=Call")
+    assert "'Called': is not among" in dpicl.fails(*batch, "--map", "text=Called")
+    assert "1 answers in" in dpicl.ok(*batch, "--map", "text=Call")
+    with answers.open(encoding="utf-8-sig", newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert (row["No"], row["Call"], "text" in row) == ("1", "a toy", False)
+    nested = tmp_path / "questions.jsonl"
+    nested.write_text('{"no": 1, "call": {"words": "another toy"}}\n')
+    dpicl.ok("batch", "toys.colour", nested, "--out", tmp_path / "answers.jsonl", "--map", "text=call.words")
+
+
 def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:
     questions, told, silent = tmp_path / "questions.jsonl", tmp_path / "told.jsonl", tmp_path / "silent.jsonl"
     questions.write_text('{"text": "a toy", "n": 1}\n{"text": "another toy", "n": 2}\n')

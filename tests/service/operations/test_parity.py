@@ -212,6 +212,7 @@ ALSO = {
         f"GET {_HOME}/plan",
         f"POST {_HOME}/plan/curves",
         f"POST {_HOME}/plan/confirm",
+        f"POST {_HOME}/plan/file",
         "GET /audit/verify",
         "GET /sanitising",
     },

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Hashable
+import json
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -15,7 +16,7 @@ from service.operations.measuring import MeasuredTask
 from service.operations.plan_curves import Otherwise
 from service.operations.plan_drafts import Draft
 from service.operations.starting_plans import KINDS, answer_fields, chosen, needs_public_answers
-from service.operations.uploads import SentRows
+from service.operations.uploads import FormFile, SentRows
 
 T = TypeVar("T")
 
@@ -50,7 +51,14 @@ async def compute(visit: Visit, key: Hashable, job: Callable[[], T], *, patientl
 
 
 async def measured_rows(
-    visit: Visit, desk: Draft, varied: Otherwise, file_name: str, content: bytes, *, unit_id: str, reading: SentRows
+    visit: Visit,
+    desk: Draft,
+    varied: Otherwise,
+    file: FormFile,
+    *,
+    unit_id: str,
+    columns: Mapping[str, str],
+    reading: SentRows,
 ) -> list[MeasuredTask] | None:
     """The accuracies of a draft and of proposals for it, as of :func:`service.operations.plan_drafts.measure`.
 
@@ -60,8 +68,8 @@ async def measured_rows(
     if desk.outcome is None:
         raise ValueError("the plan is not computed")
     trials, loop = visit.services.trials, asyncio.get_running_loop()
-    how = (file_name, unit_id, reading.model_dump_json())
-    file = hashlib.sha256(b"\0".join([*(one.encode() for one in how), content])).hexdigest()
+    how = json.dumps([file.name, file.encoding, unit_id, dict(columns), reading.model_dump(mode="json")])
+    read = hashlib.sha256(how.encode() + b"\0" + file.content).hexdigest()
 
     def measure() -> list[MeasuredTask]:
         work = plan_drafts.measure(
@@ -69,14 +77,14 @@ async def measured_rows(
             trials,
             desk,
             varied.proposals,
-            file_name=file_name,
-            content=content,
+            file=file,
             unit_id=unit_id,
+            columns=columns,
             reading=reading,
         )
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    key = ("measured", desk.outcome.calibrated.digest, file)
+    key = ("measured", desk.outcome.calibrated.digest, read)
     polls = visit.is_htmx
     return await _measurements.result(visit.actor.id, key, measure, _POLL_S if polls else _WAIT_S, insist=not polls)
 

@@ -3,10 +3,11 @@
 from typing import Any
 from urllib.parse import quote
 
-from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
+from service.gateway.dashboard.files import named_columns, sent_file
 from service.gateway.dashboard.pages import Pages, Visit, whole
+from service.gateway.dashboard.plan_studio.approval import file_hash, plan_file, signature_in
 from service.gateway.dashboard.plan_studio.charts import answers_chart, epsilon_chart
 from service.gateway.dashboard.plan_studio.desk import HOME, compute, measured_rows, open_desk, part, studio
 from service.gateway.dashboard.plan_studio.drafts import starting_text
@@ -81,16 +82,19 @@ async def measure(visit: Visit) -> Response:
     """Measure the plan, and what is better at the same budget, on labelled rows, which are not kept."""
     desk, varied, measured, computing = await open_desk(visit, patiently=True), None, None, False
     with visit.refusals():
-        file = visit.form.get("file")
-        if not isinstance(file, UploadFile) or not file.filename:
-            raise FieldError("file", "choose one with labelled rows")
+        file = await sent_file(visit, "choose one with labelled rows")
         if desk.outcome is None:
             raise FieldError("plan", "it must be computed, without a problem, before it can be measured")
-        content, unit_id = await file.read(), visit.field("unit_id")
         varied = await compute(visit, ("otherwise", desk.outcome.calibrated.digest), desk.vary)
         if varied is not None:
             measured = await measured_rows(
-                visit, desk, varied, file.filename, content, unit_id=unit_id, reading=visit.read(SentRows)
+                visit,
+                desk,
+                varied,
+                file,
+                unit_id=visit.field("unit_id"),
+                columns=named_columns(visit, desk.described.fields),
+                reading=visit.read(SentRows),
             )
         computing = measured is None
     proposals = varied.proposals if varied else ()
@@ -106,8 +110,16 @@ async def confirm(visit: Visit) -> Response:
         if desk.outcome.offer.exceeds:
             visit.status = 422
         elif not desk.problems:
-            return part(visit, "plan_sign.html", desk)
+            return _to_sign(visit, desk)
     return await studio(visit, desk)
+
+
+@pages.post(HOME + "/file")
+async def file(visit: Visit) -> Response:
+    """The plan as written, as the file whose bytes a second person signs to approve it."""
+    desk = await open_desk(visit)
+    named = {"Content-Disposition": f'attachment; filename="{plan_file(desk)}"'}
+    return Response(desk.text.encode(), media_type="application/yaml", headers=named)
 
 
 @pages.post(HOME + "/sign")
@@ -117,13 +129,17 @@ async def sign(visit: Visit) -> Response:
     if desk.outcome is None:
         return await studio(visit, desk)
     with visit.refusals():
-        done = await _sign(visit, desk.outcome)
+        done = await _sign(visit, desk.outcome, desk.text)
         return visit.redirect(_PLANS.format(name=desk.described.name), done=done)
     desk = await open_desk(visit, patiently=True)
-    return await studio(visit, desk) if desk.outcome is None else part(visit, "plan_sign.html", desk)
+    return await studio(visit, desk) if desk.outcome is None else _to_sign(visit, desk)
 
 
-async def _sign(visit: Visit, outcome: Outcome) -> str:
+def _to_sign(visit: Visit, desk: Draft) -> Response:
+    return part(visit, "plan_sign.html", desk, file=plan_file(desk), hash=file_hash(desk))
+
+
+async def _sign(visit: Visit, outcome: Outcome, text: str) -> str:
     signed = await visit.do(
         plan_drafts.sign,
         outcome,
@@ -132,6 +148,7 @@ async def _sign(visit: Visit, outcome: Outcome) -> str:
         name=visit.field("name"),
         after_version=whole(visit.field("after")),
         again=whole(visit.field("again")),
+        approved=(text, await signature_in(visit)),
         make=visit.services.make,
     )
     return f"Plan {signed.version} is signed. From now on it answers at {', '.join(signed.tasks)}."

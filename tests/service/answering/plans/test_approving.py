@@ -1,8 +1,8 @@
 """A second person's approval: demanded where persons are named, for these bytes and one signature, and replayed."""
 
 import base64
+import hashlib
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -163,19 +163,32 @@ def test_rest_takes_an_approval_and_refuses_without(demanding: Services) -> None
     assert taken.status_code == 201, taken.text
 
 
-def test_the_dashboard_signs_no_plan_that_needs_an_approval(demanding: Services) -> None:
+def test_the_dashboard_takes_an_approval(demanding: Services) -> None:
     browser = Browser(demanding)
     browser.post("/sign-in", {"key": browser.token})
     home = "/knowledge-bases/toys/plan"
     digest = prepare(demanding.records, load_plan(SMALL)).digest
     shown = {"text": SMALL, "digest": digest, "after": "0", "name": "toys", "confirm": "worse_than_free"}
     page = browser.post(f"{home}/confirm", shown)
-    assert "A second person must approve each plan: ann." in page.text
-    assert re.search(r'<button class="danger" disabled>', page.text)
-    page = browser.post(f"{home}/sign", shown)
-    assert page.status_code == 403
-    assert "Nothing was signed. a second person must approve the plan, one of ann" in page.text
+    assert "One of these people must sign the plan’s file: ann." in page.text
+    file = browser.post(f"{home}/file", {"text": SMALL.replace("\n", "\r\n")})
+    assert file.headers["content-disposition"] == 'attachment; filename="plan-toys-1.yaml"'
+    assert file.text == SMALL
+    assert hashlib.sha256(file.content).hexdigest() in page.text
+    for wrong, why in (
+        ({}, "A second person must approve the plan, one of ann."),
+        ({"approval": signature(SMALL, BO)}, "The approval is not a signature of this very file by one of ann."),
+        ({"approval": "ünknown"}, "The approval is not a signature of this very file by one of ann."),
+    ):
+        page = browser.post(f"{home}/sign", shown | wrong)
+        assert page.status_code == 403
+        assert f"Nothing was signed. {why}" in page.text
     assert demanding.records.ledger.budgets.plans("toys") == []
+    assert browser.post(f"{home}/sign", shown | {"approval": f" {signature(SMALL)}\n"}).status_code == 303
+    (event,) = demanding.records.audit.events(kinds=[PlanSigned.kind])
+    assert event.particulars.approval.text == SMALL
+    twin = shown | {"after": "1", "again": "1", "approval": signature(SMALL)}
+    assert "This approval was used for plan 1" in browser.post(f"{home}/sign", twin).text
 
 
 def test_a_file_that_does_not_fit_its_approval_is_refused(

@@ -151,7 +151,12 @@ def test_a_table_is_read_in_its_encoding_or_not_at_all(browser: Browser) -> None
     table = "unit_id;text;label\nann;ein Bär;red\n"
     refused = upload(browser, table.encode("cp1252"), "t.csv").text
     assert "Row 2: is not UTF-8" in refused
+    assert "it looks like cp1252: write its encoding under “Encoding”" in refused
     assert "ein B" not in refused
+    unknown = upload(browser, table.encode("cp1252"), "t.csv", encoding="cp125").text
+    assert "&#39;cp125&#39; is not the name of a text encoding" in unknown
+    assert upload(browser, table.encode("cp1252"), "t.csv", encoding="cp1252").status_code == 303
+    assert browser.records.store.forget("toys", "ann") == 1
     assert "a workbook" in upload(browser, b"PK\x03\x04", "t.csv").text
     assert upload(browser, table.encode("utf-16"), "t.csv").status_code == 303
     assert browser.records.store.forget("toys", "ann") == 1

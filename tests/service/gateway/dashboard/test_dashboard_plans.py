@@ -491,6 +491,7 @@ def test_a_draft_is_measured_on_labelled_rows_that_are_not_kept(browser: Browser
     shown = measured(browser)
     assert re.search(r"colour , as planned (\d+\.\d ± \d+\.\d %|0 %|100 %).* (\d+\.\d ± \d+\.\d %) 20\b", shown), shown
     assert "colour , with proposal 1" in shown
+    assert "as planned" in measured(browser, LABELLED.replace("text", "toy", 1), column_text="toy")
     assert (browser.records.ledger.budgets.statuses(), browser.records.audit.end().sequence) == before
     page = browser.client.post(
         f"/admin{STUDIO}/measure",
