@@ -45,9 +45,5 @@ class SecurityHeaders:
 
 
 def is_https(connection: HTTPConnection) -> bool:
-    """Whether the browser speaks HTTPS, to us or to a proxy that reports it.
-
-    Such a header can be forged, but that only makes the forger's own cookie stricter.
-    """
-    said = connection.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
-    return connection.url.scheme == "https" or said == "https"
+    """Whether the browser speaks HTTPS, to us or to a trusted proxy that reports it in ``X-Forwarded-Proto``."""
+    return connection.url.scheme == "https"

@@ -195,6 +195,16 @@ def test_a_prefix_counts_from_trusted_proxies_alone(tmp_path: Path) -> None:
         assert refused == moved.replace("admin/", "problems/missing-key")
 
 
+def test_https_counts_from_trusted_proxies_alone(tmp_path: Path) -> None:
+    services = serving(tmp_path, trusted_proxies=["10.1.0.0/16"])
+    _, token = services.records.keys.create("chief", "admin")
+    for address, secure in (("10.1.2.3", True), ("10.2.0.1", False), ("127.0.0.1", False)):
+        client = peer(services, address)
+        headers = {"X-Forwarded-Proto": "https", "Sec-Fetch-Site": "same-origin"}
+        signed_in = client.post("/admin/sign-in", data={"key": token}, headers=headers)
+        assert ("Secure" in signed_in.headers["set-cookie"]) is secure
+
+
 @pytest.mark.parametrize(
     "value", ["elsewhere", "//elsewhere", "/a/../b", "/a,/b", "/a b", "/a%2fb", "/v1", "https://elsewhere", "/a\\b"]
 )

@@ -44,9 +44,8 @@ def test_an_admin_signs_in_and_out(stranger: Browser) -> None:
 
 
 def test_the_cookie_is_for_https_alone_where_https_is_used(stranger: Browser) -> None:
-    response = stranger.client.post(
-        "/admin/sign-in", data={"key": stranger.token}, headers={"X-Forwarded-Proto": "https"}
-    )
+    stranger.client.base_url = "https://testserver"
+    response = stranger.client.post("/admin/sign-in", data={"key": stranger.token})
     assert "Secure" in response.headers["set-cookie"]
 
 
