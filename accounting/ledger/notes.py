@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 LOG, WITNESS = 0x01, 0x04
 """Types of signatures: of a log, over the text; of a witness, over the text and the time."""
@@ -96,6 +97,16 @@ class VerifierKey:
             raise NoteError(f"the signature by {self.name} is not genuine") from None
 
 
+class SigningKey(Protocol):
+    """A private Ed25519 key, wherever it is kept."""
+
+    def public_key(self) -> Ed25519PublicKey:
+        """The public key."""
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature over a message, 64 bytes."""
+
+
 @dataclass(frozen=True)
 class Signer:
     """A private key with the name that it signs by.
@@ -106,7 +117,7 @@ class Signer:
     """
 
     name: str
-    key: Ed25519PrivateKey
+    key: SigningKey
 
     def verifier(self, type_: int = LOG) -> VerifierKey:
         """The key that others verify its signatures by."""

@@ -1,4 +1,5 @@
-"""The private keys that sign checkpoints of the audit trail: Ed25519, in PEM files that their owner alone can read."""
+"""The private keys that sign checkpoints of the audit trail: Ed25519, in PEM files that their owner alone can read, or
+in a token."""
 
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from accounting.ledger.notes import Signer, check_name
 from exemplar_store.key_files import ReadableKeyError, read_key_file
+from service.records.audit_token import SCHEME, TokenError, token_key
 from service.settings import Settings
 
 
@@ -38,10 +40,19 @@ def signer_of(settings: Settings) -> Signer | None:
 def read_signer(file: Path, name: str) -> Signer:
     """The key in a file, with the name that it signs by.
 
+    Args:
+        file: the file, or the URI of a key in a token.
+        name: name of the key.
+
     Raises:
         AuditKeyError: the file cannot be read, others can read it, or it holds no Ed25519 key without a password.
         accounting.ledger.notes.NoteError: the name cannot name a key.
     """
+    if str(file).startswith(SCHEME):
+        try:
+            return Signer(check_name(name), token_key(str(file)))
+        except (TokenError, ReadableKeyError, OSError) as error:
+            raise AuditKeyError(str(error)) from None
     how = f"make one with `dpicl audit key {file} NAME`"
     try:
         key = load_pem_private_key(read_key_file(file), password=None)
@@ -61,6 +72,8 @@ def read_signer(file: Path, name: str) -> Signer:
 def make_signer(file: Path, name: str) -> Signer:
     """The key in a file, which is made if there is no such file, for its owner alone; raises as :func:`read_signer`."""
     check_name(name)
+    if str(file).startswith(SCHEME):  # tokens make their keys themselves
+        return read_signer(file, name)
     key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
