@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,9 @@ def test_a_pin_is_read_from_a_file_of_its_owners(token: Path, tmp_path: Path) ->
 def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(AuditKeyError, match=r"does not sign by this key .*nowhere\.so"):
         read_signer(Path("pkcs11:token=audit;object=dp-icl?module-path=/nowhere.so"), NAME)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pkcs11", None)  # as where it is not installed
+    with pytest.raises(AuditKeyError, match=r"pip install 'dp-icl\[pkcs11\]'"):
+        read_signer(Path("pkcs11:token=audit;object=other?module-path=/any.so"), NAME)
