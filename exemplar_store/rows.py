@@ -142,8 +142,9 @@ class Layout:
         try:
             records.check(self.needed, self.unit_id)
         except MissingColumnError as error:
-            if error.field in self.fields and error.field not in self.columns:
-                error.propose_column(error.field)
+            field = str(error.field)
+            if field in self.fields and field not in self.columns:
+                error.propose_column(field)
             raise
         return self._taken(self._first_checked(), records)
 
