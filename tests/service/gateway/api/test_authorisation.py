@@ -194,6 +194,7 @@ DECIDE_PAGES = [
     Entry("POST", "/admin/keys/{id}/rotate", 409),
     Entry("POST", "/admin/keys/{id}/revoke", 422),
     Entry("POST", f"{_KB}/delete", 409),
+    Entry("POST", f"{_KB}/plan/file", 200),
     Entry("POST", "/admin/groups", 422),
     Entry("POST", "/admin/groups/{group}/join", 404),
     Entry("GET", "/admin/sanitising", 200),
