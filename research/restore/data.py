@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from exemplar_store import BadRowError
 from sanitization.digests import file_digest
 from sanitization.restore.bundle import LONGEST_TEXT, Prompt
+from sanitization.restore.span_types import Meaning, SpanTypes
 from sanitization.restore.spans import (
     PLACEHOLDER,
     Redacted,
@@ -25,7 +26,7 @@ from sanitization.restore.spans import (
     normal_form,
     redact,
 )
-from sanitization.restore.weights import weights_of
+from sanitization.restore.weights import Weighing, weights_of
 from sanitization.vocabulary import FloatArray
 from service.sources.files import open_file
 
@@ -48,7 +49,10 @@ class TrainConfig(BaseModel):
     fewest: int = Field(default=5, ge=2, description="Rows that a phrase occurs in, to be a type of its own.")
     placeholder: str = PLACEHOLDER
     longest_text: int = Field(default=LONGEST_TEXT, ge=1, le=LONGEST_TEXT)
-    weights: Literal["equal", "attention"] = "equal"
+    weights: Weighing = "equal"
+    meaning: Meaning | None = Field(
+        default=Meaning(), description="Comparison by which unknown phrases get a type; null: they have none."
+    )
     heads: int = Field(default=12, ge=1, description="K.")
     profiles: list[int] = Field(default=[8, 16, 64], min_length=1, description="Sizes of books to compare.")
     epsilon: float = Field(default=6.0, gt=0, le=20, description="ε that the size of the book is chosen for.")
@@ -172,7 +176,7 @@ def read(config: TrainConfig) -> Split:
         tuple(redacted.whole for redacted in taken),
         tuple(redacted.text for redacted in taken),
         tuple(redacted.spans for redacted in taken),
-        _weights(types, taken, config.weights),
+        _weights(types, taken, config),
         np.array([config.options.index(row.answer) for row in rows]),
         tuple(row.group for row in rows),
     )
@@ -200,12 +204,15 @@ def _types(spans: Sequence[Sequence[str]], fewest: int) -> dict[str, list[str]]:
     return {phrase: [phrase] for phrase, count in sorted(counts.items()) if count >= fewest}
 
 
-def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: Literal["equal", "attention"]) -> FloatArray:
-    known = {normal_form(phrase): name for name, phrases in types.items() for phrase in phrases}
+def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], config: TrainConfig) -> FloatArray:
+    phrases = {normal_form(phrase): name for name, phrases in types.items() for phrase in phrases}
+    spans = list(dict.fromkeys(span for redacted in taken for span in redacted.spans))
+    type_of = dict(zip(spans, SpanTypes(phrases, config.meaning).of(spans), strict=True))
     place = {name: at for at, name in enumerate(types)}
     matrix = np.zeros((len(taken), len(types)))
     for row, redacted in enumerate(taken):
-        for name, weight in weights_of(redacted, known, how).items():
+        weights = weights_of(redacted, [type_of[span] for span in redacted.spans], config.weights)
+        for name, weight in weights.items():
             matrix[row, place[name]] = weight
     return matrix
 

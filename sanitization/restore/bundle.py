@@ -28,7 +28,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from safetensors import SafetensorError
 
 from sanitization.restore.profiles import Book
+from sanitization.restore.span_types import Meaning, SpanTypes
 from sanitization.restore.spans import normal_form
+from sanitization.restore.weights import Weighing
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 BOOK, STEERING = "book.safetensors", "steering.safetensors"
@@ -100,8 +102,9 @@ class Manifest(BundlePart):
     options: list[str] = Field(min_length=2)
     placeholder: str = Field(min_length=1)
     longest_text: int = Field(ge=1, le=LONGEST_TEXT)
-    weights: Literal["equal", "attention"]
+    weights: Weighing
     types: dict[str, list[str]] = Field(description="Phrases of each type of span.")
+    meaning: Meaning | None = Field(default=None, description="How other spans get a type; without it they have none.")
     medoids: list[list[str]] = Field(min_length=2)
     model: BundleModel
     steering: Steering
@@ -185,6 +188,11 @@ class Bundle:
         if len(types) != sum(map(len, self.manifest.types.values())):
             raise BundleError("a phrase belongs to two types")
         return types
+
+    @cached_property
+    def span_types(self) -> SpanTypes:
+        """What a span's type is found by."""
+        return SpanTypes(self.types, self.manifest.meaning)
 
     def tensors(self, name: str, content: bytes) -> dict[str, np.ndarray]:
         """The arrays in one of its files.

@@ -5,6 +5,7 @@ weights, ε, and the ledger of what was drawn.
 """
 
 import base64
+import unicodedata
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ import httpx
 from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError, Signature
 from sanitization.restore.ledger import RestoreLedger, digest
-from sanitization.restore.spans import Redacted, Spans, normal_form, redact
+from sanitization.restore.spans import Redacted, Spans, redact
 from sanitization.restore.weights import weights_of
 
 BUDGET = 40.0
@@ -35,6 +36,7 @@ class Preview:
 
     Attributes:
         redacted: the text that would leave.
+        types: the type of each span that has one, by its phrase or its meaning. Stays here.
         unknown: spans of no type that the bundle knows: taken out, and not restored.
         profiles: k, number of profiles.
         truth: the probability that the true profile leaves.
@@ -45,6 +47,7 @@ class Preview:
     """
 
     redacted: str
+    types: dict[str, str]
     unknown: tuple[str, ...]
     profiles: int
     truth: float
@@ -132,6 +135,17 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         self._ledger.pin(self._address, bundle.sha256, signature.publisher)
         return bundle
 
+    def find(self, text: str) -> list[str]:
+        """Strings in a text that the bundle has a type for, to be taken out as spans. Sends nothing about the text.
+
+        It misses what the bundle does not know: look at the :meth:`preview`.
+
+        Raises:
+            sanitization.restore.encoder.EncoderMissingError: the bundle compares meanings, and the model that does is
+                not installed: mark the spans yourself.
+        """
+        return self.bundle.span_types.find(unicodedata.normalize("NFC", text))
+
     def preview(self, text: str, spans: Spans) -> Preview:
         """The text that a question would send, and its cost. Sends nothing about the text, draws nothing.
 
@@ -140,10 +154,12 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
             SpanLeftInTextError: a span occurs once more.
         """
         redacted = self._redacted(text, spans)
+        types = dict(zip(redacted.spans, self.bundle.span_types.of(redacted.spans), strict=True))
         question = self._question(redacted)
         return Preview(
             redacted=redacted.text,
-            unknown=tuple(span for span in redacted.spans if normal_form(span) not in self.bundle.types),
+            types={span: name for span, name in types.items() if name is not None},
+            unknown=tuple(span for span, name in types.items() if name is None),
             profiles=self.bundle.book.k,
             truth=mechanism.truth(self.bundle.book.k, self._epsilon),
             epsilon=self._epsilon,
@@ -167,7 +183,8 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         """
         redacted = self._redacted(text, spans)
         book = self.bundle.book
-        profile = book.nearest(weights_of(redacted, self.bundle.types, self.bundle.manifest.weights))
+        types = self.bundle.span_types.of(redacted.spans)
+        profile = book.nearest(weights_of(redacted, types, self.bundle.manifest.weights))
         drawn = self._ledger.draw(
             self._question(redacted),
             self.bundle.sha256,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -52,6 +52,7 @@ class RestoreQuestion(Service):
 
 Text = Annotated[str, typer.Argument(help="The text, with its sensitive spans.")]
 Span = Annotated[list[str] | None, typer.Option("--span", help="A sensitive span; repeat it for each.")]
+Find = Annotated[bool, typer.Option("--find", help="Take out what the bundle has a type for, too: see preview.")]
 
 
 @app.command()
@@ -59,6 +60,7 @@ def ask(
     text: Text,
     span: Span = None,
     *,
+    find: Find = False,
     asking: RestoreQuestion,
     mode: Literal["text", "steer"] = "text",
     json: Json = False,
@@ -71,27 +73,32 @@ def ask(
         mode: Use of a profile: text puts its spans back as text; steer steers the model.
     """
     with asking.client(mode) as client:
-        answer = client.ask(text, span or [])
-        cost = client.preview(text, span or [])
+        spans = _spans(client, text, span, find)
+        answer = client.ask(text, spans)
+        cost = client.preview(text, spans)
     if json:
         print_json({"answer": answer.text, "redacted": answer.redacted, "spent": cost.spent, "budget": cost.budget})
         return
     print_text(answer.text, "bold")
     typer.echo(f"Sent: {answer.redacted}\nε spent: {cost.spent:g} of {cost.budget:g}", err=True)
+    if cost.unknown:
+        typer.echo(_not_restored(client, cost.unknown), err=True)
 
 
 @app.command()
-def preview(text: Text, span: Span = None, *, asking: RestoreQuestion, json: Json = False) -> None:
+def preview(text: Text, span: Span = None, *, find: Find = False, asking: RestoreQuestion, json: Json = False) -> None:
     """Show the text that a question would send, its cost, and what it would reveal. Sends nothing about the text."""
     with asking.client() as client:
-        seen = client.preview(text, span or [])
+        seen = client.preview(text, _spans(client, text, span, find))
         report = client.bundle.manifest.report
     if json:
         print_json(vars(seen))
         return
     typer.echo(seen.redacted)
+    if seen.types:
+        typer.echo(f"Taken out: {', '.join(_as(span, name) for span, name in seen.types.items())}")
     if seen.unknown:
-        typer.echo(f"Taken out, and not restored: {', '.join(seen.unknown)}")
+        typer.echo(_not_restored(client, seen.unknown))
     typer.echo(
         f"Costs ε = {seen.cost:g}; {seen.spent:g} of {seen.budget:g} spent. "
         f"One of {seen.profiles} profiles leaves: the true one with {seen.truth:.0%}, each other one with "
@@ -123,6 +130,21 @@ def publish(
     create_database()
     made = publish_(actor(by), records(), job, signing_key, margin)
     typer.echo(f"{made.address}, SHA-256 {made.sha256}, published by {made.signature.publisher}")
+
+
+def _spans(client: RestoreClient, text: str, marked: list[str] | None, find: bool) -> list[str]:
+    return [*(marked or ()), *(client.find(text) if find else ())]
+
+
+def _as(span: str, name: str) -> str:
+    return span if span.casefold() == name.casefold() else f"{span} (as {name})"
+
+
+def _not_restored(client: RestoreClient, spans: Sequence[str]) -> str:
+    types = client.bundle.span_types
+    missing = types.meaning is not None and not types.by_meaning
+    advice = ". To know spans by their meaning: pip install 'dp-icl[server]'" if missing else ""
+    return f"Taken out, and not restored: {', '.join(spans)}{advice}"
 
 
 def leak(controls: dict[str, float]) -> str:

@@ -162,7 +162,7 @@ def test_another_bundle_under_the_name_is_refused(server: Server, tmp_path: Path
 @pytest.mark.slow
 def test_attention_weighs_spans(server: Server, tmp_path: Path) -> None:
     """With real MiniLM: shares are positive, and a longer span receives more than a single letter."""
-    from sanitization.restore.weights import attention
+    from sanitization.restore.encoder import attention
 
     text = "He has a severe stabbing chest pain, and x."
     short, long = attention(text, [(41, 42), (9, 35)])
