@@ -99,6 +99,7 @@ class Manifest(BundlePart):
     name: str = Field(pattern=rf"^{_NAME}$")
     version: int = Field(ge=1)
     prompt: Prompt = Field(description="A template with `{text}`, ending where the answer begins.")
+    text_prompt: Prompt | None = Field(default=None, description="The template for free text; without it `prompt`.")
     options: list[str] = Field(min_length=2)
     placeholder: str = Field(min_length=1)
     longest_text: int = Field(ge=1, le=LONGEST_TEXT)

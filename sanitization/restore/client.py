@@ -83,6 +83,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         ledger: path of a :class:`sanitization.restore.ledger.RestoreLedger`.
         budget: ε that all questions in the ledger may cost together.
         mode: ``text`` puts a profile's spans back as text, ``steer`` steers the model.
+        free_text: whether the model writes an answer, instead of choosing one of the bundle's options.
         http: HTTP client to use instead of one for ``url`` and ``key``, which uses no proxy.
 
     Raises:
@@ -99,10 +100,12 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         ledger: str | Path,
         budget: float = BUDGET,
         mode: Mode = "text",
+        free_text: bool = False,
         http: httpx.Client | None = None,
     ):
         mechanism.check_epsilon(epsilon)
-        self._address, self._epsilon, self._budget, self._mode = bundle, epsilon, budget, mode
+        self._address, self._epsilon, self._budget = bundle, epsilon, budget
+        self._mode, self._free_text = mode, free_text
         headers = {"Authorization": f"Bearer {key}"}
         # No proxy that the environment names: the text and its number go to the service alone.
         self._http = http or httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
@@ -203,6 +206,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
             "query": redacted,
             "profile": drawn,
             "mode": self._mode,
+            "free_text": self._free_text,
         }
 
     def _redacted(self, text: str, spans: Spans) -> Redacted:

@@ -86,7 +86,7 @@ def publish(folder: Path, root: Path, key: Ed25519PrivateKey, margin: float = MA
     manifest = {
         **{name: config[name] for name in ("name", "prompt", "options", "placeholder", "longest_text", "weights")},
         "types": report["types"],
-        "meaning": config.get("meaning"),
+        **{name: config.get(name) for name in ("meaning", "text_prompt")},
         "model": job["model"],
         "steering": {"scale": report["scale"], "heads": report["heads"], "head_size": arrays["table"].shape[2]},
         "declared": {"data": config["declared"], "by": config["declared_by"], "sha256": job["data_sha256"]},

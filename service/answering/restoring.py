@@ -1,5 +1,8 @@
 """Answers to redacted texts: a profile's spans put back as text, or a model steered (:mod:`sanitization.restore`).
 
+An answer is one of the bundle's options, or a text that the model writes. Either is post-processing of the redacted
+text and the number drawn.
+
 Nothing here is private: all that arrives has left its owner already, and no knowledge base is read. What is made of a
 request depends on the request and the bundle alone; a profile beyond the bundle's is refused, not repaired.
 """
@@ -17,7 +20,7 @@ from sanitization.restore.spans import put_back
 from service.answering.answering import BusyError, refusal
 from service.answering.queries import InvalidQueryError
 from service.answering.turns import NoTurns, Turns, free_call
-from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
+from service.engines.errors import EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
 from service.engines.protocol import Engine, Steerer
 from service.engines.task import Prompt, TaskSpec
 from service.problem_kinds import ProblemKind, RefusalError
@@ -53,6 +56,7 @@ class RedactedQuery:
         query: the text.
         profile: number of the profile in the bundle.
         mode: use of the profile, as text or by steering.
+        free_text: whether the model is to write an answer, instead of choosing an option.
     """
 
     bundle: str
@@ -60,6 +64,7 @@ class RedactedQuery:
     query: str
     profile: int
     mode: Mode = "text"
+    free_text: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -115,7 +120,7 @@ class Restoring:
         return self._known[address]
 
     async def answer(self, asked: RedactedQuery, key_id: str) -> str:
-        """The option that the model finds most likely.
+        """The option that the model finds most likely, or the text that it writes.
 
         Args:
             asked: the request as it arrived.
@@ -125,7 +130,8 @@ class Restoring:
             UnknownBundleError: no such bundle.
             BundleDiffersError: it is another one than the client has.
             SteeringNotServedError: no engine here can be steered.
-            service.answering.queries.InvalidQueryError: the text or the profile is out of range.
+            service.answering.queries.InvalidQueryError: the text or the profile is out of range, or free text is asked
+                of an engine that does not write.
             service.answering.answering.BusyError: too many answers at once.
             service.engines.errors.EngineUnavailableError: the engine does not answer.
         """
@@ -140,42 +146,59 @@ class Restoring:
             self._in_flight -= 1
 
     async def _ask(self, bundle: Bundle, asked: RedactedQuery, key_id: str) -> str:
-        spec = task_spec(bundle, key_id)
+        spec = task_spec(bundle, key_id, free_text=asked.free_text)
         try:
             async with asyncio.timeout(self.timeout_s):
-                said = await self._probabilities(bundle, asked, spec)
+                return await self._answer(bundle, asked, spec)
         except (EngineUnavailableError, UnanswerableQueryError, TimeoutError) as error:
             raise refusal(error)[1] from error
-        if said is None or said.shape != (len(spec.labels),):
-            raise EngineUnavailableError("the engine answers something else than a label")
-        return spec.labels[int(said.argmax())]
 
-    async def _probabilities(self, bundle: Bundle, asked: RedactedQuery, spec: TaskSpec) -> np.ndarray | None:
+    async def _answer(self, bundle: Bundle, asked: RedactedQuery, spec: TaskSpec) -> str:
         steerer = self.steerer
         if steerer is not None and bundle.sha256 not in await steerer.bundles():
             steerer = None
         if steerer is None and asked.mode == "steer":
             raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
+        if steerer is None and asked.free_text and not (await self.engine.describe()).is_llm:
+            raise InvalidQueryError("the engine here does not write free text: ask for one of the options")
         async with free_call(self.turns, self.grain_s, self.timeout_s):
             if steerer is None:
-                return (await self.engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
-            if asked.mode == "text":
-                return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)
-            # Where nothing was taken out there is nothing to restore: the number is chance alone.
-            profile = asked.profile if bundle.manifest.placeholder in asked.query else 0
-            return await steerer.restore(spec, asked.query, bundle.sha256, profile)
+                said = await self.engine.zero_shot(spec, {"text": _filled(bundle, asked)})
+                return _written("".join(said.texts[:1])) if asked.free_text else _chosen(spec, said.probabilities)
+            text, profile = _filled(bundle, asked), None
+            if asked.mode == "steer":
+                # Where nothing was taken out there is nothing to restore: the number is chance alone.
+                text, profile = asked.query, asked.profile if bundle.manifest.placeholder in asked.query else 0
+            if asked.free_text:
+                return _written(await steerer.write(spec, text, bundle.sha256, profile))
+            return _chosen(spec, await steerer.restore(spec, text, bundle.sha256, profile))
+
+
+def _chosen(spec: TaskSpec, probabilities: np.ndarray | None) -> str:
+    if probabilities is None or probabilities.shape != (len(spec.labels),):
+        raise EngineUnavailableError("the engine answers something else than a label")
+    return spec.labels[int(probabilities.argmax())]
+
+
+def _written(text: str) -> str:
+    if not text:
+        raise UnusableReplyError("the model wrote nothing")
+    return text
 
 
 def _filled(bundle: Bundle, asked: RedactedQuery) -> str:
     return put_back(asked.query, bundle.book.medoids[asked.profile], bundle.manifest.placeholder)
 
 
-def task_spec(bundle: Bundle, key_id: str) -> TaskSpec:
+def task_spec(bundle: Bundle, key_id: str, *, free_text: bool = False) -> TaskSpec:
     """A bundle as engines see it."""
-    prompt = bundle.manifest.prompt
+    manifest = bundle.manifest
+    prompt = (manifest.text_prompt or manifest.prompt) if free_text else manifest.prompt
     return TaskSpec(
         name=bundle.address,
-        labels=tuple(bundle.manifest.options),
+        labels=() if free_text else tuple(manifest.options),
+        kind="generate" if free_text else "classify",
+        candidates=int(free_text),
         prompt=Prompt(instruction="", exemplar=f"{prompt} {{label}}", query=prompt),
         # No knowledge base can have this name. Engines salt their caches by it.
         knowledge_base=f"bundle {bundle.sha256} asked by {key_id}",

@@ -42,12 +42,13 @@ class RestoreQuestion(Service):
     ledger: Path | None = None
     """File of the numbers that were drawn. [default: ~/.local/state/dpicl/restore.sqlite]"""
 
-    def client(self, mode: Literal["text", "steer"] = "text") -> RestoreClient:
+    def client(self, mode: Literal["text", "steer"] = "text", *, free_text: bool = False) -> RestoreClient:
         """A client with these options."""
         from sanitization.restore.client import RestoreClient
 
         options = self.model_dump(exclude={"url", "key"}) | {"ledger": self.ledger or state_folder() / "restore.sqlite"}
-        return RestoreClient(self.checked_url(), self.checked_key(), mode=mode, http=connect(self), **options)
+        options |= {"mode": mode, "free_text": free_text}
+        return RestoreClient(self.checked_url(), self.checked_key(), http=connect(self), **options)
 
 
 Text = Annotated[str, typer.Argument(help="The text, with its sensitive spans.")]
@@ -63,6 +64,7 @@ def ask(
     find: Find = False,
     asking: RestoreQuestion,
     mode: Literal["text", "steer"] = "text",
+    free_text: Annotated[bool, typer.Option("--free-text")] = False,
     json: Json = False,
 ) -> None:
     """Ask about a text. Its spans stay here; the redacted text and one random number leave.
@@ -71,8 +73,9 @@ def ask(
 
     Args:
         mode: Use of a profile: text puts its spans back as text; steer steers the model.
+        free_text: Have the model write an answer, instead of choosing one of the bundle's options.
     """
-    with asking.client(mode) as client:
+    with asking.client(mode, free_text=free_text) as client:
         spans = _spans(client, text, span, find)
         answer = client.ask(text, spans)
         cost = client.preview(text, spans)

@@ -196,3 +196,7 @@ class Steerer(Protocol):
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
         """Probabilities of the options after a redacted text, steered by a profile; None steers nothing."""
         ...
+
+    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+        """The likeliest answer in free text, steered from the prompt's last token to the answer's."""
+        ...

@@ -45,6 +45,7 @@ class RedactedText(BaseModel):
     query: str = Field(max_length=LONGEST_TEXT)
     profile: int = Field(ge=0, lt=1 << 31)
     mode: Mode = "text"
+    free_text: bool = Field(default=False, description="Have an answer written, instead of one of the options.")
 
 
 class RestoredAnswer(BaseModel):

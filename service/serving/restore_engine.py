@@ -68,3 +68,7 @@ class RemoteSteerer:
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
         """Probabilities of the options, float64 (options,)."""
         return await call("restore engine", self._handle, "ask", "restore", task, text, bundle, profile)
+
+    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+        """An answer in free text."""
+        return await call("restore engine", self._handle, "ask", "write", task, text, bundle, profile)

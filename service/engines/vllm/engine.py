@@ -544,7 +544,15 @@ class VllmEngine(WritesTogether, KeepsBlocks):
             replies[number].update((token, logprobs[token].logprob) for token in wanted)
         return trie.probabilities(replies)
 
-    async def _write(self, task: TaskSpec, prompt: Tokens, temperature: float, number: int = 0) -> _Written:
+    async def _write(
+        self,
+        task: TaskSpec,
+        prompt: Tokens,
+        temperature: float,
+        number: int = 0,
+        extra: tuple[tuple[str, int], ...] = (),
+    ) -> _Written:
+        """A text; ``extra`` is passed to the worker with each request."""
         seed = hashlib.sha256(np.array([number, *prompt], dtype=np.int64).tobytes()).digest()[:4]
         tokens, read, left = self._tokens_of(task), list(prompt), self._config.max_answer_tokens
         for _ in range(2):  # empty lines end an answer; if it begins with them, the model goes on behind them, once
@@ -556,6 +564,7 @@ class VllmEngine(WritesTogether, KeepsBlocks):
                 stop=None if task.measuring else tokens.stops(task),
                 ignore_eos=task.measuring,
                 output_kind=RequestOutputKind.FINAL_ONLY,
+                extra_args=dict(extra) or None,
                 skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
             )
             output = await self._ask(task, read, parameters)

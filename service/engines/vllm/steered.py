@@ -21,6 +21,7 @@ from service.engines.prompts import render
 from service.engines.task import TaskSpec
 from service.engines.vllm.engine import VllmEngine
 from service.engines.vllm.isolation import Isolation
+from service.engines.vllm.tokens import Tokens
 
 _WORKER = "sanitization.restore.engine_worker.SteeringWorker"
 
@@ -79,14 +80,29 @@ class SteeredVllm(VllmEngine):
             service.engines.errors.EngineBusyError: it has as much work as it takes on.
             service.engines.errors.UnanswerableQueryError: the text is too long for the model.
         """
+        prompt, extra = self._steered(task, text, bundle, profile)
+        with self._admission.probe(task):
+            return await self._public(self._score(task, prompt, extra))
+
+    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+        """The likeliest answer to a redacted text, perhaps empty; arguments and errors as of :meth:`restore`.
+
+        Every token is steered, from the prompt's last one on (equation 4 of the paper).
+        """
+        prompt, extra = self._steered(task, text, bundle, profile)
+        with self._admission.probe(task):
+            return (await self._public(self._write(task, prompt, 0.0, extra=extra))).text
+
+    def _steered(
+        self, task: TaskSpec, text: str, bundle: str, profile: int | None
+    ) -> tuple[Tokens, tuple[tuple[str, int], ...]]:
+        """A prompt, and the row of the table and the first token that the worker is to steer."""
         base, count = self._rows.get(bundle, (0, 0))
         if profile is not None and not 0 <= profile < count:
             raise EngineUnavailableError("this engine has no such bundle: restart it after publishing one")
         (prompt,) = self._tokens[task.kind].prompts([render(task.prompt, {"text": text})])
         self._check_fits(prompt, task)
-        row = 0 if profile is None else base + profile
-        with self._admission.probe(task):
-            return await self._public(self._score(task, prompt, ((ROW, row), (BEGIN, len(prompt) - 1))))
+        return prompt, ((ROW, 0 if profile is None else base + profile), (BEGIN, len(prompt) - 1))
 
     @override
     def close(self) -> None:

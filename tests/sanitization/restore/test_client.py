@@ -66,6 +66,7 @@ def test_only_the_redacted_text_and_a_number_leave(server: Server, tmp_path: Pat
         "query": "Ann, 40, has ___ and a ___.",
         "profile": answer.profile,
         "mode": "text",
+        "free_text": False,
     }
 
 
@@ -105,6 +106,21 @@ def test_repeats_send_the_same_at_no_cost(server: Server, tmp_path: Path) -> Non
         asking.ask(TEXT, ["fever", "rash"])
     client(server, tmp_path, epsilon=0.5).ask(TEXT, ["rash", "fever"])  # as in another process
     assert len(set(server.bodies)) == 1
+    assert RestoreLedger(tmp_path / "restore.db").spent() == 0.5
+
+
+def test_free_text_sends_the_same_number_at_no_further_cost(server: Server, tmp_path: Path) -> None:
+    """An answer is made of the redacted text and the number alone, so asking for another kind of answer is free."""
+    client(server, tmp_path, epsilon=0.5).ask(TEXT, ["fever", "rash"])
+    for mode in ("text", "steer"):
+        client(server, tmp_path, epsilon=0.5, mode=mode, free_text=True).ask(TEXT, ["fever", "rash"])
+    bodies = [json.loads(body) for body in server.bodies]
+    assert [(body.pop("mode"), body.pop("free_text")) for body in bodies] == [
+        ("text", False),
+        ("text", True),
+        ("steer", True),
+    ]
+    assert bodies[0] == bodies[1] == bodies[2]
     assert RestoreLedger(tmp_path / "restore.db").spent() == 0.5
 
 

@@ -32,6 +32,17 @@ def publish(root: Path, folder: Path, seed: int = 5, **other: Any) -> tuple[Bund
     return bundles.load(bundles.publish(root, about, made(PROFILES).book, {"table": vectors}, KEY)), vectors
 
 
+def greedy(reference: SteeredModel, text: str, vectors: np.ndarray | None, count: int) -> list[int]:
+    """The likeliest tokens after a text, each steered by a profile's vectors, without a cache."""
+    prompt = reference._tokens([text])[0]
+    steering = None if vectors is None else torch.tensor(SCALE * vectors)[None]
+    tokens = list(prompt)
+    for _ in range(count):
+        with torch.inference_mode(), reference._steered(steering, HEADS, torch.tensor([len(prompt) - 1])):
+            tokens.append(int(reference._forward([tokens], torch.tensor([[len(tokens) - 1]]))[0, 0].argmax()))
+    return tokens[len(prompt) :]
+
+
 def right(reference: SteeredModel, text: str, vectors: np.ndarray | None) -> np.ndarray:
     """The probabilities of the options' first tokens, which differ, steered by a profile's vectors."""
     prompt = reference._tokens([text])[0]

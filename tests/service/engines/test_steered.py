@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from examples.tiny_model import make_tiny_model
 from research.restore.model import SteeredModel
@@ -16,9 +17,12 @@ from service.answering.restoring import Mode, RedactedQuery, Restoring, Steering
 from service.engines.configs import VllmConfig
 from service.engines.errors import EngineUnavailableError, UnanswerableQueryError
 from tests.service.conftest import MajorityEngine
-from tests.service.engines.steered_bundles import publish, right
+from tests.service.engines.steered_bundles import greedy, publish, right
 
 pytestmark = [pytest.mark.vllm, pytest.mark.lengthy]
+
+
+ANSWER_TOKENS = 12
 
 
 class Running:
@@ -31,7 +35,14 @@ class Running:
         self.root = folder / "bundles"
         self.bundle, self.vectors = publish(self.root, self.model)
         self.others, _ = publish(self.root, self.model, model={"name": "other", "sha256": "1" * 64})
-        config = VllmConfig(name="vllm", model=str(self.model), dtype="float32", enforce_eager=True, kv_cache_gib=1)
+        config = VllmConfig(
+            name="vllm",
+            model=str(self.model),
+            dtype="float32",
+            enforce_eager=True,
+            kv_cache_gib=1,
+            max_answer_tokens=ANSWER_TOKENS,
+        )
         isolation = isolate(config)
         from service.engines.vllm.steered import SteeredVllm
 
@@ -40,6 +51,10 @@ class Running:
 
     def restore(self, text: str, profile: int | None) -> np.ndarray:
         asking = self.engine.restore(task_spec(self.bundle, "ann"), text, self.bundle.sha256, profile)
+        return self.runner.run(asyncio.wait_for(asking, 120))
+
+    def write(self, text: str, profile: int | None) -> str:
+        asking = self.engine.write(task_spec(self.bundle, "ann", free_text=True), text, self.bundle.sha256, profile)
         return self.runner.run(asyncio.wait_for(asking, 120))
 
     def answer(self, bundle: Bundle, query: str, profile: int, mode: Mode) -> str:
@@ -82,6 +97,34 @@ def test_the_service_steers_or_fills_in(running: Running, reference: SteeredMode
         assert running.answer(running.bundle, "has ___ now", profile, "text") == options[int(filled.argmax())]
     whole = right(reference, "has nothing now", None)  # nothing was taken out, so nothing is put back
     assert running.answer(running.bundle, "has nothing now", 3, "steer") == options[int(whole.argmax())]
+
+
+def test_free_text_is_steered_while_it_is_written(running: Running, reference: SteeredModel) -> None:
+    """Each text is what transformers writes; a worker that steers the first token alone writes another one."""
+    decode = reference._tokenizer.decode
+    differs = 0
+    for text in ("Ann has ___ since Monday.", "Bob reports ___ at dawn."):
+        for profile in (None, 0, 1, 2, 3):
+            vectors = None if profile is None else running.vectors[profile]
+            tokens = greedy(reference, text, vectors, ANSWER_TOKENS)
+            written = running.write(text, profile)
+            expected = decode(tokens, skip_special_tokens=True).strip()
+            assert written
+            assert expected.startswith(written), (profile, expected, written)  # vLLM stops at the end of an answer
+            if profile:
+                first = greedy(reference, text, vectors, 1)
+                once = [*first, *_unsteered_after(reference, text, first)]
+                differs += not decode(once, skip_special_tokens=True).strip().startswith(written)
+    assert differs >= 2
+
+
+def _unsteered_after(reference: SteeredModel, text: str, first: list[int]) -> list[int]:
+    """The planted bug: the prompt's last token is steered, and none of those written."""
+    tokens = reference._tokens([text])[0] + first
+    for _ in range(ANSWER_TOKENS - 1):
+        with torch.inference_mode():
+            tokens.append(int(reference._forward([tokens], torch.tensor([[len(tokens) - 1]]))[0, 0].argmax()))
+    return tokens[-ANSWER_TOKENS + 1 :]
 
 
 def test_a_bundle_of_another_model_steers_nothing(running: Running) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RestoreClient
 from service.answering.restoring import RedactedQuery, Restoring
 from service.engines.errors import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, UnusableReplyError
+from service.engines.protocol import EngineInfo
 from service.engines.task import TaskSpec, ZeroShot
 from service.operations.services import Services, open_services
 from tests.sanitization.restore.made_up import OPTIONS, published
@@ -33,6 +35,11 @@ class Doctor(MajorityEngine):
         self.texts: list[str] = []
         self.specs: list[TaskSpec] = []
         self.fails: Exception | None = None
+        self.mute = False
+        self.writes = True
+
+    async def describe(self) -> EngineInfo:
+        return replace(await super().describe(), is_llm=self.writes)
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         if self.fails is not None:
@@ -40,6 +47,8 @@ class Doctor(MajorityEngine):
         self.texts.append(query["text"])
         self.specs.append(task)
         await asyncio.sleep(0.01)
+        if task.kind == "generate":
+            return ZeroShot(texts=tuple([f"Take rest: {query['text']}"][: 0 if self.mute else task.candidates]))
         found = [sum(sign in query["text"] for sign in SIGNS[name]) for name in task.labels]
         return ZeroShot(np.array(found, dtype=float))
 
@@ -148,6 +157,34 @@ def test_refusals(services: Services, doctor: Doctor, bundle: Bundle) -> None:
     assert asking.post("/v1/restore/answers", json=body).status_code == 200  # other requests are not affected
 
 
+def test_free_text_is_written_from_the_profile_and_the_redacted_text(
+    services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path
+) -> None:
+    asking = client(services, tmp_path, free_text=True)
+    answer = asking.ask("has strong fever now", ["strong fever"])
+    filled = f"has {', '.join(bundle.manifest.medoids[answer.profile]) or '___'} now"
+    assert (answer.text, doctor.texts) == (f"Take rest: {filled}", [filled])
+    (spec,) = doctor.specs
+    assert (spec.kind, spec.labels, spec.prompt.query) == ("generate", (), bundle.manifest.prompt)
+    other = published(tmp_path / "bundles", name="ward", text_prompt="{text} Advice:")
+    reply = client_of(services).post("/v1/restore/answers", json=redacted(other, free_text=True))
+    assert reply.status_code == 200
+    assert doctor.specs[1].prompt.query == "{text} Advice:"
+
+
+def test_refusals_of_free_text(services: Services, doctor: Doctor, bundle: Bundle) -> None:
+    asking, body = client_of(services), redacted(bundle, free_text=True)
+    doctor.mute = True
+    refused = asking.post("/v1/restore/answers", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "unusable_reply")
+    doctor.writes, before = False, list(doctor.texts)
+    refused = asking.post("/v1/restore/answers", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_query")
+    refused = asking.post("/v1/restore/answers", json=redacted(bundle, free_text="yes"))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+    assert doctor.texts == before
+
+
 def test_a_failing_engine(services: Services, doctor: Doctor, bundle: Bundle) -> None:
     asking = client_of(services)
     for doctor.fails, status, code in (
@@ -177,6 +214,10 @@ class Neurologist:
         self.asked.append((text, profile))
         return np.eye(len(task.labels))[(profile or 0) % 3]
 
+    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+        self.asked.append((text, profile))
+        return f"{task.kind} {profile}"
+
 
 def test_a_model_that_can_be_steered_answers_its_bundles(
     services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path
@@ -195,10 +236,13 @@ def test_a_model_that_can_be_steered_answers_its_bundles(
     ask(bundle, mode="text")
     filled = f"has {', '.join(bundle.manifest.medoids[2])}"
     assert steerer.asked == [("has ___", 2), ("has all", 0), (filled, None)]
+    for change, said in (({}, "generate 2"), ({"mode": "text"}, "generate None"), ({"query": "has all"}, "generate 0")):
+        assert ask(bundle, free_text=True, **change).json()["answer"] == said
+    assert steerer.asked[3:] == [("has ___", 2), (filled, None), ("has all", 0)]
     assert ask(other).json()["error"]["code"] == "steering_not_served"
     assert ask(bundle, profile=4).json()["error"]["code"] == "invalid_query"
     assert ask(bundle, bundle_sha256=other.sha256).json()["error"]["code"] == "bundle_differs"
-    assert len(steerer.asked) == 3  # refusals do not reach it
+    assert len(steerer.asked) == 6  # refusals do not reach it
     assert ask(other, mode="text").status_code == 200
     assert doctor.texts == [f"has {', '.join(other.manifest.medoids[2])}"]
 
