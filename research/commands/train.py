@@ -58,4 +58,7 @@ def _show(report: dict[str, Any]) -> None:
             for cell in report["table"]
         ],
     )
+    typer.echo(
+        "d_chi is the paper's noise, true ε 150 as the paper runs it; no client asks profiles with more than 20."
+    )
     typer.echo(f"Compare with what needs no answer at all: {leak(controls)}.")

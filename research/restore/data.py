@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
@@ -30,6 +30,11 @@ from sanitization.restore.weights import Weighing, weights_of
 from sanitization.vocabulary import FloatArray
 from service.sources.files import open_file
 
+PUBLISHED_EPSILON = 150.0
+"""The true ε of the noise as the paper runs it: 2·75."""
+LARGEST_TABLED = 500.0
+"""Far above what anyone would run, and e^-ε is still a number."""
+
 
 class TrainConfig(BaseModel):
     """Configuration of a training, from a YAML file. Paths are relative to it."""
@@ -44,6 +49,7 @@ class TrainConfig(BaseModel):
     declared: Literal["public", "consented"] = Field(description="Why the data may be shown to every client.")
     declared_by: str = Field(min_length=1)
     prompt: Prompt = Field(description="A template with {text}, ending where the answer begins.")
+    text_prompt: Prompt | None = Field(default=None, description="The template for free text; without it, prompt.")
     options: list[str] = Field(min_length=2, description="The possible answers.")
     types: dict[str, list[str]] = Field(default_factory=dict, description="Phrases by type; else each is its own.")
     fewest: int = Field(default=5, ge=2, description="Rows that a phrase occurs in, to be a type of its own.")
@@ -54,9 +60,14 @@ class TrainConfig(BaseModel):
         default=Meaning(), description="Comparison by which unknown phrases get a type; null: they have none."
     )
     heads: int = Field(default=12, ge=1, description="K.")
-    profiles: list[int] = Field(default=[8, 16, 64], min_length=1, description="Sizes of books to compare.")
+    profiles: list[Annotated[int, Field(ge=2)]] = Field(
+        default=[8, 16, 64], min_length=1, description="Sizes of books to compare."
+    )
     epsilon: float = Field(default=6.0, gt=0, le=20, description="ε that the size of the book is chosen for.")
-    epsilons: list[float] = Field(default=[1.0, 2.0, 4.0, 6.0, 8.0, 20.0], description="Values of ε in the table.")
+    epsilons: list[Annotated[float, Field(gt=0, le=LARGEST_TABLED)]] = Field(
+        default=[1.0, 2.0, 4.0, 6.0, 8.0, 20.0, PUBLISHED_EPSILON],
+        description="Values of true ε in the table; above 20 profiles are tabled at 20, and noise as asked.",
+    )
     steps: int = Field(default=300, ge=1)
     batch: int = Field(default=48, ge=1)
     learning_rate: float = Field(default=0.01, gt=0)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from research.restore.model import Head, SteeredModel
 from research.restore.orpo import Examples, Vectors, train
 from research.restore.probes import common_heads, probe
 from sanitization.digests import file_digest, model_digest
-from sanitization.restore.profiles import make_book
+from sanitization.restore.profiles import make_book, unit_rows
 from sanitization.restore.publishing import JOB, REPORT, RESULT, JobError, read_report
+from sanitization.vocabulary import FloatArray
 
 _HEADS = "heads.json"
 
@@ -68,6 +69,7 @@ class Job:
         self.progress("data", "reading")
         split = read(config)
         self.progress("data", f"{len(split.train):,} rows to train with, {len(split.types)} types of spans")
+        check_sizes(config.profiles, split.train.weights)
         model = SteeredModel(config.model, config.prompt, config.options)
         heads = self._heads(model, split)
         train_set = split.train.with_spans
@@ -136,6 +138,24 @@ class Job:
         }
         _write(self.folder / REPORT, report)
         return read_report(self.folder)
+
+
+def check_sizes(profiles: Sequence[int], weights: FloatArray) -> None:
+    """Return if books of these sizes may be made; training, which takes long, cannot add different queries.
+
+    Args:
+        profiles: sizes of books.
+        weights: weights of types in each query, (N, t).
+
+    Raises:
+        ValueError: there are fewer different queries with spans than profiles.
+    """
+    different = len(np.unique(unit_rows(weights[weights.sum(axis=1) > 0]).round(9), axis=0))
+    if max(profiles) - 1 > different:
+        raise ValueError(
+            f"{max(profiles)} profiles need {max(profiles) - 1} rows with different spans to train with, and there are "
+            f"{different}: ask for fewer profiles"
+        )
 
 
 def _write(file: Path, value: object) -> None:

@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
     "options": WORLD.illnesses,
     "heads": 8,
     "profiles": [3, 5],
-    "epsilons": [0.5, 5.0, 20.0],
+    "epsilons": [0.5, 5.0, 20.0, 150.0],
     "steps": 60,
     "batch": 24,
 }
@@ -74,7 +74,7 @@ def test_profiles_restore_what_controls_do_not(report: dict[str, Any]) -> None:
 
 
 def cells(report: dict[str, Any], name: str) -> dict[int, dict[str, Any]]:
-    return {round(cell["epsilon"]): cell for cell in report["table"] if cell["mechanism"].startswith(name)}
+    return {round(cell["epsilon"]): cell for cell in report["table"] if cell["mechanism"] == name}
 
 
 def test_the_table_at_equal_epsilon(report: dict[str, Any]) -> None:
@@ -83,9 +83,10 @@ def test_the_table_at_equal_epsilon(report: dict[str, Any]) -> None:
     assert profiles[5]["steered"] >= 0.8
     assert profiles[0]["steered"] <= 0.6
     assert cells(report, "3-RR")[20]["steered"] <= 0.8  # too few profiles are a limit
-    raw = [cell["steered"] for cell in report["table"] if cell["mechanism"] == "d_chi"]
-    assert len(raw) == 3
-    assert max(raw) <= 0.6  # the paper's noise leaves nothing, even at 20
+    raw = cells(report, "d_chi")
+    assert set(raw) == {0, 5, 20, 150}
+    assert max(raw[epsilon]["steered"] for epsilon in (0, 5, 20)) <= 0.6  # the paper's noise leaves nothing, even at 20
+    assert raw[150]["steered"] > raw[20]["steered"]  # as the paper runs it
     for cell in report["table"]:
         assert cell["attacker"] >= max(cell["steered"], cell["as_text"] or 0)
     assert profiles[20]["attacker"] >= 0.85
@@ -161,6 +162,25 @@ def test_a_job_does_no_stage_twice(job: Path, config: TrainConfig, tmp_path: Pat
 def test_a_job_has_one_configuration(job: Path, config: TrainConfig) -> None:
     with pytest.raises(JobError, match="other settings"):
         Job(job, config.model_copy(update={"steps": 5}), print)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"epsilons": [0.0]}, "epsilons"), ({"epsilons": [501.0]}, "epsilons"), ({"profiles": [1]}, "profiles")],
+)
+def test_what_the_last_stage_would_refuse_is_refused_first(
+    config: TrainConfig, tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        TrainConfig.model_validate(config.model_dump() | change)
+
+
+def test_more_profiles_than_different_rows_are_refused_before_training(config: TrainConfig, tmp_path: Path) -> None:
+    stages: list[str] = []
+    many = config.model_copy(update={"profiles": [5, 5000]})
+    with pytest.raises(ValueError, match="5000 profiles need 4999 rows"):
+        Job(tmp_path, many, lambda stage, done: stages.append(stage)).run()
+    assert set(stages) == {"data"}
 
 
 def test_the_odds_term_counts_only_where_answers_differ() -> None:

@@ -50,14 +50,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "prompt": PROMPT,
         "options": WORLD.illnesses,
         "profiles": [5],
-        "epsilons": [4.0],
+        "epsilons": [4.0, 150.0],
         "steps": 2,
         "batch": 4,
     }
     (folder / "train.yaml").write_text(yaml.safe_dump(settings))
     done = run("train", folder / "train.yaml", "--job", folder / "job", "--plot", folder / "report.png")
     assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
-    for said in ("The commonest answer", "redacted texts only", "5-RR", "d_chi"):
+    for said in ("The commonest answer", "redacted texts only", "5-RR", "d_chi", "150.00", "20.00"):
         assert said in done.output
     key = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     private_file(folder / "key.pem", key)
@@ -109,6 +109,8 @@ class FirstOption(Doctor):
     """An engine that answers every question with the first illness."""
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        if task.kind == "generate":
+            return await super().zero_shot(task, query)
         self.texts.append(query["text"])
         return ZeroShot(np.eye(len(task.labels))[0])
 
@@ -126,6 +128,13 @@ def test_preview_and_ask(url: tuple[str, str, Doctor]) -> None:
     address, key, doctor = url
     row = WORLD.patients(1, 3)[0]
     spans = [part for span in row["spans"] for part in ("--span", span)]  # type: ignore[attr-defined]
+    report, *marked = row["spans"]  # type: ignore[misc]
+    found = run("preview", str(row["text"]), "--find", "--url", address, "--key", key, "--bundle", "clinic@1").output
+    assert "Reports: ___." in found
+    assert f"Taken out: {', '.join([report, *marked])}" in found
+    other = str(row["text"]).replace(str(report), f"severe {report}")
+    found = run("preview", other, "--find", "--url", address, "--key", key, "--bundle", "clinic@1").output
+    assert f"severe {report} (as {report})" in found
     where = ["--url", address, "--key", key, "--bundle", "clinic@1"]
     seen = run("preview", row["text"], *spans, *where).output
     assert seen.startswith("Known: ")
@@ -140,6 +149,9 @@ def test_preview_and_ask(url: tuple[str, str, Doctor]) -> None:
     assert WORLD.illnesses[0] in again.output
     assert "ε spent: 4 of 40" in again.output
     assert doctor.texts[0] == doctor.texts[1]
+    written = run("ask", row["text"], *spans, *where, "--free-text").output
+    assert "Take rest: Known: " in written
+    assert "ε spent: 4 of 40" in written  # the same number, for another kind of answer
     assert "costs ε = 4" in str(run("ask", "x", *where, "--budget", 5, fails=True).exception)
     assert "does not occur" in str(run("ask", "x", "--span", "fever", *where, fails=True).exception)
     assert "API key" in str(run("ask", "x", "--bundle", "clinic@1", fails=True).exception)
