@@ -101,3 +101,23 @@ def attack(release: ReleasedQueries | None, prior: FloatArray, answers: np.ndarr
         of_it = release.log_likelihood[:, answers == option]
         score[:, option] += logsumexp(of_it, axis=1) - np.log(of_it.shape[1]) if of_it.shape[1] else -np.inf
     return np.asarray(score.argmax(axis=1))
+
+
+def exact_attack(joint: FloatArray, scores: FloatArray) -> tuple[np.ndarray, float]:
+    """The best guess for each thing that may be seen, and its expected score.
+
+    No attack that sees the same, or anything made of it, has a greater one, whatever the score: given what is seen,
+    its guess is one of these, or a random one of them, and none has a greater expected score than the best. The
+    paper's five attacks see the meta vector (embedding inversion, attribute inference), text or a model's states made
+    of it and the redacted text (concatenated text, simulated steering), or the steered model's states and answers.
+    All are functions of the redacted text and the profile's number, of public things, and of their own randomness.
+
+    Args:
+        joint: probability of each secret together with each thing seen, (s, v).
+        scores: score of each guess for each secret, such as an F1 or ROUGE-L, (g, s).
+
+    Returns:
+        The numbers of the guesses, (v,), and the expected score.
+    """
+    expected = scores @ joint
+    return np.asarray(expected.argmax(axis=0)), float(expected.max(axis=0).sum())
