@@ -60,6 +60,7 @@ BY_HAND = {
     "scale_out",
     "side_by_side",
     "startup",
+    "steering",
 }
 """Not run here: even the quick run of each takes a minute or more of two idle cores (`make bench ARGS=--quick`)."""
 
