@@ -28,10 +28,12 @@ from sanitization.restore.spans import (
 )
 from sanitization.restore.weights import Weighing, weights_of
 from sanitization.vocabulary import FloatArray
+from service.engines.vllm.model_folder import model_folder
 from service.sources.files import open_file
 
 PUBLISHED_EPSILON = 150.0
 """The true ε of the noise as the paper runs it: 2·75."""
+_SMOLLM2 = "smollm2"
 LARGEST_TABLED = 500.0
 """Far above what anyone would run, and e^-ε is still a number."""
 
@@ -42,7 +44,7 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    model: Path = Field(description="A folder as transformers saves one.")
+    model: Path = Field(description="A folder as transformers saves one, or smollm2.")
     data: Path = Field(
         description="A file as of `kb ingest`: text, spans, answer, and the group (a person) a row belongs to."
     )
@@ -95,6 +97,9 @@ class TrainConfig(BaseModel):
         except yaml.YAMLError as error:
             raise ValueError(f"{file} is not valid YAML: {error}") from None
         paths = {name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
+        if str(config.model) == _SMOLLM2 and not paths["model"].exists():
+            # As `restore: {model: smollm2}` serves it, whose bundles must be made for the same bytes.
+            paths["model"] = Path(model_folder(_SMOLLM2, exact=True))
         return config.model_copy(update=paths)
 
     @cached_property

@@ -4,6 +4,7 @@
     python research/studies/prepare.py sroie FOLDER OUT
     python research/studies/prepare.py sst2 FOLDER OUT
     python research/studies/prepare.py ddxplus FOLDER OUT
+    python research/studies/prepare.py ddxplus_spans FOLDER OUT
     python research/studies/prepare.py pubmedqa FOLDER OUT
     python research/studies/prepare.py support examples/support OUT
 
@@ -13,18 +14,25 @@ documents are for testing. Of documents that read alike the first is kept. SST-2
 support tickets on ``questions.jsonl``. Of the questions with options that PrivacyRestore made of DDXPlus the right
 option is the label; the larger file, ``test.jsonl``, is trained on, and ``dev.jsonl`` is for testing. Of PubMedQA's
 labelled questions the last 300 are for testing.
+
+``ddxplus_spans`` writes the questions of DDXPlus with their private spans, for the six commonest diagnoses, and
+``train.yaml``, with which ``dpicl restore train`` makes a bundle for SmolLM2.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 TEST_DOCUMENTS = 100
 TEST_QUESTIONS = 300
+DIAGNOSES = 6
 
 
 def samsum(source: Path, out: Path) -> None:
@@ -62,6 +70,28 @@ def ddxplus(source: Path, out: Path) -> None:
         _write(out / f"{name}.jsonl", [{"id": r["id"], "text": r["question"], "label": r["answer"]} for r in rows])
 
 
+def ddxplus_spans(source: Path, out: Path) -> None:
+    rows = _read(source / "test.jsonl")
+    options = [answer for answer, _ in Counter(row["answer"] for row in rows).most_common(DIAGNOSES)]
+    patients = [
+        {"text": row["question"], "spans": row["privacy_spans"], "answer": row["answer"], "group": row["id"]}
+        for row in rows
+        if row["answer"] in options
+    ]
+    _write(out / "patients.jsonl", patients)
+    settings = {
+        "name": "ddxplus",
+        "model": "smollm2",
+        "data": "patients.jsonl",
+        "declared": "public",
+        "declared_by": "the authors of DDXPlus",
+        "prompt": "{text} Answer:",
+        "options": options,
+        "profiles": [DIAGNOSES + 1, 2 * DIAGNOSES + 1],
+    }
+    (out / "train.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+
+
 def pubmedqa(source: Path, out: Path) -> None:
     rows = [{"id": r["id"], "text": r["question"], "label": r["label"]} for r in _read(source / "pqal.jsonl")]
     _write(out / "train.jsonl", rows[:-TEST_QUESTIONS])
@@ -78,20 +108,29 @@ def _read(file: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream]
 
 
-def _write(file: Path, rows: Iterable[Mapping[str, str]]) -> None:
+def _write(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Bring a data set into the shape that dpicl eval reads.")
-    parser.add_argument("name", choices=["samsum", "sroie", "sst2", "ddxplus", "pubmedqa", "support"])
+    parser.add_argument("name", choices=list(SETS))
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
-    sets = {"samsum": samsum, "sroie": sroie, "sst2": sst2, "support": support}
-    sets |= {"ddxplus": ddxplus, "pubmedqa": pubmedqa}
-    sets[arguments.name](arguments.folder, arguments.out)
+    SETS[arguments.name](arguments.folder, arguments.out)
+
+
+SETS = {
+    "samsum": samsum,
+    "sroie": sroie,
+    "sst2": sst2,
+    "ddxplus": ddxplus,
+    "ddxplus_spans": ddxplus_spans,
+    "pubmedqa": pubmedqa,
+    "support": support,
+}
 
 
 if __name__ == "__main__":
