@@ -170,7 +170,7 @@ class Restoring:
                 # Where nothing was taken out there is nothing to restore: the number is chance alone.
                 text, profile = asked.query, asked.profile if bundle.manifest.placeholder in asked.query else 0
             if asked.free_text:
-                return _written(await steerer.write(spec, text, bundle.sha256, profile))
+                return _written(await steerer.restore_text(spec, text, bundle.sha256, profile))
             return _chosen(spec, await steerer.restore(spec, text, bundle.sha256, profile))
 
 

@@ -197,6 +197,6 @@ class Steerer(Protocol):
         """Probabilities of the options after a redacted text, steered by a profile; None steers nothing."""
         ...
 
-    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+    async def restore_text(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
         """The likeliest answer in free text, steered from the prompt's last token to the answer's."""
         ...

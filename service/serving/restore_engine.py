@@ -69,6 +69,6 @@ class RemoteSteerer:
         """Probabilities of the options, float64 (options,)."""
         return await call("restore engine", self._handle, "ask", "restore", task, text, bundle, profile)
 
-    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+    async def restore_text(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
         """An answer in free text."""
-        return await call("restore engine", self._handle, "ask", "write", task, text, bundle, profile)
+        return await call("restore engine", self._handle, "ask", "restore_text", task, text, bundle, profile)

@@ -84,7 +84,7 @@ class SteeredVllm(VllmEngine):
         with self._admission.probe(task):
             return await self._public(self._score(task, prompt, extra))
 
-    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+    async def restore_text(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
         """The likeliest answer to a redacted text, perhaps empty; arguments and errors as of :meth:`restore`.
 
         Every token is steered, from the prompt's last one on (equation 4 of the paper).

@@ -35,6 +35,64 @@ def test_other_words_for_the_same_have_its_type() -> None:
     assert SpanTypes(SYMPTOMS.phrases).of(["fever", "fevers"]) == ["fever", None]
 
 
+WORDINGS = {
+    **dict.fromkeys(("fevers", "high fever", "elevated temperature", "raised temperature", "a temperature"), "fever"),
+    **dict.fromkeys(("running a temperature", "feverish"), "fever"),
+    **{
+        "a rash": "rash",
+        "very thirsty": "thirst",
+        "muscle cramps": "cramps",
+        "coughing": "cough",
+        "dry cough": "cough",
+    },
+    **{"dizziness": "vertigo", "feeling dizzy": "vertigo", "nauseous": "nausea", "feeling sick": "nausea"},
+    **{"tired": "fatigue", "exhaustion": "fatigue", "itchy": "itching", "headaches": "headache"},
+    **{"migraine": "headache", "sleeplessness": "insomnia", "cannot sleep": "insomnia", "vomited": "vomiting"},
+    **{"throwing up": "vomiting", "night sweats": "sweating", "passed out": "fainting", "yellow skin": "jaundice"},
+    **{"pale face": "pallor", "racing heart": "palpitations", "bruises": "bruising", "swollen ankles": "swelling"},
+    **{"numb fingers": "numbness", "shaking hands": "tremor"},
+}
+OTHERS = [
+    "gout",
+    "patient",
+    "Ann",
+    "Monday",
+    "reports",
+    "doctor",
+    "diabetic",
+    "pregnant",
+    "cat",
+    "car",
+    "computer",
+    "London",
+    "week",
+    "family",
+    "work",
+    "children",
+    "happy",
+    "vegetarian",
+    "sailor",
+    "allergic",
+    "widowed",
+    "retired",
+    "tall",
+    "anaemic",
+    "athletic",
+    "asthmatic",
+    "broken leg",
+    "prostate cancer",
+    "HIV",
+    "lawyer",
+    "divorce",
+]
+
+
+def test_the_figures_that_the_docs_give() -> None:
+    right = [found == name for found, name in zip(SYMPTOMS.of([*WORDINGS]), WORDINGS.values(), strict=True)]
+    none = [found is None for found in SYMPTOMS.of(OTHERS)]
+    assert (sum(right), len(right), sum(none), len(none)) == (30, 34, 28, 31)
+
+
 def test_a_threshold_of_one_knows_phrases_only() -> None:
     strict = SpanTypes(SYMPTOMS.phrases, Meaning(threshold=1.0))
     assert strict.of(["fever", "high fever"]) == ["fever", None]

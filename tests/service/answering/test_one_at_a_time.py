@@ -94,6 +94,10 @@ class Steered:
         self.engine.note("steering")
         return np.eye(len(task.labels))[0]
 
+    async def restore_text(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+        self.engine.note("steering")
+        return "rest"
+
 
 @pytest.fixture
 def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:

@@ -54,7 +54,9 @@ class Running:
         return self.runner.run(asyncio.wait_for(asking, 120))
 
     def write(self, text: str, profile: int | None) -> str:
-        asking = self.engine.write(task_spec(self.bundle, "ann", free_text=True), text, self.bundle.sha256, profile)
+        asking = self.engine.restore_text(
+            task_spec(self.bundle, "ann", free_text=True), text, self.bundle.sha256, profile
+        )
         return self.runner.run(asyncio.wait_for(asking, 120))
 
     def answer(self, bundle: Bundle, query: str, profile: int, mode: Mode) -> str:

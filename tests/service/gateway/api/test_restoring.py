@@ -214,7 +214,7 @@ class Neurologist:
         self.asked.append((text, profile))
         return np.eye(len(task.labels))[(profile or 0) % 3]
 
-    async def write(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
+    async def restore_text(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> str:
         self.asked.append((text, profile))
         return f"{task.kind} {profile}"
 
