@@ -175,7 +175,7 @@ def test_meaning_changes_the_true_profile_and_no_byte_else(server: Server, tmp_p
     own = {name: server.bundle.book.nearest({name: 1.0}) for name in TYPES}
     assert truths == [own["fever"]] * 3 + [own["thirst"], 0, 0]
     assert len(set(server.bodies)) == 1
-    assert set(json.loads(server.bodies[0])) == {"bundle", "bundle_sha256", "query", "profile", "mode"}
+    assert set(json.loads(server.bodies[0])) == {"bundle", "bundle_sha256", "query", "profile", "mode", "free_text"}
     seen = asking.preview("fevers, gout", ["fevers", "gout"])
     assert (seen.types, seen.unknown) == ({"fevers": "fever"}, ("gout",))
 
