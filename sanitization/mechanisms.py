@@ -32,7 +32,7 @@ Make = Callable[[Vocabulary, float], Channel]
 
 _NOMINALS = [2 ** (k / 2) for k in range(-2, 13)]  # ½ to 64
 _LOOKED_AT = 96
-_MARGIN = 1e-5
+MARGIN = 1e-5
 """Rounding to 2⁻⁶² moves a probability of 10⁻¹³ by 2·10⁻⁶ of it; the audit then still finds no more than was asked."""
 
 
@@ -139,7 +139,7 @@ def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) 
         return make(vocabulary, nominal), f"nominal {nominal:.3g}"
 
     key = f"{name} words {vocabulary.digest}"
-    return Served(*open_table(made, key, folder, epsilon=epsilon - _MARGIN), vocabulary)
+    return Served(*open_table(made, key, folder, epsilon=epsilon - MARGIN), vocabulary)
 
 
 def remembered_medoids(vocabulary: Vocabulary, folder: Path) -> Medoids:

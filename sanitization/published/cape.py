@@ -7,7 +7,16 @@ bucket is drawn by the exponential mechanism on its mean, then a word of it unif
 
 Theorem 4.1 claims ε + ln(largest/smallest bucket). Its proof compares two normalisers term by term, but each has as
 many terms as its row has *non-empty* buckets, so their ratio may be m/m′ times larger, and so may the true ε by
-ln(m/m′). And L is computed from the *raw* neighbours, so a word shows at other positions, too.
+ln(m/m′).
+
+L is computed from the *raw* neighbours: all of them by BERT, those before by GPT-2. So a word shows at other positions,
+too. Each of them costs it ln max P(y|x,c)/P(y|x,c′) over contexts c, c′ that differ in the word, which is as much as ε
+if y may be the best word in one and the worst in the other: in a text of n words a word then has nε, as the whole text
+does. :mod:`sanitization.contextual` conditions on what was released instead, and a word has ε.
+
+The paper clips raw logits to 0..B, B their largest value in a few samples. But a softmax does not change if all logits
+are shifted: GPT-2's are negative, so clipped they would all be 0, and λ_L would do nothing. :func:`clipped` puts
+the likeliest word at the bound, and counts in units of it, since only u/Δ matters and Δ is B^λ_L.
 """
 
 import math
@@ -21,6 +30,27 @@ from sanitization.channel import OnWords
 from sanitization.vocabulary import FloatArray, IntArray, blocks
 
 
+def clipped(logits: FloatArray, bound: float) -> FloatArray:
+    """L: 1 for the likeliest word, 0 for words whose logit is ``bound`` or more below, (n,)."""
+    return np.clip(1 - (logits.max() - logits) / bound, 0, 1)
+
+
+def rank_law(counts: FloatArray, sums: FloatArray, rows: int, scale: float) -> FloatArray:
+    """One law for all rows, over ranks from the best to the last, (n,).
+
+    Args:
+        counts: words in each bucket, lowest utilities first, over all rows together, (N_b,).
+        sums: sum of their utilities, (N_b,).
+        rows: number of rows.
+        scale: ε/(2Δ).
+    """
+    means = sums / np.maximum(counts, 1)
+    ends = np.round(np.cumsum(counts[::-1]) / rows).astype(np.int64)
+    sizes = np.diff(np.concatenate([[0], ends]))
+    weights = np.where(sizes > 0, np.exp(scale * (means[::-1] - means.max())), 0)
+    return np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)
+
+
 @dataclass(frozen=True, eq=False)
 class Cape(OnWords):
     """The exponential mechanism on buckets of equal width.
@@ -28,9 +58,10 @@ class Cape(OnWords):
     Args:
         epsilon: nominal ε.
         buckets: N_b.
-        logits: logits that the context gives to each word, clipped to be at least 0, (n,); None: 1 for all. They may
-            depend on what was *released* before, or else on public text; on raw neighbours they break the guarantee.
-        logit_power: λ_L.
+        logits: the context's logits of the words, clipped to be at least 0 (:func:`clipped`), (n,); None: 1 for all.
+            They may depend on what was *released* before, or else on public text; on raw neighbours they break the
+            guarantee.
+        logit_power: λ_L; 0 is the paper's ablation without a context.
         distance_power: λ_D.
     """
 
@@ -100,11 +131,7 @@ class RankedCape(Cape):
             _, count, mean = self.bucketed(x)
             counts += count.sum(axis=0)
             sums += (count * mean).sum(axis=0)
-        means = sums / np.maximum(counts, 1)
-        ends = np.round(np.cumsum(counts[::-1]) / n).astype(np.int64)
-        sizes = np.diff(np.concatenate([[0], ends]))
-        weights = np.where(sizes > 0, np.exp(self.epsilon / (2 * self.sensitivity) * means[::-1]), 0)
-        return np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)
+        return rank_law(counts, sums, n, self.epsilon / (2 * self.sensitivity))
 
     @override
     def rows(self, x: IntArray) -> FloatArray:

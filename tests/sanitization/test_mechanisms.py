@@ -59,7 +59,7 @@ def test_drawn_as_audited(name: str, tmp_path: Path) -> None:
 
 def test_a_correction_that_does_not_hold_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are mixed for twice the ε that is announced."""
-    monkeypatch.setattr(mechanisms, "_MARGIN", -4.0)
+    monkeypatch.setattr(mechanisms, "MARGIN", -4.0)
     with pytest.raises(RefusedChannelError, match="4"):
         serve("custext", WORDS, 4.0, tmp_path)
 
