@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 
 from sanitization.channel import Channel
-from sanitization.mechanisms import Make
 from sanitization.published.cape import Cape
 from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
 from sanitization.published.rantext import RanText
+from sanitization.published.rantext_fit import WORD, fit
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
 
@@ -62,7 +62,7 @@ class Published:
         claim: ε that the paper claims for the nominal one.
     """
 
-    channel: Make
+    channel: Callable[[Vocabulary, float], "WithUnknown | Cape"]
     claim: Callable[[Vocabulary, float], str]
 
 
@@ -85,3 +85,17 @@ PUBLISHED: Mapping[str, Published] = {
     ),
     "cape": Published(Cape, lambda v, e: f"{Cape(v, e).claim():.2f}"),
 }
+
+
+def published(vocabulary: Vocabulary) -> Mapping[str, Published]:
+    """:data:`PUBLISHED`, and RANTEXT with constants that are fitted to these vectors, if they have the paper's word."""
+    if WORD not in vocabulary.index:
+        return PUBLISHED
+    constants = fit(vocabulary).constants
+    fitted = Published(lambda v, e: WithUnknown(RanText(v, e, constants=constants), "left out"), _nominal)
+    return {**PUBLISHED, "rantext_fitted": fitted}
+
+
+def on_known(channel: WithUnknown | Cape) -> Channel:
+    """A published channel on words that it knows."""
+    return channel.known if isinstance(channel, WithUnknown) else channel

@@ -12,14 +12,14 @@ is at least Z + ln 2 - o(1) (docs/sanitization.md). What it does not know it lea
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from sanitization.channel import OnWords
-from sanitization.vocabulary import FloatArray, IntArray
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
 
-_A, _B, _C, _D = 0.01658160142016071, 19.064721649556482, -38.1294334077209, 9.311083811697406
 _POINTS = 1 << 15
 _GROUPS = 12  # of radii that are worked on together: lists get longer from one to the next
 _FLOOR = 1e-16
@@ -30,9 +30,23 @@ _REACH = 64.0
 """Largest ‖Y‖² that is considered when the scales have norm 1: its mean is 2, and a coordinate's share of it small."""
 
 
-def rate(epsilon: float) -> float:
-    """Z(ε), equation 13 of the paper: it jumps from 2 to 9.1 at ε = 2."""
-    return epsilon if epsilon < 2 else _A * math.log(max(_B * epsilon + _C, 1e-300)) + _D
+class Constants(NamedTuple):
+    """Constants of Z(ε) = a·ln(b·ε + c) + d."""
+
+    a: float
+    b: float
+    c: float
+    d: float
+
+
+PRINTED = Constants(0.01658160142016071, 19.064721649556482, -38.1294334077209, 9.311083811697406)
+"""Those of the paper's code, for text-embedding-ada-002. Each embedder needs its own (:mod:`.rantext_fit`)."""
+
+
+def rate(epsilon: float, constants: Constants = PRINTED) -> float:
+    """Z(ε), equation 13 of the paper: with its constants it jumps from 2 to 9.1 at ε = 2."""
+    a, b, c, d = constants
+    return epsilon if epsilon < 2 else a * math.log(max(b * epsilon + c, 1e-300)) + d
 
 
 @dataclass(frozen=True)
@@ -45,16 +59,18 @@ class RanText(OnWords):
     Args:
         epsilon: nominal ε.
         steps: number of steps of the radius, up to the diameter.
+        constants: constants of Z.
     """
 
     epsilon: float
     steps: int = 64
+    constants: Constants = PRINTED
 
     @cached_property
     def radii(self) -> tuple[FloatArray, FloatArray]:
         """Values of the radius, ascending, and their probabilities."""
-        spans = np.ptp(self.vocabulary.vectors, axis=0)
-        return radius_law(spans[spans > 0], rate(self.epsilon), self.vocabulary.diameter, self.steps)
+        z = rate(self.epsilon, self.constants)
+        return radius_law(ranges(self.vocabulary), z, self.vocabulary.diameter, self.steps)
 
     @override
     def rows(self, x: IntArray) -> FloatArray:
@@ -73,6 +89,12 @@ class RanText(OnWords):
         return law
 
 
+def ranges(vocabulary: Vocabulary) -> FloatArray:
+    """Δφ: the range of each coordinate that has one."""
+    spans: FloatArray = np.ptp(vocabulary.vectors, axis=0)
+    return spans[spans > 0]
+
+
 def radius_law(spans: FloatArray, z: float, diameter: float, steps: int) -> tuple[FloatArray, FloatArray]:
     """The law of ‖Y‖, Y_i ~ Laplace(spans_i/z) independent, on a grid.
 
@@ -86,10 +108,7 @@ def radius_law(spans: FloatArray, z: float, diameter: float, steps: int) -> tupl
     Raises:
         ValueError: fewer than 8 dimensions that count, but more than one: that transform would converge too slowly.
     """
-    unit = spans / np.linalg.norm(spans)
-    size = float(np.linalg.norm(spans)) / z
-    if len(unit) > 1 and np.sum(unit**4) > 1 / _DIMENSIONS:
-        raise ValueError(f"the radius of RANTEXT needs one dimension, or at least {_DIMENSIONS} of like ranges")
+    unit, size = _scaled(spans, z)
     end = max(2 * diameter, size * math.sqrt(_REACH))
     edges = np.linspace(0, diameter, steps + 1)
     edges = np.concatenate([edges, np.linspace(diameter, end, steps // 2 + 1)[1:]])
@@ -102,6 +121,28 @@ def radius_law(spans: FloatArray, z: float, diameter: float, steps: int) -> tupl
     below[-1] = 1
     chances = np.maximum(np.diff(below), _FLOOR)
     return middles, chances / chances.sum()
+
+
+def radius_quantile(spans: FloatArray, share: float) -> float:
+    """What ‖Y‖ is below with a probability of ``share``, for Z = 1; for another Z it is that divided by Z.
+
+    Raises:
+        ValueError: too few dimensions, see :func:`radius_law`.
+    """
+    unit, size = _scaled(spans, 1.0)
+    if len(unit) == 1:
+        return -size * math.log1p(-share)
+    grid = _REACH * np.arange(_POINTS) / _POINTS
+    return size * math.sqrt(np.interp(share, np.maximum.accumulate(_cumulative(unit.tobytes())), grid))
+
+
+def _scaled(spans: FloatArray, z: float) -> tuple[FloatArray, float]:
+    """Scales of norm 1, and what they are multiplied by."""
+    size = float(np.linalg.norm(spans))
+    unit = spans / size
+    if len(unit) > 1 and np.sum(unit**4) > 1 / _DIMENSIONS:
+        raise ValueError(f"the radius of RANTEXT needs one dimension, or at least {_DIMENSIONS} of like ranges")
+    return unit, size / z
 
 
 @lru_cache(maxsize=4)

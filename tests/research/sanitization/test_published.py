@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from research.sanitization.as_published import PUBLISHED, UNKNOWN, WithUnknown
+from research.sanitization.as_published import PUBLISHED, UNKNOWN, WithUnknown, on_known, published
 from sanitization.audit import admit, audit
 from sanitization.channel import Channel
 from sanitization.embeddings import load
 from sanitization.mechanisms import CORRECTED, serve
+from sanitization.published import rantext_fit
 from sanitization.published.cape import Cape, RankedCape
 from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
-from sanitization.published.rantext import RanText, radius_law, rate
+from sanitization.published.rantext import RanText, radius_law, radius_quantile, rate
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.vocabulary import Vocabulary, blocks
 from service.engines.embedding.model import packaged_model
@@ -172,6 +173,15 @@ class TestRanText:
         found = np.searchsorted(np.sort(drawn), ends) / len(drawn)
         np.testing.assert_allclose(np.cumsum(chances)[:400], found, atol=0.0052)
 
+    @pytest.mark.parametrize("share", [0.015, 0.1, 0.5])
+    def test_quantiles_of_the_radius(self, share: float) -> None:
+        """The law's inverse; in one dimension it is exponential."""
+        assert radius_quantile(np.array([2.0]), share) == pytest.approx(-2 * math.log(1 - share))
+        spans = np.random.default_rng(0).uniform(0.1, 1, size=384)
+        radii, chances = radius_law(spans, 3.0, 6.0, 4000)
+        below = chances[radii < radius_quantile(spans, share) / 3].sum()
+        assert below == pytest.approx(share, abs=0.003)
+
     def test_too_few_dimensions(self) -> None:
         with pytest.raises(ValueError, match="at least 8"):
             RanText(vocabulary(20, 5), 2.0).rows(np.array([0]))
@@ -180,6 +190,52 @@ class TestRanText:
         found = audit(PUBLISHED["rantext"].channel(WORDS, 1.0), classes=["known"] * 200 + ["unknown"])
         assert found.epsilon == math.inf
         assert found.by_class["known"] < 1
+
+
+class TestFit:
+    """RANTEXT's constants by the paper's rule."""
+
+    WORDS = Vocabulary([rantext_fit.WORD, *vocabulary(399, 24).words], vocabulary(400, 24).vectors)
+
+    def test_the_printed_constants_follow_the_rule_in_the_space_they_were_made_for(self) -> None:
+        """A radius that makes 1.5 % at ε = 2 right, in 1,536 dimensions: the others follow within 1.5 points."""
+        spans = np.exp(0.3 * np.random.default_rng(0).normal(size=1536))
+        radius = radius_quantile(spans, 0.015) / rate(2.0)
+        for epsilon, share in list(rantext_fit.TARGETS.items())[1:]:
+            low, high = (radius_quantile(spans, share + error) / rate(epsilon) for error in (-0.015, 0.015))
+            assert low < radius < high
+
+    def test_lists_are_as_long_as_the_rule_has_them(self) -> None:
+        """By the mechanism itself: the probability that the list of the word has at most 5 % of the words."""
+        found = rantext_fit.fit(self.WORDS)
+        near = np.sort(self.WORDS.distances(np.array([0]))[0])
+        for epsilon, share in rantext_fit.TARGETS.items():
+            radii, chances = RanText(self.WORDS, epsilon, 4000, found.constants).radii
+            at_most = chances[np.searchsorted(near, radii) <= 0.05 * 400].sum()
+            assert at_most == pytest.approx(share, abs=0.006)
+            assert rate(epsilon, found.constants) == pytest.approx(found.rates[epsilon], rel=0.002)
+            printed, others = RanText(self.WORDS, epsilon, 4000).radii
+            # With the constants of another space, the rule is not kept.
+            assert abs(others[np.searchsorted(near, printed) <= 0.05 * 400].sum() - share) > 0.2
+
+    def test_a_curve_of_this_form_is_found_again(self) -> None:
+        epsilons = np.array([2.0, 6.0, 10.0, 14.0])
+        found = rantext_fit.curve(epsilons, np.array([rate(value) for value in epsilons]))
+        assert [rate(value, found) for value in (2, 3, 8, 20)] == pytest.approx(
+            [rate(v) for v in (2, 3, 8, 20)], rel=1e-4
+        )
+
+    def test_what_cannot_be_fitted(self) -> None:
+        for words, says in ((WORDS, "does not know 'happy'"), (Vocabulary(["happy", "sad"], np.eye(2)), "at least 20")):
+            with pytest.raises(ValueError, match=says):
+                rantext_fit.fit(words)
+
+    def test_it_is_audited_beside_the_printed_one(self) -> None:
+        named = published(self.WORDS)
+        assert list(named) == [*PUBLISHED, "rantext_fitted"]
+        assert list(published(WORDS)) == list(PUBLISHED)
+        laws = [on_known(named[name].channel(self.WORDS, 6.0)).rows(np.array([0]))[0] for name in list(named)[-4:]]
+        assert np.abs(laws[0] - laws[-1]).max() > 0.1
 
 
 class TestDynText:
