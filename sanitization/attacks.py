@@ -4,7 +4,8 @@ Bayes' guess of the input is the best there is for one word without context; pap
 which understates. Equal ε does not mean equal success: print both.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -54,6 +55,11 @@ def attack(channel: Channel, vocabulary: Vocabulary, *, most: int = 1500, top: i
         bayes_top=float(guesses.sum()),
         prior=float(prior.max()),
     )
+
+
+def mean(found: Sequence[Attacked]) -> Attacked:
+    """The mean over channels, as of one word in several public contexts."""
+    return Attacked(*(float(np.mean([getattr(one, field.name) for one in found])) for field in fields(Attacked)))
 
 
 def _nearest_inputs(vocabulary: Vocabulary, x: IntArray, outputs: IntArray, top: int) -> np.ndarray:

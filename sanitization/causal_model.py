@@ -60,7 +60,9 @@ class CausalModel:
     def __init__(self, folder: Path, words: Sequence[str]) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # of a moment
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)

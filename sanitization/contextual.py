@@ -42,7 +42,7 @@ from sanitization.response import LARGEST_EPSILON
 from sanitization.table import TOTAL, whole
 from sanitization.text import LARGEST_NUMBER, Sanitized, TextSanitizer
 from sanitization.tokens import Partition, Token, cased_like
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
 
 CONTEXTS = (
     "",
@@ -124,6 +124,17 @@ class InContext(OnWords):
         rank = np.searchsorted(np.cumsum(self.weights), uniform.below(TOTAL, len(x)), side="right")
         return np.take_along_axis(self.order(x), rank[:, None], axis=1)[:, 0]
 
+    def column(self, y: int) -> FloatArray:
+        """P(y|x) for all x, (n,)."""
+        column = np.empty(len(self.vocabulary))
+        words = np.arange(len(self.vocabulary))
+        for x in blocks(len(words)):
+            utility = self._cape.utilities(x)
+            own = utility[:, [y]]
+            # As a stable sort has it: of equal utilities the first word's is the better.
+            column[x] = self.weights[((utility > own) | ((utility == own) & (words < y))).sum(axis=1)]
+        return column / TOTAL
+
 
 class Step(NamedTuple):
     """A word that was drawn.
@@ -156,6 +167,12 @@ class ContextualSanitizer(TextSanitizer):
 
     model: ContextModel | None = None
     bound: float = 1.0
+
+    @property
+    @override
+    def guarantee(self) -> str:
+        """The guarantee, in words."""
+        return f"{super().guarantee} The language model on this machine reads only what is released."
 
     def start(self) -> Reader:
         """The model, with nothing read."""

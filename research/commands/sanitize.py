@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from research.sanitization.as_published import PUBLISHED, UNKNOWN
+from research.sanitization.as_published import UNKNOWN, Published, on_known, published
 from research.sanitization.copies import repeated
 from sanitization import attacks, whole
 from sanitization.audit import audit
+from sanitization.contextual import ContextualSanitizer, Shape, in_contexts, open_contextual
 from sanitization.mechanisms import CORRECTED, RESPONSES, serve
+from sanitization.published.rantext_fit import WORD
 from sanitization.tokens import Partition
 from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Options
 from service.cli.output import Json, print_json, print_table, waiting
 from service.cli.reading import read_whole
-from service.cli.sanitize import Words, kept_of
+from service.cli.sanitize import Context, Words, kept_of
 from service.sources.reading import Reading
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _NOMINAL = [1.0, 6.0, 10.0]
 _ATTACKED = [4.0, 8.0]
+_ATTACKED_NOMINAL = [2.0, 6.0, 10.0]
 
 
 def audit_(
@@ -46,13 +49,14 @@ def audit_(
     """
     with waiting("Comparing every word with every other one"):
         vocabulary, folder = words.vocabulary(), words.folder
-        published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
+        named = published(vocabulary)
+        audited = [_audited(name, named[name], vocabulary, value) for name in named for value in nominal]
         served = {name: serve(name, vocabulary, epsilon, folder) for name in (*CORRECTED, *RESPONSES)}
     corrected = [
         {"mechanism": name, "parameters": chosen.parameters, **asdict(chosen.audit)} for name, chosen in served.items()
     ]
     if json:
-        print_json(_finite({"words": len(vocabulary), "published": published, "corrected": corrected}))
+        print_json(_finite({"words": len(vocabulary), "published": audited, "corrected": corrected}))
         return
     print_table(
         f"As published, {len(vocabulary):,} words and one unknown",
@@ -65,7 +69,7 @@ def audit_(
                 *(_number(value) for value in (row["epsilon"], row["by_class"]["known"])),
                 f"{row['zero_outputs']:,}",
             )
-            for row in published
+            for row in audited
         ],
     )
     print_table(
@@ -117,26 +121,31 @@ class TextAttackOptions(Options):
 
 def attack(
     epsilon: Annotated[list[float], typer.Option(min=0.001, max=25)] = _ATTACKED,
+    nominal: Annotated[list[float], typer.Option(min=0)] = _ATTACKED_NOMINAL,
     mechanism: list[str] | None = None,
     *,
     on: TextAttackOptions,
+    context: Context,
     reading: Reading,
     words: Words,
     json: Json = False,
 ) -> None:
-    """Print what the corrected mechanisms keep and what an attacker learns, at equal true ε.
+    """Print what mechanisms keep and what an attacker learns: corrected at equal true ε, and as published.
 
     All by enumeration over the 1,500 most frequent words, but for ten copies of a word, which are drawn. With --texts
-    also on these, after ±: standard errors. An endpoint sees sanitised texts only, and DPICL_REMOTE_API_KEY.
+    the corrected ones on these, after ±: standard errors. An endpoint sees sanitised texts only, and
+    DPICL_REMOTE_API_KEY. With --context-model also Cape in context, for each --logit-power and --buckets; its words
+    alone are attacked in eight public contexts.
 
     Args:
-        epsilon: True ε.
+        epsilon: True ε of the corrected mechanisms.
+        nominal: ε of the papers' formulas, for the mechanisms as published.
         mechanism: Only these. whole_rr, with --texts: each becomes one of the others.
     """
-    names = mechanism or [*RESPONSES, *CORRECTED]
+    names, shapes = mechanism or [*RESPONSES, *CORRECTED], context.shapes()
     if on.texts is not None:
         given = [row for _, row in read_whole(on.texts, ["text"], reading)]
-        _attack_texts(epsilon, names, on, given, words, json)
+        _attack_texts(epsilon, names, on, given, words, context, json)
         return
     if on.masked_model or on.endpoint:
         raise typer.BadParameter("attackers with a model need --texts")
@@ -145,36 +154,94 @@ def attack(
     rows: list[dict[str, Any]] = []
     with waiting("Attacking every word"):
         vocabulary = words.vocabulary()
+        named = published(vocabulary)
+        unknown = sorted(set(names) - {*RESPONSES, *CORRECTED, *named})
+        if unknown:
+            why = f"; rantext_fitted needs a vocabulary with the word {WORD!r}" if WORD not in vocabulary.index else ""
+            raise LookupError(f"no mechanism {unknown[0]!r}: {', '.join([*RESPONSES, *named])}{why}")
         for value in epsilon:
             for name in names:
+                if name not in (*RESPONSES, *CORRECTED):
+                    continue
                 served = serve(name, vocabulary, value, words.folder)
                 figures = asdict(attacks.attack(served.channel, vocabulary))
                 ten = repeated(served.channel, vocabulary, 10)
                 rows.append(
                     {"epsilon": value, "mechanism": name, "true_epsilon": served.audit.epsilon, **figures, "ten": ten}
                 )
+            for name, sanitizer in _contextual(context, shapes, vocabulary, value, words).items():
+                channels = in_contexts(sanitizer)
+                figures = asdict(attacks.mean([attacks.attack(channel, vocabulary) for channel in channels]))
+                ten = repeated(channels[0], vocabulary, 10)
+                rows.append(
+                    {"epsilon": value, "mechanism": name, "true_epsilon": sanitizer.epsilon, **figures, "ten": ten}
+                )
+        as_published = [
+            {
+                **_audited(name, named[name], vocabulary, value),
+                **asdict(attacks.attack(on_known(named[name].channel(vocabulary, value)), vocabulary)),
+            }
+            for value in nominal
+            for name in named
+            if mechanism is None or name in mechanism
+        ]
     if json:
-        print_json({"words": len(vocabulary), "attacks": rows})
+        print_json(_finite({"words": len(vocabulary), "attacks": rows, "published": as_published}))
         return
-    percent = ["kept", "inversion", "bayes", "bayes_top", "ten", "prior"]
+    percent = ["kept", "inversion", "bayes", "bayes_top"]
+    headings = ["cosine", "kept", "near 10", "Bayes", "Bayes 10"]
     print_table(
         f"At equal true ε, {len(vocabulary):,} words; in %, but the cosine",
-        ["ε", "mechanism", "cosine", "kept", "near 10", "Bayes", "Bayes 10", "10 copies", "prior"],
+        ["ε", "mechanism", *headings, "10 copies", "prior"],
         [
             (
                 f"{row['epsilon']:g}",
                 row["mechanism"],
                 f"{row['cosine']:.2f}",
-                *(f"{100 * row[c]:.0f}" for c in percent),
+                *(f"{100 * row[c]:.0f}" for c in (*percent, "ten", "prior")),
             )
             for row in rows
         ],
         unbroken=["ε", "mechanism", "cosine"],
     )
+    if as_published:
+        print_table(
+            f"As published, {len(vocabulary):,} words; in %, but ε and the cosine",
+            ["nominal", "mechanism", "true ε", *headings],
+            [
+                (
+                    f"{row['nominal']:g}",
+                    row["mechanism"],
+                    _number(row["epsilon"]),
+                    f"{row['cosine']:.2f}",
+                    *(f"{100 * row[c]:.0f}" for c in percent),
+                )
+                for row in as_published
+            ],
+            unbroken=["nominal", "mechanism", "true ε", "cosine"],
+        )
+
+
+def _contextual(
+    context: Context, shapes: list[Shape], vocabulary: Vocabulary, epsilon: float, words: Words, **options: Any
+) -> dict[str, ContextualSanitizer]:
+    """Cape in context of each shape, by what tables call it."""
+    return {
+        f"cape λ_L {shape.logit_power:g}, {shape.buckets} buckets": open_contextual(
+            context.load, vocabulary, epsilon, words.folder, shape=shape, **options
+        )
+        for shape in shapes
+    }
 
 
 def _attack_texts(
-    epsilon: list[float], names: list[str], on: TextAttackOptions, rows: list[dict[str, Any]], words: Words, json: bool
+    epsilon: list[float],
+    names: list[str],
+    on: TextAttackOptions,
+    rows: list[dict[str, Any]],
+    words: Words,
+    context: Context,
+    json: bool,
 ) -> None:
     from research.sanitization import sanitised_texts
     from service.engines.embedding.embedder import Embedder, cores
@@ -196,6 +263,13 @@ def _attack_texts(
 
     with waiting("Attacking every text"):
         results = [(value, name, measured(name, value)) for value in epsilon for name in names]
+        results += [
+            (value, name, texts.in_context(sanitizer, guessers))
+            for value in epsilon
+            for name, sanitizer in _contextual(
+                context, context.shapes(), vocabulary, value, words, keep=partition.keep, embed=unknown
+            ).items()
+        ]
         clean = texts.clean()
     if json:
         attacked = [{"epsilon": value, "mechanism": name, **asdict(on)} for value, name, on in results]
@@ -219,8 +293,7 @@ def _attack_texts(
     )
 
 
-def _published(name: str, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:
-    mechanism = PUBLISHED[name]
+def _audited(name: str, mechanism: Published, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:
     channel = mechanism.channel(vocabulary, nominal)
     audited = audit(channel, classes=["unknown" if word == UNKNOWN else "known" for word in channel.inputs])
     return {"mechanism": name, "nominal": nominal, "claim": mechanism.claim(vocabulary, nominal), **asdict(audited)}

@@ -53,25 +53,24 @@ class Bigrams:
         return np.asarray(self._counted @ then) + self._rest * float(self.shares @ then)
 
 
-def guesses(law: FloatArray, outputs: IntArray, bigrams: Bigrams) -> IntArray:
+def guesses(emitted: FloatArray, bigrams: Bigrams) -> IntArray:
     """The likeliest word at each place of a text, given all its outputs.
 
     Args:
-        law: P(y|x) of the channel for all words, (n, m).
-        outputs: words that came out, (t,).
+        emitted: P(y|x) of the output at each place for all words x, (n, t).
         bigrams: bigrams of words.
     """
-    emitted = law[:, outputs]
+    length = emitted.shape[1]
     ahead = np.empty_like(emitted)
-    state = bigrams.shares * emitted[:, 0] if len(outputs) else bigrams.shares
-    for at in range(len(outputs)):
+    state = bigrams.shares * emitted[:, 0] if length else bigrams.shares
+    for at in range(length):
         if at:
             state = bigrams.forward(state) * emitted[:, at]
         state = state / state.sum()
         ahead[:, at] = state
-    likeliest = np.empty(len(outputs), dtype=np.int64)
-    behind = np.ones(len(law))
-    for at in reversed(range(len(outputs))):
+    likeliest = np.empty(length, dtype=np.int64)
+    behind = np.ones(len(emitted))
+    for at in reversed(range(length)):
         likeliest[at] = int((ahead[:, at] * behind).argmax())
         behind = bigrams.backward(behind * emitted[:, at])
         behind /= behind.max()

@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from research.sanitization.context import Bigrams, guesses
+from sanitization.contextual import ContextualSanitizer
 from sanitization.mechanisms import Served
 from sanitization.medoids import CANDIDATES
 from sanitization.text import TextSanitizer
@@ -155,12 +156,33 @@ class TextFile:
         hits = []
         for words in self._words:
             outputs = served.channel.draw(words)
-            hits.append((alone[outputs] == words, guesses(law, outputs, self._bigrams) == words))
+            hits.append((alone[outputs] == words, guesses(law[:, outputs], self._bigrams) == words))
         counts = [len(words) for words in self._words]
         return OnTexts(
             *self._useful(sanitised),
             Share.of([float(right.sum()) for right, _ in hits], counts),
             Share.of([float(right.sum()) for _, right in hits], counts),
+            {who: self._guessed(guesser, sanitised) for who, guesser in guessers.items()},
+        )
+
+    def in_context(self, sanitizer: ContextualSanitizer, guessers: Mapping[str, Guesser]) -> OnTexts:
+        """The same, of a sanitiser that reads what it has released, as the attackers do."""
+        traced = [sanitizer.trace(text) for text in self.texts]
+        sanitised = [done.text for done, _ in traced]
+        alone, context, counts = list[float](), list[float](), list[int]()
+        for _, steps in traced:
+            known = [step for step in steps if self._place(step.token) is not None]
+            emitted = np.zeros((len(self._vocabulary), len(known)))
+            for at, step in enumerate(known):
+                emitted[:, at] = step.channel.column(step.output)
+            words = np.array([step.place for step in known], dtype=np.int64)
+            alone.append(float(((emitted * self._bigrams.shares[:, None]).argmax(axis=0) == words).sum()))
+            context.append(float((guesses(emitted, self._bigrams) == words).sum()))
+            counts.append(len(known))
+        return OnTexts(
+            *self._useful(sanitised),
+            Share.of(alone, counts),
+            Share.of(context, counts),
             {who: self._guessed(guesser, sanitised) for who, guesser in guessers.items()},
         )
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import codecs
 import json as json_
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
+from pydantic import Field
 
 from sanitization import embeddings, whole
-from sanitization.text import open_sanitizer
+from sanitization.causal_model import CausalModel
+from sanitization.contextual import Shape, open_contextual
+from sanitization.text import TextSanitizer, open_sanitizer
 from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Commands, Options
 from service.cli.lazy import LazyGroup, Place
@@ -33,7 +36,10 @@ class _TextFirst(LazyGroup):
         "attack": Place(
             "sanitize.attack",
             "research",
-            "Print what the corrected mechanisms keep and what an attacker learns, at equal true ε.",
+            "Print what mechanisms keep and what an attacker learns: corrected at equal true ε, and as published.",
+        ),
+        "fit": Place(
+            "sanitize.fit", "research", "Fit RANTEXT's constants to the words' vectors, by the paper's own rule."
         ),
     }
 
@@ -80,6 +86,32 @@ class Words(Options):
         return embeddings.load(self.vectors, words=self.word_list, most=self.words)
 
 
+class Context(Options):
+    """Cape with a context: a causal language model reads what is released."""
+
+    context_model: str | None = None
+    """Causal language model on this machine, for the mechanism cape: smollm2, a folder or a GGUF file."""
+    logit_power: Annotated[list[float], typer.Option(min=0, max=10)] = Field(default=[])
+    """With --context-model: λ_L, the weight of the context against that of the distance. [default: 0.5]"""
+    buckets: Annotated[list[int], typer.Option(min=2)] = Field(default=[])
+    """With --context-model: N_b, the number of buckets. [default: 50]"""
+
+    def shapes(self) -> list[Shape]:
+        """Each λ_L with each N_b; none without a model."""
+        if self.context_model is None:
+            if self.logit_power or self.buckets:
+                raise typer.BadParameter("--logit-power and --buckets need --context-model")
+            return []
+        return [Shape(buckets, power) for power in self.logit_power or [0.5] for buckets in self.buckets or [50]]
+
+    def load(self, words: Sequence[str]) -> CausalModel:
+        """The model, with the words that it gives logits to."""
+        from service.engines.vllm.model_folder import model_folder
+
+        assert self.context_model is not None  # noqa: S101
+        return CausalModel(Path(model_folder(self.context_model, exact=True)), words)
+
+
 @app.command()
 def text(
     file: Annotated[Path, typer.Argument()] = Path("-"),
@@ -92,6 +124,7 @@ def text(
     ledger: Path | None = None,
     *,
     words: Words,
+    context: Context,
     json: Json = False,
     jsonl: Annotated[bool, typer.Option("--jsonl")] = False,
 ) -> None:
@@ -104,7 +137,8 @@ def text(
         file: File with a text on each line; - or nothing reads standard input.
         epsilon: Greatest true ε of a word: 0.001 to 25.
         public_texts: File of public texts: each text becomes one of its lines, as a whole, for one ε.
-        mechanism: Name of a mechanism (see `dpicl sanitize audit`). [default: medoid_rr; with --public-texts, whole_rr]
+        mechanism: Name of a mechanism (see `dpicl sanitize audit`). [default: medoid_rr; with
+            --public-texts whole_rr, with --context-model cape]
         keep: Classes of tokens to release as they are, of stopwords, punctuation, placeholders, case. [default: the
             first two]
         conversation: Name to count these texts under, too.
@@ -116,11 +150,20 @@ def text(
 
     if str(file) != "-" and not file.exists():
         raise ValueError(f"no file {file}. A text itself goes to standard input: echo TEXT | dpicl sanitize")
-    mechanism = mechanism or ("medoid_rr" if public_texts is None else whole.NAME)
+    shapes = context.shapes()
+    if len(shapes) > 1 or (shapes and (mechanism not in (None, "cape") or public_texts)):
+        raise typer.BadParameter(
+            "--context-model is for the mechanism cape alone, with one --logit-power and --buckets"
+        )
+    mechanism = mechanism or ("cape" if shapes else "medoid_rr" if public_texts is None else whole.NAME)
     public = whole.kept(mechanism, None if keep is None else kept_of(keep))
     with waiting("Opening the sanitiser: the first time, its words are embedded"):
-        if mechanism != whole.NAME and public_texts is None:
-            embed = embedder_here() if words.vectors is None else None
+        embed = embedder_here() if words.vectors is None else None
+        if shapes:
+            sanitizer: TextSanitizer = open_contextual(
+                context.load, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed, shape=shapes[0]
+            )
+        elif mechanism != whole.NAME and public_texts is None:
             sanitizer = open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed)
         elif mechanism == whole.NAME and public_texts is not None and words.vectors is None:
             outputs = whole.read_public_texts(public_texts)

@@ -44,6 +44,64 @@ def test_attack(glove: Path, cache: Path) -> None:
     assert "needs --texts" in CliRunner().invoke(app, ["sanitize", "attack", "--mechanism", "whole_rr"]).output
 
 
+def test_attack_as_published(glove: Path, cache: Path) -> None:
+    """Closed forms of 60 words: SANTEXT+ keeps a frequent word with a chance of 80 %, so an attacker has it."""
+    options = ["--vectors", glove, "--cache", cache, "--nominal", 6, "--nominal", 20, "--epsilon", 1]
+    by = {(row["mechanism"], row["nominal"]): row for row in call("attack", *options)["published"]}
+    assert {name for name, _ in by} == {"santext", "santext_plus", "custext", "rantext", "dyntext", "cape"}
+    frequent = letter_words(60).shares[:30].sum()
+    assert 0.8 * frequent < by["santext_plus", 6]["kept"] < 0.8 * frequent + 0.8 * (1 - frequent)
+    assert by["rantext", 6]["epsilon"] == by["custext", 6]["epsilon"] == "infinite"
+    for row in by.values():
+        assert row["kept"] <= row["inversion"] + 1e-9
+        assert row["bayes"] <= row["bayes_top"] <= 1 + 1e-9
+    for name, _ in by:
+        assert by[name, 6]["kept"] <= by[name, 20]["kept"] + 1e-9
+    found = call("attack", *options, "--mechanism", "rantext")
+    assert {row["mechanism"] for row in found["attacks"] + found["published"]} == {"rantext"}
+    assert "As published" in "\n".join(printed("attack", *options, "--mechanism", "custext"))
+    done = CliRunner().invoke(app, ["sanitize", "attack", *map(str, options), "--mechanism", "rantext_fitted"])
+    assert "'happy'" in str(done.exception)
+
+
+def test_attack_in_context(glove: Path, cache: Path, llama: Path, tmp_path: Path) -> None:
+    """λ_L = 0 leaves the context out, and so eight contexts are one; each ε holds whatever the model."""
+    options = ["--vectors", glove, "--cache", cache, "--context-model", llama, "--mechanism", "cape", "--epsilon", 5]
+    powers = ["--logit-power", 0, "--logit-power", 1.5, "--buckets", 20, "--buckets", 50]
+    rows = call("attack", *options, *powers)["attacks"]
+    named = [f"cape λ_L {power}, {buckets} buckets" for power in ("0", "1.5") for buckets in (20, 50)]
+    assert [row["mechanism"] for row in rows] == ["cape", *named]
+    assert all(4.99 < row["true_epsilon"] <= 5 for row in rows)
+    assert rows[2]["kept"] > rows[4]["kept"]
+    words = letter_words(60).words
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": f"{a} {b}, {a}"}) + "\n" for a, b in itertools.pairwise(words)))
+    found = call("attack", *options, "--texts", file, "--most-texts", 10)
+    assert [row["mechanism"] for row in found["attacks"]] == ["cape", named[1].replace("λ_L 0", "λ_L 0.5")]
+    assert 0 < found["attacks"][1]["bayes"]["value"] <= 1
+    done = CliRunner().invoke(app, ["sanitize", "attack", "--logit-power", "1"])
+    assert (done.exit_code, "need --context-model" in done.output) == (2, True)
+
+
+def test_fit(tmp_path: Path, cache: Path) -> None:
+    words = letter_words(60)
+    file = tmp_path / "glove.txt"
+    names = ["happy", *words.words[1:]]
+    file.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(names, words.vectors, strict=True)))
+    found = call("fit", "--vectors", file, "--cache", cache, "--nominal", 6)
+    printed_row, fitted = found["rows"]
+    assert found["constants"]["as printed"]["d"] == pytest.approx(9.311, abs=0.001)
+    assert (printed_row["rate"], fitted["rate"]) == (pytest.approx(9.383, abs=0.001), pytest.approx(fitted["rate"]))
+    # At a nominal 6 the list has more than 5 % with a probability of 91 %.
+    assert fitted["list"] > 0.05
+    assert printed_row["inversion"] != fitted["inversion"]
+    assert all(row["true_epsilon"] > 6 for row in found["rows"])
+    table = "\n".join(printed("fit", "--vectors", file, "--cache", cache, "--token", names[3], "--nominal", 6))
+    assert "as printed" in table
+    done = CliRunner().invoke(app, ["sanitize", "fit", "--vectors", str(file), "--token", "unheard"])
+    assert "does not know 'unheard'" in str(done.exception)
+
+
 @pytest.mark.slow
 def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     """Words follow each other in a circle, in texts of two lengths: context reveals them, and length survives."""

@@ -16,6 +16,7 @@ from service.engines.embedding.embedder import Embedder
 from service.engines.embedding.model import EmbeddingModelError
 from service.engines.embedding.words import SHIPPED, local_words, minilm_words
 from tests.documented import DOCS, blocks, run
+from tests.sanitization.causal import llama  # noqa: F401  (fixture)
 from tests.sanitization.made_up import letter_words
 
 pytestmark = pytest.mark.model
@@ -91,6 +92,21 @@ def test_whole_texts(texts: list[object], tmp_path: Path) -> None:
         assert (done.exit_code, done.stdout) == (2, "")
 
 
+def test_in_context(texts: list[object], llama: Path) -> None:  # noqa: F811
+    options = [*texts, "--context-model", llama]
+    asked = "The bcd, of 1999!\nbcf bcf\n"
+    first, second, _ = printed(*options, "--epsilon", 25, stdin=asked)
+    assert re.fullmatch(r"The \w{3}, of \d+!", first)
+    assert printed(*options, "--epsilon", 25, stdin=asked)[:2] == [first, second], "remembered"
+    said = json.loads("".join(printed(*options, "--logit-power", 1, "--buckets", 20, "--json", stdin=asked)))
+    artifact = said["artifact"]
+    assert artifact["mechanism"] == "cape"
+    assert artifact["parameters"].startswith("λ_L 1, λ_D 1, 20 buckets, nominal ")
+    assert 7.99 < artifact["audit"]["epsilon"] <= 8
+    assert [item["epsilon_text"] for item in said["items"]] == pytest.approx([8, 16], abs=1e-3)
+    assert "reads only what is released" in said["guarantee"]
+
+
 def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
     command = [sys.executable, "-c", "from service.cli import main; main()", "sanitize", *map(str, texts)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
@@ -105,12 +121,28 @@ def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        ["--context-model", ".", "--mechanism", "medoid_rr"],
+        ["--context-model", ".", "--buckets", "20", "--buckets", "50"],
+        ["--logit-power", "1"],
+        ["--mechanism", "medoid_rr", "--buckets", "20"],
+    ],
+)
+def test_a_context_is_for_cape(options: list[str]) -> None:
+    done = CliRunner().invoke(app, ["sanitize", "text", *options], input="bcd")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--context-model" in done.output
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--epsilon", "26"], "from 0.001 to 25"),
         (["--keep", "names"], "'names' cannot be kept"),
         (["--keep", "case", "--mechanism", "whole_rr"], "keep nothing"),
         (["--mechanism", "rot13"], "no mechanism 'rot13'"),
+        (["--context-model", "/"], "/ holds no model"),
         (["--cap", "15"], "the cap of 15"),
         (["My flat"], "no file My flat"),
     ],
