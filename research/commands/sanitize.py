@@ -66,8 +66,8 @@ def audit_(
                 row["mechanism"],
                 f"{row['nominal']:g}",
                 row["claim"],
-                *(_number(value) for value in (row["epsilon"], row["by_class"]["known"])),
-                f"{row['zero_outputs']:,}",
+                *(_number(value, row["upper_bound"]) for value in (row["epsilon"], row["by_class"]["known"])),
+                "" if row["zero_outputs"] is None else f"{row['zero_outputs']:,}",
             )
             for row in audited
         ],
@@ -154,7 +154,7 @@ def attack(
     rows: list[dict[str, Any]] = []
     with waiting("Attacking every word"):
         vocabulary = words.vocabulary()
-        named = published(vocabulary)
+        named = {name: one for name, one in published(vocabulary).items() if one.on_words}
         unknown = sorted(set(names) - {*RESPONSES, *CORRECTED, *named})
         if unknown:
             why = f"; rantext_fitted needs a vocabulary with the word {WORD!r}" if WORD not in vocabulary.index else ""
@@ -212,7 +212,7 @@ def attack(
                 (
                     f"{row['nominal']:g}",
                     row["mechanism"],
-                    _number(row["epsilon"]),
+                    _number(row["epsilon"], row["upper_bound"]),
                     f"{row['cosine']:.2f}",
                     *(f"{100 * row[c]:.0f}" for c in percent),
                 )
@@ -294,9 +294,13 @@ def _attack_texts(
 
 
 def _audited(name: str, mechanism: Published, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:
+    row = {"mechanism": name, "nominal": nominal, "claim": mechanism.claim(vocabulary, nominal)}
+    if mechanism.bound is not None:
+        bound = mechanism.bound(vocabulary, nominal)
+        return {**row, "epsilon": bound, "upper_bound": True, "by_class": {"known": bound}, "zero_outputs": None}
     channel = mechanism.channel(vocabulary, nominal)
     audited = audit(channel, classes=["unknown" if word == UNKNOWN else "known" for word in channel.inputs])
-    return {"mechanism": name, "nominal": nominal, "claim": mechanism.claim(vocabulary, nominal), **asdict(audited)}
+    return {**row, "upper_bound": False, **asdict(audited)}
 
 
 def _finite(value: Any) -> Any:
@@ -308,5 +312,5 @@ def _finite(value: Any) -> Any:
     return "infinite" if isinstance(value, float) and math.isinf(value) else value
 
 
-def _number(epsilon: float) -> str:
-    return "infinite" if math.isinf(epsilon) else f"{epsilon:.2f}"
+def _number(epsilon: float, bound: bool) -> str:
+    return "infinite" if math.isinf(epsilon) else f"{'≤ ' * bound}{epsilon:.2f}"

@@ -1,7 +1,9 @@
-"""The mechanisms as their papers and code have them, to be audited: none of them is served."""
+"""The mechanisms as their papers and code have them, to be audited and attacked: none of them is served."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,7 +11,9 @@ import numpy as np
 from sanitization.channel import Channel
 from sanitization.published.cape import Cape
 from sanitization.published.custext import CusText
+from sanitization.published.dp_prompt import WorstContexts
 from sanitization.published.dyntext import DynText
+from sanitization.published.fbdd import Fbdd, FbddOnSpans
 from sanitization.published.rantext import RanText
 from sanitization.published.rantext_fit import WORD, fit
 from sanitization.published.santext import SanText, SanTextPlus
@@ -60,10 +64,14 @@ class Published:
     Args:
         channel: channel of the paper and its code, with their treatment of unknown words.
         claim: ε that the paper claims for the nominal one.
+        bound: largest possible true ε, for a channel whose rows are estimated from draws: an audit would prove nothing.
+        on_words: whether it replaces the vocabulary's words, and can be attacked as such.
     """
 
     channel: Callable[[Vocabulary, float], "WithUnknown | Cape"]
     claim: Callable[[Vocabulary, float], str]
+    bound: Callable[[Vocabulary, float], float] | None = None
+    on_words: bool = True
 
 
 def _nominal(_: Vocabulary, epsilon: float) -> str:
@@ -74,16 +82,32 @@ def _metric(vocabulary: Vocabulary, epsilon: float) -> str:
     return f"{epsilon:g}·d ≤ {epsilon * vocabulary.diameter:.2f}"
 
 
+def _dyntext(_: Vocabulary, epsilon: float) -> str:
+    return f"{epsilon + 0.5:g}, δ = 1e-05"
+
+
+def _dyntext_without(part: str) -> Published:
+    """An ablation of DYNTEXT."""
+    make = partial(DynText, **{part: False})
+    return Published(lambda v, e: WithUnknown(make(v, e), "sent as it is"), _dyntext)
+
+
+TOKENS = 49_152
+"""Number of tokens of the model that DP-Prompt is audited with, which is SmolLM2's."""
+
 PUBLISHED: Mapping[str, Published] = {
     "santext": Published(lambda v, e: WithUnknown(SanText(v, e), "any word"), _metric),
     "santext_plus": Published(lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), _metric),
     "custext": Published(lambda v, e: WithUnknown(CusText(v, e), "sent as it is"), _nominal),
     "rantext": Published(lambda v, e: WithUnknown(RanText(v, e), "left out"), _nominal),
-    "dyntext": Published(
-        lambda v, e: WithUnknown(DynText(v, e), "sent as it is"),
-        lambda _, e: f"{e + 0.5:g}, δ = 1e-05",
-    ),
+    "dyntext": Published(lambda v, e: WithUnknown(DynText(v, e), "sent as it is"), _dyntext),
     "cape": Published(Cape, lambda v, e: f"{Cape(v, e).claim():.2f}"),
+    "fbdd": Published(Fbdd, _metric, bound=lambda v, e: Fbdd(v, e).bound),
+    "fbdd_spans": Published(FbddOnSpans, _metric, bound=lambda _, __: math.inf),  # a kept word comes from itself
+    "dyntext_global": _dyntext_without("smooth"),
+    "dyntext_fixed": _dyntext_without("dynamic"),
+    # The nominal ε is that of a token, 2(b-a)/T.
+    "dp_prompt": Published(lambda _, e: WorstContexts(TOKENS, 0, e / 2, 1), _nominal, on_words=False),
 }
 
 

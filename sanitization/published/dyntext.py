@@ -5,6 +5,8 @@ which Gaussian noise is added. The code draws that noise once for the whole voca
 Words with different lists have different outputs: ε is infinite. Where lists overlap, appendix A derives a factor
 |C_r|·e^ε (15) and drops |C_r| in (16). The density is that of public vectors, so noise protects nothing, and with the
 paper's σ it drowns the density.
+
+Its ablations (table 2) are parameters: a global sensitivity instead of a smooth one, lists of one length.
 """
 
 import math
@@ -29,6 +31,8 @@ class DynText(OnWords):
         density_epsilon: ε_d; None adds no noise.
         delta: δ of the Gaussian mechanism.
         seed: seed of the noise, which is drawn once.
+        smooth: whether each word's noise follows its own "smooth sensitivity"; else all have GS, the largest local one.
+        dynamic: whether lists have k_t words; else all have K/2.
     """
 
     epsilon: float
@@ -36,6 +40,8 @@ class DynText(OnWords):
     density_epsilon: float | None = 0.5
     delta: float = 1e-5
     seed: int = 0
+    smooth: bool = True
+    dynamic: bool = True
 
     @cached_property
     def _near(self) -> tuple[IntArray, FloatArray]:
@@ -62,7 +68,8 @@ class DynText(OnWords):
         local = np.abs(self.density[near] - self.density[:, None]).max(axis=1)
         beta = self.density_epsilon / (2 * math.log(2 / self.delta))
         smooth = (local[near] * np.exp(-beta * distance)).max(axis=1)
-        return smooth * math.sqrt(2 * math.log(1.25 / self.delta)) / self.density_epsilon
+        sensitivity = smooth if self.smooth else np.full(len(local), local.max())
+        return sensitivity * math.sqrt(2 * math.log(1.25 / self.delta)) / self.density_epsilon
 
     @cached_property
     def noisy_density(self) -> FloatArray:
@@ -72,6 +79,8 @@ class DynText(OnWords):
     @cached_property
     def sizes(self) -> IntArray:
         """k_t (6, 7)."""
+        if not self.dynamic:
+            return np.full(len(self.vocabulary), max(1, self.size // 2))
         spread = np.ptp(self.noisy_density) or 1.0
         scaled = (self.noisy_density - self.noisy_density.min()) / spread
         return np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)

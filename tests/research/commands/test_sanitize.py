@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sanitization.mechanisms import CORRECTED
 from service.cli import app
 from tests.sanitization.made_up import letter_words
 from tests.service.cli.test_sanitize import printed
@@ -21,10 +22,13 @@ def test_audit(glove: Path, cache: Path) -> None:
     found = call("audit", "--vectors", glove, "--cache", cache, "--nominal", 2, "--epsilon", 3)
     published = {row["mechanism"]: row for row in found["published"]}
     infinite = {name for name, row in published.items() if row["epsilon"] == "infinite"}
-    assert infinite == {"santext_plus", "custext", "rantext", "dyntext"}
+    dyntext = {"dyntext", "dyntext_global", "dyntext_fixed"}
+    assert infinite == {"santext_plus", "custext", "rantext", "fbdd_spans", *dyntext}
+    assert published["fbdd"]["upper_bound"] is True
+    assert published["dp_prompt"]["epsilon"] == pytest.approx(2, abs=1e-3)
     rantext = published["rantext"]
     assert (rantext["claim"], rantext["by_class"]["known"] > 10) == ("2", True)
-    assert {row["mechanism"] for row in found["corrected"]} == {*published, "nearest_rr", "medoid_rr"}
+    assert {row["mechanism"] for row in found["corrected"]} == {*CORRECTED, "nearest_rr", "medoid_rr"}
     for row in found["corrected"]:
         assert 1 < row["epsilon"] <= 3
         assert row["inputs"] == row["of"] == found["words"] == 60
