@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from sanitization.vocabulary import LARGEST_BYTES, FloatArray, IntArray, Vocabul
 
 Embed = Callable[[Sequence[str]], FloatArray]
 Make = Callable[[Vocabulary, float], Channel]
+MechanismName = Literal["medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape"]
+"""The mechanisms that may be served, which :data:`RESPONSES` and :data:`CORRECTED` list."""
 
 _NOMINALS = [2 ** (k / 2) for k in range(-2, 13)]  # ½ to 64
 _LOOKED_AT = 96

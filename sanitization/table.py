@@ -90,7 +90,23 @@ def open_table(
     _, about = cache.remember(folder, key, made)
     if not file.exists() or file_digest(file) != about["sha256"]:
         raise TableError(f"{file} is damaged: delete it and the .npz beside it")
+    os.utime(file)
     return Table(about["inputs"], about["outputs"], _mapped(file)), Audit(**about["audit"]), about["remark"]
+
+
+def forget_oldest(folder: Path, most_bytes: int) -> None:
+    """Delete the tables that were opened longest ago, until the others take at most that many bytes.
+
+    A process that has one open goes on with it; :func:`open_table` makes it again, with the same rows.
+    """
+    tables = [(file, file.stat()) for file in folder.glob("*.npy")]
+    size = sum(stat.st_size for _, stat in tables)
+    for file, stat in sorted(tables, key=lambda table: table[1].st_mtime_ns):
+        if size <= most_bytes:
+            break
+        file.with_suffix(".npz").unlink(missing_ok=True)  # first: without it, the table is made again
+        file.unlink(missing_ok=True)
+        size -= stat.st_size
 
 
 def _make(channel: Channel, epsilon: float, file: Path) -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from accounting.plans.described import Described
-from sanitization.mechanisms import SMALLEST_EPSILON
+from sanitization.mechanisms import SMALLEST_EPSILON, MechanismName
 from sanitization.response import LARGEST_EPSILON
 from sanitization.tokens import Keepable
 from sanitization.whole import WholeName, kept
@@ -85,9 +85,7 @@ class SanitizeConfig(_Config):
 
     epsilon: float = Field(default=8.0, ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)
     """The most that ε of a word may be, or with ``whole_rr`` of a question."""
-    mechanism: Literal[
-        "medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape", WholeName
-    ] = "medoid_rr"
+    mechanism: Literal[MechanismName, WholeName] = "medoid_rr"
     keep: tuple[Keepable, ...] | None = Field(default=None, strict=False)
     """Parts of a question that are kept: unless given, stopwords and punctuation, and with ``whole_rr`` none."""
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, field_validator, model_validator
 
+from sanitization.mechanisms import CORRECTED, RESPONSES, MechanismName
 from sanitization.response import LARGEST_EPSILON
 from sanitization.text import TextSanitizer
 from sanitization.tokens import Keepable
+from sanitization.whole import NAME as WHOLE
 from sanitization.whole import WholeName, kept
 from service.answering.answering import Answering
 from service.engines.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers
@@ -23,6 +25,7 @@ from service.records.text_ledger import TextLedger
 T = TypeVar("T")
 
 MOST_TEXTS = 256
+OFFERED = (*RESPONSES, *CORRECTED, WHOLE)
 STEP = 0.5
 """Unit of ε: callers' ε is rounded down to a multiple of it, which limits the number of tables that they can cause."""
 _EXAMPLE: dict[str, Any] = {"texts": ["My landlord in Boston keeps the deposit of 1,250 dollars."], "epsilon": 8}
@@ -34,8 +37,10 @@ class TextsToSanitize(BaseModel):
     model_config = inputs(**_EXAMPLE)
 
     texts: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
-    mechanism: Literal["medoid_rr", "nearest_rr", WholeName] = Field(
-        default="medoid_rr", description="`whole_rr` replaces each text by one of the operator's public texts."
+    mechanism: Literal[MechanismName, WholeName] = Field(
+        default="medoid_rr",
+        description="`whole_rr` replaces each text by one of the operator's public texts. A published mechanism is "
+        "corrected, so that its ε is finite and audited.",
     )
     epsilon: float = Field(
         default=8.0,
@@ -49,6 +54,16 @@ class TextsToSanitize(BaseModel):
     conversation: Annotated[Printable, StringConstraints(max_length=200)] | None = Field(
         default=None, description="Name under which the cost is counted, too."
     )
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _is_private(cls, name: Any) -> Any:
+        if isinstance(name, str) and name not in OFFERED:
+            raise ValueError(
+                f"one of {', '.join(OFFERED)} expected: those whose true ε is at most the one asked for. Mechanisms as "
+                "published, with an infinite or unproven ε, are for `dpicl sanitize audit` and `attack` alone"
+            )
+        return name
 
     @model_validator(mode="after")
     def _keeps_what_it_can(self) -> TextsToSanitize:

@@ -1,14 +1,14 @@
 """Every mechanism as it is served: as private as announced, drawn as audited."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from sanitization import mechanisms
 from sanitization.audit import RefusedChannelError, audit
-from sanitization.mechanisms import CORRECTED, RESPONSES, Served, best_nominal, serve
+from sanitization.mechanisms import CORRECTED, RESPONSES, MechanismName, Served, best_nominal, serve
 from sanitization.mixing import least_mixing
 from sanitization.published.santext import SanText
 from sanitization.table import TableError
@@ -106,6 +106,10 @@ def test_neighbours_that_need_too_much_memory(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mechanisms, "LARGEST_BYTES", 8 * 120)
     with pytest.raises(TableError, match="neighbours"):
         serve("nearest_rr", WORDS, 0.5, tmp_path)
+
+
+def test_the_names_are_those_of_the_mechanisms() -> None:
+    assert sorted(get_args(MechanismName)) == sorted([*RESPONSES, *CORRECTED])
 
 
 def test_unknown_names(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sanitization import table
 from sanitization.cache import DamagedFileError, remember
-from sanitization.table import TOTAL, Table, TableError, open_table, whole
+from sanitization.table import TOTAL, Table, TableError, forget_oldest, open_table, whole
 from tests.sanitization.made_up import Rows, random_rows
 
 
@@ -89,3 +89,21 @@ def test_too_large(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"3\.2 GB"):
         open_table(lambda: (Huge(np.ones((2, 1))), ""), "law", tmp_path, epsilon=1.0)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_tables_opened_longest_ago_are_forgotten_first(tmp_path: Path) -> None:
+    def opened(key: str) -> Table:
+        return open_table(lambda: (random_rows(40, 40, 1), ""), key, tmp_path, epsilon=2.0)[0]
+
+    first, second = opened("a"), opened("b")
+    rows = first.rows(np.arange(40)), second.rows(np.arange(40))
+    opened("c"), opened("a")
+    (size,) = {file.stat().st_size for file in tmp_path.glob("*.npy")}
+    forget_oldest(tmp_path, 2 * size)
+    assert len([*tmp_path.glob("*.npy")]) == len([*tmp_path.glob("*.npz")]) == 2
+    open_table(never, "a", tmp_path, epsilon=2.0)
+    open_table(never, "c", tmp_path, epsilon=2.0)
+    np.testing.assert_array_equal(second.rows(np.arange(40)), rows[1], "it stays open")
+    np.testing.assert_array_equal(opened("b").rows(np.arange(40)), rows[1], "it is made again, the same")
+    forget_oldest(tmp_path, 0)
+    assert not [*tmp_path.iterdir()]

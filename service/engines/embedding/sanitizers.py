@@ -12,14 +12,18 @@ from sanitization.audit import RefusedChannelError
 from sanitization.cache import DamagedFileError
 from sanitization.mechanisms import CORRECTED, RESPONSES, SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
-from sanitization.table import TableError
+from sanitization.table import TableError, forget_oldest
 from sanitization.text import TextSanitizer, open_sanitizer
-from sanitization.vocabulary import Vocabulary, VocabularyError
+from sanitization.vocabulary import LARGEST_BYTES, Vocabulary, VocabularyError
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.embedding.words import embedded_once, minilm_words, unicode
 from service.problem_kinds import ProblemKind, RefusalError
 
 _KEPT = 32
+_KEPT_TABLES = 4
+"""Tables that are open at once. Each takes 8 bytes for every two words."""
+MOST_TABLE_BYTES = 2 * LARGEST_BYTES
+"""Size of all tables in the folder: callers choose ε and mechanism, and each choice makes another."""
 _TOGETHER = 64
 _LONGEST_S = 600
 MOST_UNKNOWN = 500
@@ -68,6 +72,7 @@ class Sanitizers:
         self._prepared = threading.Event()
         self._opening = threading.Lock()
         self._open = lru_cache(_KEPT)(self._opened)
+        self._open_table = lru_cache(_KEPT_TABLES)(self._opened)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -127,7 +132,11 @@ class Sanitizers:
             raise SanitizersUnavailableError("the words are still being embedded; come back in a minute")
         with self._opening:
             try:
-                return self._open(mechanism, epsilon, whole.kept(mechanism, keep))
+                if mechanism not in CORRECTED:
+                    return self._open(mechanism, epsilon, whole.kept(mechanism, keep))
+                sanitizer = self._open_table(mechanism, epsilon, whole.kept(mechanism, keep))
+                forget_oldest(self._folder, MOST_TABLE_BYTES)
+                return sanitizer
             except (DamagedFileError, RefusedChannelError, TableError, VocabularyError) as error:
                 raise SanitizersUnavailableError(f"this service's words do not do for {mechanism}: {error}") from error
 

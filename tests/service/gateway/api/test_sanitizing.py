@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from research.sanitization.as_published import PUBLISHED
 from sanitization import mechanisms
+from sanitization.mechanisms import CORRECTED, RESPONSES
+from service.engines.embedding import sanitizers
 from service.engines.embedding.embedder import Embedder
 from service.engines.embedding.sanitizers import MOST_UNKNOWN
 from service.operations.services import Services
@@ -110,7 +113,7 @@ def test_invalid_requests_are_refused(ask: Any) -> None:
         {"texts": ["a"], "epsilon": float("nan")},
         {"texts": ["a"], "epsilon": "8"},
         {"texts": ["a"], "keep": ["names"]},
-        {"texts": ["a"], "mechanism": "rantext"},
+        {"texts": ["a"], "mechanism": "fbdd"},
         {"texts": ["a"], "mechanism": "whole_rr", "keep": ["stopwords"]},
         {"texts": ["a"], "conversation": "a\nb"},
         {"texts": [" ".join(f"x{'q' * i}" for i in range(MOST_UNKNOWN + 1))]},
@@ -118,6 +121,34 @@ def test_invalid_requests_are_refused(ask: Any) -> None:
         refused = ask(**body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request"), body
         assert len(refused.json().get("problems", ["one"])) == 1, "said once"
+
+
+@pytest.mark.parametrize("mechanism", CORRECTED)
+def test_published_mechanisms_are_offered_corrected(ask: Any, mechanism: str) -> None:
+    said = ask(texts=["state school, sent as it is: zebrafish"], epsilon=4, mechanism=mechanism).json()
+    assert said["artifact"]["mechanism"] == mechanism
+    assert said["artifact"]["audit"]["epsilon"] <= 4
+    assert said["artifact"]["audit"]["inputs"] == said["artifact"]["audit"]["of"]
+    assert said["ledger"]["charged"] == pytest.approx(4 * said["artifact"]["audit"]["epsilon"])
+    assert "zebrafish" not in said["items"][0]["text"]
+
+
+def test_mechanisms_as_published_are_refused_with_what_is_offered(ask: Any) -> None:
+    for name in {*PUBLISHED} - {*CORRECTED} | {"rot13"}:
+        (problem,) = ask(texts=["a"], mechanism=name).json()["problems"]
+        assert all(offered in problem for offered in (*RESPONSES, *CORRECTED, "whole_rr"))
+        assert "true ε is at most" in problem
+
+
+def test_tables_that_callers_make_do_not_fill_the_disk(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, size = services.sanitizers._folder, 8 * 300**2
+    monkeypatch.setattr(sanitizers, "MOST_TABLE_BYTES", 3 * size)
+    first = services.sanitizers.open("santext", 3.0, [])
+    for epsilon in (3.5, 4.5, 5.0, 5.5, 6.0):
+        services.sanitizers.open("santext", epsilon, [])
+        assert sum(file.stat().st_size for file in folder.glob("*.npy")) <= 3 * size + 1000
+    assert len(first.sanitize("state school").text.split()) == 2, "it stays open"
+    assert services.sanitizers.open("santext", 3.0, []).artifact.digest == first.artifact.digest
 
 
 @pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])
