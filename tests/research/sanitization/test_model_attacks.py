@@ -12,10 +12,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from research.sanitization.chat_attack import NoReplyError
 from research.sanitization.masked_attack import MaskedModel
 from sanitization.tokens import Partition
 from service.cli import app
+from service.engines.remote.asking import NoReplyError
 from tests.sanitization.made_up import letter_words
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response
 
