@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from pydantic import Field
@@ -25,11 +25,17 @@ from service.cli.output import Json, print_json, state_folder, waiting
 from service.engines.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, embedder_here, local_words
 from service.sources.encodings import UTF8, encoding_of
 
+if TYPE_CHECKING:
+    from service.records.text_ledger import TextLedger
+
 
 class _TextFirst(LazyGroup):
     """A group that passes arguments without a command to ``text``."""
 
     lazy: ClassVar[Mapping[str, Place]] = {
+        "ask": Place(
+            "sanitize_asking:ask", "", "Ask a remote model about a text that it does not see, and fit its answer here."
+        ),
         "audit": Place(
             "sanitize.audit", "research", "Print the true ε of every mechanism, as published and corrected."
         ),
@@ -58,7 +64,8 @@ app = Commands(
     ),
 )
 
-_OWNER = "local"
+OWNER = "local"
+"""Owner of all texts in the ledger of this machine."""
 _TOGETHER = 256
 
 
@@ -112,17 +119,65 @@ class Context(Options):
         return CausalModel(Path(model_folder(self.context_model, exact=True)), words)
 
 
+class Sanitising(Options):
+    """How texts are sanitised, and what they may cost."""
+
+    epsilon: float = 8.0
+    """Greatest true ε of a word: 0.001 to 25."""
+    public_texts: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None
+    """File of public texts: each text becomes one of its lines, as a whole, for one ε."""
+    mechanism: str | None = None
+    """Name of a mechanism (see `dpicl sanitize audit`). [default: medoid_rr; with
+    --public-texts whole_rr, with --context-model cape]"""
+    keep: str | None = None
+    """Classes of tokens to release as they are, of stopwords, punctuation, placeholders, case. [default: the first
+    two]"""
+    conversation: str = ""
+    """Name to count these texts under, too."""
+    cap: Annotated[float | None, typer.Option(min=0)] = None
+    """Greatest ε of all texts together; texts above it are refused."""
+    ledger: Path | None = None
+    """File of the texts' costs and outputs. [default: ~/.local/state/dpicl/texts.sqlite]"""
+
+    def sanitizer(self, words: Words, context: Context) -> TextSanitizer:
+        """The sanitiser; the first time, its words are embedded."""
+        shapes = context.shapes()
+        if len(shapes) > 1 or (shapes and (self.mechanism not in (None, "cape") or self.public_texts)):
+            raise typer.BadParameter(
+                "--context-model is for the mechanism cape alone, with one --logit-power and --buckets"
+            )
+        usual = "cape" if shapes else "medoid_rr" if self.public_texts is None else whole.NAME
+        mechanism = self.mechanism or usual
+        public = whole.kept(mechanism, None if self.keep is None else kept_of(self.keep))
+        with waiting("Opening the sanitiser: the first time, its words are embedded"):
+            embed = embedder_here() if words.vectors is None else None
+            known: dict[str, Any] = {"keep": public, "embed": embed}
+            if shapes:
+                return open_contextual(
+                    context.load, words.vocabulary(), self.epsilon, words.folder, shape=shapes[0], **known
+                )
+            if mechanism != whole.NAME and self.public_texts is None:
+                return open_sanitizer(mechanism, words.vocabulary(), self.epsilon, words.folder, **known)
+            if mechanism == whole.NAME and self.public_texts is not None and words.vectors is None:
+                outputs = whole.read_public_texts(self.public_texts)
+                vectors = embedded_once(outputs, words.folder)
+                return whole.open_whole(outputs, vectors, self.epsilon, words.folder, EmbeddedOnDemand())
+        raise typer.BadParameter(
+            f"{whole.NAME} needs --public-texts, and they go with no other mechanism and no --vectors"
+        )
+
+    def texts(self) -> TextLedger:
+        """The ledger, on this machine."""
+        from service.records.text_ledger import open_local
+
+        return open_local(self.ledger or state_folder() / "texts.sqlite", cap=self.cap)
+
+
 @app.command()
 def text(
     file: Annotated[Path, typer.Argument()] = Path("-"),
-    epsilon: float = 8.0,
-    public_texts: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
-    mechanism: str | None = None,
-    keep: str | None = None,
-    conversation: str = "",
-    cap: Annotated[float | None, typer.Option(min=0)] = None,
-    ledger: Path | None = None,
     *,
+    on: Sanitising,
     words: Words,
     context: Context,
     json: Json = False,
@@ -135,64 +190,47 @@ def text(
 
     Args:
         file: File with a text on each line; - or nothing reads standard input.
-        epsilon: Greatest true ε of a word: 0.001 to 25.
-        public_texts: File of public texts: each text becomes one of its lines, as a whole, for one ε.
-        mechanism: Name of a mechanism (see `dpicl sanitize audit`). [default: medoid_rr; with
-            --public-texts whole_rr, with --context-model cape]
-        keep: Classes of tokens to release as they are, of stopwords, punctuation, placeholders, case. [default: the
-            first two]
-        conversation: Name to count these texts under, too.
-        cap: Greatest ε of all texts together; texts above it are refused.
-        ledger: File of the texts' costs and outputs. [default: ~/.local/state/dpicl/texts.sqlite]
         jsonl: Print a line of JSON for each text.
     """
-    from service.records.text_ledger import open_local
-
-    if str(file) != "-" and not file.exists():
-        raise ValueError(f"no file {file}. A text itself goes to standard input: echo TEXT | dpicl sanitize")
-    shapes = context.shapes()
-    if len(shapes) > 1 or (shapes and (mechanism not in (None, "cape") or public_texts)):
-        raise typer.BadParameter(
-            "--context-model is for the mechanism cape alone, with one --logit-power and --buckets"
-        )
-    mechanism = mechanism or ("cape" if shapes else "medoid_rr" if public_texts is None else whole.NAME)
-    public = whole.kept(mechanism, None if keep is None else kept_of(keep))
-    with waiting("Opening the sanitiser: the first time, its words are embedded"):
-        embed = embedder_here() if words.vectors is None else None
-        if shapes:
-            sanitizer: TextSanitizer = open_contextual(
-                context.load, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed, shape=shapes[0]
-            )
-        elif mechanism != whole.NAME and public_texts is None:
-            sanitizer = open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed)
-        elif mechanism == whole.NAME and public_texts is not None and words.vectors is None:
-            outputs = whole.read_public_texts(public_texts)
-            vectors = embedded_once(outputs, words.folder)
-            sanitizer = whole.open_whole(outputs, vectors, epsilon, words.folder, EmbeddedOnDemand())
-        else:
-            raise typer.BadParameter(
-                f"{whole.NAME} needs --public-texts, and they go with no other mechanism and no --vectors"
-            )
-    texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
+    require_file(file)
+    sanitizer, texts = on.sanitizer(words, context), on.texts()
     items, drawn, spent = [], 0, 0.0
     read, size = _lines(file), 1 if str(file) == "-" else _TOGETHER
     while lines := list(islice(read, size)):
-        done, cost = texts.sanitize(sanitizer, lines, owner=_OWNER, conversation=conversation)
+        done, cost = texts.sanitize(sanitizer, lines, owner=OWNER, conversation=on.conversation)
         drawn, spent = drawn + cost.words, spent + cost.epsilon
         if json:
             items += [sanitised.document() for sanitised in done]
             continue
         for sanitised in done:
             typer.echo((json_.dumps(sanitised.document(), ensure_ascii=False) if jsonl else sanitised.text).encode())
-    total = texts.cost(_OWNER).epsilon
     if json:
-        counted = {"charged": spent, "epsilon": total, "cap": cap}
-        print_json({"items": items, **sanitizer.document(), "ledger": counted})
+        print_json({"items": items, **sanitizer.document(), "ledger": ledger_document(texts, spent)})
         return
+    state_cost(sanitizer, texts, drawn, spent)
+
+
+def require_file(file: Path) -> None:
+    """Refuse a file that is not there.
+
+    Raises:
+        ValueError: it is not, so perhaps it is meant as a text.
+    """
+    if str(file) != "-" and not file.exists():
+        raise ValueError(f"no file {file}. A text itself goes to standard input: echo TEXT | dpicl sanitize")
+
+
+def ledger_document(texts: TextLedger, charged: float) -> dict[str, Any]:
+    """The cost of texts, as values for JSON."""
+    return {"charged": charged, "epsilon": texts.cost(OWNER).epsilon, "cap": texts.cap}
+
+
+def state_cost(sanitizer: TextSanitizer, texts: TextLedger, drawn: int, charged: float) -> None:
+    """Print the guarantee, and the cost of texts, to the standard error."""
     typer.echo(
         f"{sanitizer.guarantee}\nReleased as it is: {', '.join(sanitizer.released_as_public)}.\n"
-        f"New {sanitizer.unit}s: {drawn:,}, together ε = {spent:.6g}. "
-        f"All your texts so far: ε = {total:.6g}.",
+        f"New {sanitizer.unit}s: {drawn:,}, together ε = {charged:.6g}. "
+        f"All your texts so far: ε = {texts.cost(OWNER).epsilon:.6g}.",
         err=True,
     )
 
@@ -200,6 +238,18 @@ def text(
 def kept_of(names: str) -> list[str]:
     """The classes of tokens to release as they are, from an option's list."""
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def read_text(file: Path) -> str:
+    """All of a file, or of standard input, but the end of its last line.
+
+    Raises:
+        ValueError: it is blank, or UTF-16 or UTF-32.
+    """
+    text = "\n".join(_lines(file))
+    if not text.strip():
+        raise ValueError("the text is blank: there is nothing to ask")
+    return text
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -187,9 +187,10 @@ ALSO = {
         "audit key",
         "audit cosign",
     },
-    "measuring and training, offline": {
+    "measuring, training and extracting, on the machine of whoever asks": {
         "sanitize audit",
         "sanitize attack",
+        "sanitize ask",
         "restore train",
         "receipt verify",
         "plan candidates",
