@@ -86,9 +86,8 @@ def _dyntext(_: Vocabulary, epsilon: float) -> str:
     return f"{epsilon + 0.5:g}, δ = 1e-05"
 
 
-def _dyntext_without(part: str) -> Published:
-    """An ablation of DYNTEXT."""
-    make = partial(DynText, **{part: False})
+def _ablation(make: Make) -> Published:
+    """DYNTEXT without a part."""
     return Published(lambda v, e: WithUnknown(make(v, e), "sent as it is"), _dyntext)
 
 
@@ -104,8 +103,8 @@ PUBLISHED: Mapping[str, Published] = {
     "cape": Published(Cape, lambda v, e: f"{Cape(v, e).claim():.2f}"),
     "fbdd": Published(Fbdd, _metric, bound=lambda v, e: Fbdd(v, e).bound),
     "fbdd_spans": Published(FbddOnSpans, _metric, bound=lambda _, __: math.inf),  # a kept word comes from itself
-    "dyntext_global": _dyntext_without("smooth"),
-    "dyntext_fixed": _dyntext_without("dynamic"),
+    "dyntext_global": _ablation(partial(DynText, smooth=False)),
+    "dyntext_fixed": _ablation(partial(DynText, dynamic=False)),
     # The nominal ε is that of a token, 2(b-a)/T.
     "dp_prompt": Published(lambda _, e: WorstContexts(TOKENS, 0, e / 2, 1), _nominal, on_words=False),
 }

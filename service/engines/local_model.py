@@ -133,7 +133,7 @@ class LocalModel:
             raise LocalModelError(f"{folder} does not hold a causal language model: {error}") from error
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
-        return tokenizer, model.eval()
+        return tokenizer, model.eval()  # type: ignore[no-untyped-call]
 
 
 class _Drawing:
