@@ -4,8 +4,8 @@ Findings of EMNLP 2023, arXiv 2310.16111), which PrivacyRestore calls paraphrase
 Each token is drawn with probability proportional to e^(u/T), u the model's logits clipped to [a, b]. This is an
 exponential mechanism whose utilities have sensitivity b-a, so n tokens are (2n(b-a)/T)-differentially private, for any
 two texts whatever. The claim holds, and is nearly exact while (b-a)/T is well below the logarithm of the number of
-tokens (:func:`true_epsilon`). It needs *all* tokens to be possible: top-k or nucleus sampling after it makes ε infinite.
-a and b must be public.
+tokens (:func:`true_epsilon`). It needs *all* tokens to be possible: top-k or nucleus sampling after it makes ε
+infinite. a and b must be public.
 
 With a = 0, b = 1 and T = 1.41, as PrivacyRestore has it, no token is more than about twice as likely as another, so the
 paraphrase consists of random tokens.
