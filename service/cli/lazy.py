@@ -125,4 +125,9 @@ class EveryCommand(LazyGroup):
             "research",
             "Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.",
         ),
+        "attack": Place(
+            "attack",
+            "research",
+            "Attack a plan's answers on a copy with made-up people: what leaks without noise, and what as signed.",
+        ),
     }

@@ -13,13 +13,10 @@ with a wrong one that the same answers must refute.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from scipy import stats
 
 from accounting.plans.plan import calibrate_plan, load_plan
 from accounting.privacy.blocks import sampled
@@ -27,6 +24,7 @@ from accounting.privacy.calibration import GAUSSIAN, Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import SymmetricProfile
+from research.leaks import bounds
 
 ERROR = 1e-8
 """Probability that one interval is wrong. Four outcomes have 28 intervals, so a right claim is caught less than once in
@@ -120,6 +118,4 @@ def caught(counts: Counts, claimed: Claim, losses: Sequence[float] = LOSSES) -> 
 
 def epsilon_lower_bound(hits0: int, hits1: int, trials: int, delta: float) -> float:
     """The largest ε that P₁ ≤ e^ε·P₀ + δ certainly needs; 0 if it holds without any."""
-    low1 = stats.beta.ppf(ERROR, hits1, trials - hits1 + 1) if hits1 else 0.0
-    high0 = stats.beta.ppf(1 - ERROR, hits0 + 1, trials - hits0) if hits0 < trials else 1.0
-    return max(0.0, math.log((low1 - delta) / high0)) if low1 > delta else 0.0
+    return bounds.epsilon_lower_bound(hits0, hits1, trials, delta, ERROR)

@@ -187,7 +187,7 @@ class Trials:
             async with asyncio.timeout(stages.timeout_s):
                 vector = await stages.embed(spec, query, ready.zero_shot) if task.compares else None
                 embed = stages.embedder.embed if engine.reads_embeddings or vector is not None else None
-                exemplars = await _embedded(rows, embedded, embed)
+                exemplars = await with_embeddings(rows, embedded, embed)
         except Exception as error:
             raise refusal(error)[1] from error
         public_size, ranked = calibrated.public_size, vector if task.order == "nearest" else None
@@ -213,7 +213,7 @@ class Trials:
             answered = sum(output is not None for output in outputs)
             drawn = [await aggregator.release(outputs)]
             noiseless = await consensus(aggregator, outputs)
-            public = Public(query, ready.zero_shot, stages.embedder, _no_sentence)
+            public = Public(query, ready.zero_shot, stages.embedder, no_sentence)
             again = cast(Aggregator, await answer_adapter_of(task, noise).prepare(public))
             drawn += [await again.release(outputs) for _ in range(repeats - 1)]
         return Trial(
@@ -298,7 +298,9 @@ def check_exemplars(
     return [layout.row(number, {**exemplar, "": str(number)}).fields for number, exemplar in enumerate(exemplars, 1)]
 
 
-async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], embed: Embed | None) -> list[Exemplar]:
+async def with_embeddings(
+    rows: Sequence[Mapping[str, str]], fields: Sequence[str], embed: Embed | None
+) -> list[Exemplar]:
     """Exemplars, with the embeddings of the fields if the engine reads them."""
     if embed is None:
         return [Exemplar(row, None) for row in rows]
@@ -310,7 +312,7 @@ async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], em
     return [Exemplar(row, *vectors[i * each : (i + 1) * each]) for i, row in enumerate(rows)]
 
 
-async def _no_sentence(words: Sequence[str], _ordered: bool) -> Sentence:
+async def no_sentence(words: Sequence[str], _ordered: bool) -> Sentence:
     """Asks the engine for nothing: of repeats, only the words are compared."""
     return Sentence(" ".join(words), "")
 

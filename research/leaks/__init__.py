@@ -1,0 +1,1 @@
+"""Leak tests: attacks on a plan's answers about made-up people."""
