@@ -1,8 +1,9 @@
 """``dpicl eval``: what a budget buys, measured on data whose right answers are known."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +16,11 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.events import AccuracyRecorded
 from accounting.plans.tasks import ClassifyTask
 from research.evaluation.dataset import PUBLIC_ONLY, ZERO_SHOT, Dataset, Progress
-from research.evaluation.evaluator import Evaluator, Pass
+from research.evaluation.evaluator import Evaluator, Pass, Rows
 from research.evaluation.labels import LabelEvaluator, LabelScores, OfLabels
 from research.evaluation.once import PrototypesEvaluator, SoftmaxRegressionEvaluator, SyntheticExemplarsEvaluator
 from research.evaluation.replies import KeptEngine
+from research.evaluation.sweeps import Against, combinations, plot, varied, words
 from research.evaluation.tables import Grid, read_csv, write_csv
 from research.evaluation.texts import TextEvaluator
 from service.answering.mechanisms.adapter import NO_CANDIDATES, Adapter, adapter_type, needs_written_texts
@@ -100,6 +102,22 @@ class Questions(Options):
     """Folder to keep a language model's replies in."""
 
 
+class Sweep(Options):
+    """Numbers that take the place of the plan's, in every combination."""
+
+    ensemble: list[int] = Field(default=[])
+    """Number of slots, in place of the plan's. Repeat it."""
+    shots: list[int] = Field(default=[])
+    """Number of exemplars that a slot shows. Repeat it."""
+    drawn: list[int] = Field(default=[])
+    """Number of exemplars that a slot draws, with `order: nearest`. Repeat it."""
+    candidates: list[int] = Field(default=[])
+    """For free text: number of public answers to choose from. Repeat it."""
+    against: Against | None = None
+    """Horizontal axis of `--png`: a number that is swept, `answers`, or `prompts` (slots that are asked). [default: the
+    first that is swept, else ε]"""
+
+
 class Recording(Options):
     """A signed task whose accuracy is recorded."""
 
@@ -128,6 +146,7 @@ def evaluate(
     *,
     recording: Recording,
     noise: NoiseOptions,
+    sweep: Sweep,
     questions: Questions,
     reading: Reading,
     engine_config: EngineConfigFile = None,
@@ -142,6 +161,9 @@ def evaluate(
 
     A language model's replies are kept as they are, in clear text, in `--replies` or your cache folder. A run that is
     cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
+
+    With `--ensemble`, `--shots`, `--drawn` and `--candidates`, each repeated, the same is measured for every
+    combination; every other slot size or number of slots asks the engine again.
 
     Args:
         dataset: Folder with train and test: train.jsonl, train.csv or whatever else `dpicl kb ingest` takes.
@@ -163,11 +185,16 @@ def evaluate(
     if noise.fit and not getattr(plan.tasks[name].mechanism, "can_be_fitted", False):
         fitting = "rnm_gaussian, softmax_regression and prototypes have"
         raise ValueError(f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; {fitting}")
+    swept = combinations(sweep.model_dump())
+    against = sweep.against or next(iter(swept[0]), None)
+    _check_sweep(sweep, swept[0], recording, noise, drawn)
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
     field = embedded_field(plan, name, field)
     as_signed = read_task(signed)[1] if signed else None
-    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries, reading, as_signed)
-    evaluator = evaluator_of(data, noise.mechanism)
+    settings = (field, questions.unit_id, questions.queries, reading, as_signed)
+    measured = [Dataset(dataset, varied(plan, name, combination), name, *settings) for combination in swept]
+    evaluators = [evaluator_of(data, noise.mechanism) for data in measured]
+    data, evaluator = measured[0], evaluators[0]
     # Bad rows are reported before much time is spent.
     title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
     if signed is not None:
@@ -184,26 +211,35 @@ def evaluate(
     # Language models read no embeddings, but what is released once is made of them, slots are ranked by them, and
     # topics found.
     embed = embedder.embed_many if evaluator.needs_embeddings or not config.is_llm else None
-    with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
+    most = max(measured, key=lambda one: one.task.expected * one.task.ensemble)  # whose slots need the most rows
+    tables: list[Rows] = []
+    with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), most.filled(embed, shown) as store:
         if signed is not None:  # else an engine whose replies are all kept need not start
             answered_by = runner.run(engine.describe()).name
             accuracies.check_engine(output.records(), answered_by)
-        asked = runner.run(data.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=shown))
-        given = Pass(asked, store, engine, embedder, runner.run)
-        rows = evaluator.evaluate(given, grid, partial(shown, "results"))
+        for combination, one, measures in zip(swept, measured, evaluators, strict=True):
+            stage = partial(_staged, shown, words(combination))
+            asked = runner.run(one.ask(store, engine, embedder.embed, same_slots=questions.same_slots, progress=stage))
+            given = Pass(asked, store, engine, embedder, runner.run)
+            found = measures.evaluate(given, grid, partial(stage, "results"))
+            tables.append([replace(row, **combination) for row in found])
+    rows = [row for table in tables for row in table]
     if signed is not None and isinstance(evaluator, OfLabels):
         recorded = _record(signed, evaluator, rows, answered_by)
     if drawn.csv:
         write_csv(rows, drawn.csv)
-    if drawn.png:
+    if drawn.png and against is None:
         evaluator.plot([*rows, *drawn_beside], title).savefig(drawn.png, dpi=150)
+    elif drawn.png:
+        plot(rows, title, against, evaluator.curves(rows)).savefig(drawn.png, dpi=150)
     if json:
         print_json({"rows": rows, **evaluator.fitted} if evaluator.fitted else rows)
         return
-    table = evaluator.table(rows, title)
-    print_table(table.title, table.columns, table.rows)
-    for note in table.notes:
-        typer.echo(note)
+    for combination, measures, found in zip(swept, evaluators, tables, strict=True):
+        table = measures.table(found, f"{title}; {words(combination)}" if combination else title)
+        print_table(table.title, table.columns, table.rows)
+        for note in table.notes:
+            typer.echo(note)
     if recorded is not None:
         right = wording.accuracy(recorded.accuracy, recorded.standard_error, recorded.rows)
         without = wording.accuracy(recorded.zero_shot, recorded.zero_shot_error, recorded.rows)
@@ -211,6 +247,34 @@ def evaluate(
             f"Recorded for the overview: {recorded.task} answers {right} right, and {without} without exemplars, on "
             f"{recorded.rows:,} rows."
         )
+
+
+def _check_sweep(
+    sweep: Sweep, swept: Mapping[str, int], recording: Recording, noise: NoiseOptions, drawn: Drawn
+) -> None:
+    """Check, before time is spent, that a sweep goes with the other options.
+
+    Raises:
+        ValueError: it does not.
+    """
+    options = " and ".join(f"--{key}" for key in swept)
+    if swept and recording.record is not None:
+        raise ValueError(f"--record measures a task as it was signed: leave {options} out")
+    if swept and noise.fit:
+        raise ValueError(f"--fit fits one plan: leave {options} out")
+    if (swept or sweep.against) and drawn.beside:
+        raise ValueError("--beside draws tables against ε: leave it, or the sweep, out")
+    if sweep.against and not drawn.png:
+        raise ValueError("--against: name the figure's file with --png")
+    varying = "ensemble" if sweep.against == "prompts" else sweep.against
+    values = noise.answers if varying == "answers" else getattr(sweep, varying or "ensemble")
+    if varying and len(set(values)) < 2:
+        raise ValueError(f"--against {sweep.against}: repeat --{varying} with other values")
+
+
+def _staged(shown: Progress, combination: str, stage: str, done: int, total: int) -> None:
+    """Show a stage of one of several combinations."""
+    shown(f"{stage}, {combination}" if combination else stage, done, total)
 
 
 def _signed(recording: Recording, noise: NoiseOptions, task: str | None) -> SignedTask:

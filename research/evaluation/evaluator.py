@@ -10,6 +10,7 @@ from accounting.plans.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
 from exemplar_store.knowledge_base import Progress
 from research.evaluation.dataset import Asked, Dataset
+from research.evaluation.sweeps import Curves
 from research.evaluation.tables import Grid, ReportTable
 from service.engines.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
@@ -81,6 +82,10 @@ class Evaluator(ABC):
     @abstractmethod
     def plot(self, rows: Rows, title: str) -> Any:
         """The table as a figure of matplotlib."""
+
+    @abstractmethod
+    def curves(self, rows: Rows) -> Curves:
+        """The rows that become lines of a sweep's figure (:func:`.sweeps.plot`)."""
 
     @abstractmethod
     def table(self, rows: Rows, title: str) -> ReportTable:

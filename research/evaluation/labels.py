@@ -22,6 +22,7 @@ from exemplar_store.knowledge_base import Progress, do_nothing
 from research.evaluation.dataset import PUBLIC_ONLY, ZERO_SHOT, Asked, Dataset, without_private
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from research.evaluation.fitting import Labelled, fit
+from research.evaluation.sweeps import Curves
 from research.evaluation.tables import Grid, ReportTable
 from service.answering.mechanisms.rnm_gaussian import posterior_model
 
@@ -64,9 +65,10 @@ class LabelScores:
     """One row of the table. All but the first six, and the number of questions, are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
-    The four before the number judge probabilities, and so need a posterior: the expected calibration error in ten bins,
-    its average if the probabilities were exact (a finite number of rows never fits perfectly), and the accuracy of the
-    most probable 80 % and 50 % of answers.
+    The four before the number of questions judge probabilities, and so need a posterior: the expected calibration error
+    in ten bins, its average if the probabilities were exact (a finite number of rows never fits perfectly), and the
+    accuracy of the most probable 80 % and 50 % of answers. The last four are those of the task, where they are swept
+    (:mod:`.sweeps`).
     """
 
     method: str
@@ -82,6 +84,10 @@ class LabelScores:
     accuracy_of_80: float | None = None
     accuracy_of_50: float | None = None
     questions: int | None = None
+    ensemble: int | None = None
+    shots: int | None = None
+    drawn: int | None = None
+    candidates: int | None = None
 
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
@@ -165,6 +171,19 @@ class OfLabels(Evaluator):
         innermost = any(isinstance(value, dict) for value in self.fitted.values())
         block = plain_yaml.dump(self.fitted, in_line=innermost)
         return ReportTable(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
+
+    @override
+    def curves(self, rows: Sequence[LabelScores]) -> Curves:
+        released = self.released(rows)
+
+        def name(row: LabelScores) -> str:
+            if row.epsilon is not None:
+                same = (row.method, row.vote, row.decide) == (released.method, released.vote, released.decide)
+                return row.method if same else ""
+            return row.method if row.vote in ("", released.vote) or row.method.startswith("one slot") else ""
+
+        free = (ZERO_SHOT, PUBLIC_ONLY)
+        return Curves("accuracy", "standard_error", "accuracy, %", name, lambda row: row.method in free)
 
     @abstractmethod
     def released(self, rows: Sequence[LabelScores]) -> LabelScores:

@@ -44,9 +44,15 @@ class ReportTable:
 
 
 def write_csv(results: Sequence[Any], file: Path) -> None:
-    """Write the table, a row per result (a dataclass, all of one class), numbers to two decimal places."""
+    """Write the table, a row per result (a dataclass, all of one class), numbers to two decimal places.
+
+    A column that no result has is left out, if it has a default.
+    """
+    required = {field.name for field in fields(results[0]) if field.default is MISSING}
+    names = [field.name for field in fields(results[0])]
+    names = [name for name in names if name in required or any(getattr(row, name) is not None for row in results)]
     with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(results[0])], lineterminator="\n")
+        writer = csv.DictWriter(stream, names, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         for result in results:
             row = asdict(result)

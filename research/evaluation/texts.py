@@ -17,8 +17,9 @@ from accounting.plans.mechanisms import TextMechanism
 from accounting.plans.plan import TaskNoise, parse_plan
 from accounting.plans.tasks import GenerateTask
 from exemplar_store.knowledge_base import Progress, do_nothing
-from research.evaluation.dataset import Asked, Dataset, without_private
+from research.evaluation.dataset import PUBLIC_ONLY, ZERO_SHOT, Asked, Dataset, without_private
 from research.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
+from research.evaluation.sweeps import Curves
 from research.evaluation.tables import Grid, ReportTable
 from research.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
 from service.answering.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
@@ -46,6 +47,8 @@ class TextScores:
         queries: number of queries that count.
         refused: number of queries the service would refuse, for want of candidates or words; they do not count.
         fallbacks: share of answers that were the zero-shot answer because no words stood out.
+
+    The last four are those of the task, where they are swept (:mod:`.sweeps`).
     """
 
     method: str
@@ -65,6 +68,10 @@ class TextScores:
     levenshtein: float
     levenshtein_error: float
     bleu: float
+    ensemble: int | None = None
+    shots: int | None = None
+    drawn: int | None = None
+    candidates: int | None = None
 
 
 @dataclass(frozen=True)
@@ -235,6 +242,15 @@ class TextEvaluator(Evaluator):
                     results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
                     progress(len(results), free + len(self._compared) * (1 + grid.settings))
         return results
+
+    @override
+    def curves(self, rows: Sequence[TextScores]) -> Curves:
+        def name(row: TextScores) -> str:
+            noiseless = f"{row.mechanism}, no noise" if row.epsilon is None else row.mechanism
+            return noiseless if row.mechanism else row.method
+
+        free = (ZERO_SHOT, PUBLIC_ONLY)
+        return Curves("rouge1", "rouge1_error", "ROUGE-1, %", name, lambda row: row.method in free)
 
     @override
     def table(self, rows: Sequence[TextScores], title: str) -> ReportTable:

@@ -33,7 +33,10 @@ def parts(folder: Path) -> list[list[dict[str, str]]]:
 def test_a_reader_measures_a_file_of_their_own(tmp_path: Path) -> None:
     write_tickets(tmp_path)
     shutil.copy(SOURCES / "evaluation" / "plan.yaml", tmp_path)
-    printed = run(SPLIT + (SOURCES / "evaluation" / "eval.sh").read_text(), tmp_path)
+    commands = [(SOURCES / "evaluation" / name).read_text() for name in ("eval.sh", "sweep.sh")]
+    printed = run(SPLIT + commands[0], tmp_path)
+    run(commands[1], tmp_path)
+    assert (tmp_path / "slots.png").read_bytes().startswith(b"\x89PNG")
     train, test = ({row["unit_id"] for row in part} for part in parts(tmp_path))
     assert len(train | test) == 250
     assert not train & test

@@ -16,7 +16,8 @@ from tests.service.shell import Shell, create
 pytestmark = pytest.mark.model
 
 THINGS = {"red": ("tomato", "cherry", "ruby", "poppy"), "blue": ("sea", "sky", "sapphire", "cornflower")}
-QUICK = ("--trials", 60, "--answers", 2)
+QUICK = ("--trials", 60, "--answers", 2, "--rows", 40)
+"""A person who fills a slot: a single row may have the label of the others in its slot, by chance."""
 
 
 @pytest.fixture
@@ -56,8 +57,7 @@ def test_a_person_shows_without_noise_and_not_as_signed(
         assert one["trials"] == 60
         assert (one["epsilon_promised"] is None) == (target != "as signed")
         assert not one["broken"]
-    for attack in ("membership inference", "ContextLeak"):
-        assert found[attack, "one slot, no noise"]["epsilon_at_least"] > 0.5
+    assert found["ContextLeak", "one slot, no noise"]["epsilon_at_least"] > 0.5
     assert 0 < found["ContextLeak", "as signed"]["epsilon_promised"] < 4  # two answers of twenty
     assert len(table.read_text().splitlines()) == 10
     assert not (tmp_path / "cli.sqlite").exists()
@@ -70,7 +70,20 @@ def test_a_person_shows_without_noise_and_not_as_signed(
 def test_noise_that_is_not_drawn_is_caught(
     dpicl: Shell, plan_file: Path, public: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--plan", plan_file, "--exemplars", public, "--public-size", 21, "--trials", 300, "--answers", 1)
+    options = (
+        "--plan",
+        plan_file,
+        "--exemplars",
+        public,
+        "--public-size",
+        21,
+        "--trials",
+        300,
+        "--answers",
+        1,
+        "--rows",
+        40,
+    )
     aimed = ("--attack", "ContextLeak")
     assert not attacked(dpicl, *options, *aimed)["ContextLeak", "as signed"]["broken"]
 
