@@ -188,7 +188,6 @@ ALSO = {
         "audit cosign",
     },
     "measuring, training and extracting, on the machine of whoever asks": {
-    "measuring and training, offline": {
         "attack",
         "sanitize audit",
         "sanitize attack",
