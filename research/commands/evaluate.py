@@ -186,7 +186,7 @@ def evaluate(
         fitting = "rnm_gaussian, softmax_regression and prototypes have"
         raise ValueError(f"--fit: {plan.tasks[name].mechanism.type} has nothing to fit; {fitting}")
     swept = combinations(sweep.model_dump())
-    against = sweep.against or next(iter(swept[0]), None)
+    against: Any = sweep.against or next(iter(swept[0]), None)
     _check_sweep(sweep, swept[0], recording, noise, drawn)
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
     field = embedded_field(plan, name, field)
