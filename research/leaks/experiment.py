@@ -281,12 +281,12 @@ async def _as_signed(question: Question, there: bool) -> Features:
 
 def features(answer: Answer) -> Features:
     """All that an answer shows, as numbers: votes, or the label; words, and the text as a whole."""
-    if votes := answer.get("votes"):
+    if votes := cast(Mapping[str, float], answer.get("votes")):
         return {f"votes {label}": float(value) for label, value in votes.items()}
     if "label" in answer:
         return {f"label {answer['label']}": 1.0}
     text = str(answer.get("text", ""))
-    words = {*answer.get("keywords", ()), *keywords(text)}
+    words = {*cast(Sequence[str], answer.get("keywords", ())), *keywords(text)}
     return {f"text {text}": 1.0, **{f"word {word}": 1.0 for word in words}}
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from sanitization.channel import Channel
+from sanitization.mechanisms import Make
 from sanitization.published.cape import Cape
 from sanitization.published.custext import CusText
 from sanitization.published.dp_prompt import WorstContexts
@@ -68,7 +69,7 @@ class Published:
         on_words: whether it replaces the vocabulary's words, and can be attacked as such.
     """
 
-    channel: Callable[[Vocabulary, float], "WithUnknown | Cape"]
+    channel: Make
     claim: Callable[[Vocabulary, float], str]
     bound: Callable[[Vocabulary, float], float] | None = None
     on_words: bool = True
@@ -119,6 +120,6 @@ def published(vocabulary: Vocabulary) -> Mapping[str, Published]:
     return {**PUBLISHED, "rantext_fitted": fitted}
 
 
-def on_known(channel: WithUnknown | Cape) -> Channel:
+def on_known(channel: Channel) -> Channel:
     """A published channel on words that it knows."""
     return channel.known if isinstance(channel, WithUnknown) else channel

@@ -472,7 +472,7 @@ def _first_answer(cluster: Cluster, pod: str, url: str) -> str:
         "--delta",
         "2e-4",
         "--public-size",
-        "150",
+        "900",
         "--yes",
         *fields,
     )
