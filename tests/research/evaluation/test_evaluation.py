@@ -277,7 +277,7 @@ def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
         (lambda d: (d / "test.csv").touch(), "test.csv and"),
         pytest.param(
             lambda d: (d / "train.jsonl").write_text('{"id": "a", "text": "x", "label": "kitchen"}\n' * 20),
-            "'unit_id': is missing",
+            "'unit_id': is not in this row, which has 'id', 'text', 'label'",
             marks=pytest.mark.model,
         ),
     ],

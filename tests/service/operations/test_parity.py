@@ -192,6 +192,7 @@ ALSO = {
         "sanitize audit",
         "sanitize attack",
         "sanitize ask",
+        "sanitize fit",
         "restore train",
         "receipt verify",
         "plan candidates",

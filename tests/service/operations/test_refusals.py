@@ -13,10 +13,13 @@ NEVER_THERE = {
     # The service does not start, or the command line ends.
     "AuditKeyError",
     "EmbeddingModelError",
+    "LocalModelError",
     "MissingDatabaseError",
+    "NoReplyError",
     "NotHereError",
     "SanitizersMissingError",
     "SchemaError",
+    "TokenError",
     "UnsuitableDatabaseError",
     # Its caller turns it into another error.
     "MeaninglessOptionError",
