@@ -18,6 +18,29 @@ class ContextModelError(ValueError):
     """A folder without a causal language model."""
 
 
+def load(folder: Path, **options: Any) -> tuple[Any, Any]:
+    """Tokenizer and model of a folder in Hugging Face's format; nothing is downloaded.
+
+    Args:
+        folder: the folder.
+        options: options of the tokenizer.
+
+    Raises:
+        ContextModelError: the folder does not hold a causal language model.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # of a moment
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
+        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    except Exception as error:  # transformers has no error of its own for a damaged folder
+        raise ContextModelError(f"{folder} does not hold a causal language model: {error}") from error
+    return tokenizer, model.train(False)
+
+
 class Reader(Protocol):
     """A text that is being read."""
 
@@ -58,20 +81,11 @@ class CausalModel:
     """
 
     def __init__(self, folder: Path, words: Sequence[str]) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()  # type: ignore[no-untyped-call]  # of a moment
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-        except (OSError, ValueError) as error:
-            raise ContextModelError(f"{folder} is not a causal language model: {error}") from error
+        tokenizer, model = load(folder)
         first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
         if first is None:
             raise ContextModelError(f"{folder}: its tokenizer has no token that begins or ends a text")
-        self._tokenizer, self._model, self._first = tokenizer, model.train(False), int(first)
+        self._tokenizer, self._model, self._first = tokenizer, model, int(first)
         longest = getattr(model.config, "max_position_embeddings", None) or _LONGEST
         self._longest = min(_LONGEST, longest)
         self.digest = model_digest(folder)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from sanitization.causal_model import ContextModelError, load
 from service.engines.embedding.words import unicode
 from service.engines.errors import EngineUnavailableError
 
@@ -115,9 +116,6 @@ class LocalModel:
             raise LocalModelError(
                 "a local model in this process needs pip install 'dp-icl[server]'; or name a local endpoint"
             )
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
         from service.engines.vllm.model_folder import model_folder
 
         try:
@@ -127,13 +125,12 @@ class LocalModel:
         if not Path(folder).is_dir():
             raise LocalModelError(f"there is no folder {self.model}: give smollm2, a folder or a .gguf file")
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, padding_side="left")
-            model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-        except (OSError, LookupError, TypeError, ValueError) as error:
-            raise LocalModelError(f"{folder} does not hold a causal language model: {error}") from error
+            tokenizer, model = load(Path(folder), padding_side="left")
+        except ContextModelError as error:
+            raise LocalModelError(str(error)) from error
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
-        return tokenizer, model.eval()  # type: ignore[no-untyped-call]
+        return tokenizer, model
 
 
 class _Drawing:

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import math
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -236,6 +237,17 @@ def test_a_text_with_a_real_causal_model(llama: Path, tmp_path: Path) -> None:
     assert sanitizer.artifact.digest != same.artifact.digest
     done = sanitizer.sanitize("The bcd, of 1999!")
     assert (done.charged, done.classes) == (3, ("stopword", "word", "word", "stopword", "number", "word"))
+
+
+@pytest.mark.parametrize(
+    "config", ["", "[]", "{}", '{"model_type": []}', '{"model_type": "llama", "vocab_size": "a"}',
+               '{"model_type": "llama", "num_attention_heads": 0}']
+)  # fmt: skip
+def test_a_damaged_folder_is_named(llama: Path, tmp_path: Path, config: str) -> None:
+    folder = shutil.copytree(llama, tmp_path / "damaged")
+    (folder / "config.json").write_text(config)
+    with pytest.raises(ContextModelError, match="damaged does not hold a causal language model"):
+        CausalModel(folder, ["b"])
 
 
 def test_a_folder_without_a_causal_model(llama: Path, tmp_path: Path) -> None:
