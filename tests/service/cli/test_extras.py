@@ -89,9 +89,17 @@ def test_alone_it_is_a_client(plain: Plain, services: Services, tmp_path: Path) 
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
     said = plain.dpicl("sanitize", "--epsilon", 25, stdin="My landlord in Boston keeps the zyzzyva.\n")
     assert re.fullmatch(r"My \w+ in \w+ \w+ the \w+\.\n", said)
-    for command in (("serve",), ("kb", "list"), ("plan", "--help"), ("budget",)):
+    for command in (("serve",), ("kb", "list"), ("plan", "--help")):
         plain.needs("server", *command)
-    for command in (("eval", "--help"), ("restore", "train", "--help"), ("sanitize", "attack"), ("sanitize", "audit")):
+    both = plain.dpicl("budget", fails=True)
+    assert re.fullmatch(r"error: .* set DPICL_URL and DPICL_API_KEY .* pip install 'dp-icl\[server\]'\n", both), both
+    for command in (
+        ("eval", "--help"),
+        ("attack", "--help"),
+        ("restore", "train", "--help"),
+        ("sanitize", "attack"),
+        ("sanitize", "audit"),
+    ):
         plain.needs("research", *command)
 
 
